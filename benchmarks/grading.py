@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from report_table import Result, against, options, show
 
-from gymcp.agents.runner.run import Plan, regrade, run_plan
+from gymcp.agents.runner.regrading import regrade
+from gymcp.agents.runner.run import Plan, run_plan
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env

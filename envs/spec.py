@@ -14,8 +14,9 @@ from gymcp.envs.validation import check_name, check_servers, check_suite, resolv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.protocols import Grader, User
+from gymcp.protocols import GRADER_PARAMETERS, Grader, User
 from gymcp.types import EpisodeLimits, Suite, Task
+from gymcp.user_code import check_signature
 
 
 class MoreTasks(Protocol):
@@ -94,6 +95,7 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
         raise ConfigError(f"{who}: no anchor {spec.anchor!r}; have {', '.join(get_args(StateAnchor))}")
     if not callable(spec.grade):
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
+    check_signature(f"{who}: its grade", spec.grade, GRADER_PARAMETERS, "Score")
     servers = check_servers(who, resolve(who, "servers", spec.servers))
     suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

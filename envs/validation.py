@@ -13,6 +13,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.http_bridge import fault_of_http
 from gymcp.mcp_servers.transports.http_remote import fault_of_url
 from gymcp.types import Suite, Task
+from gymcp.user_code import describe_error
 
 T = TypeVar("T")
 
@@ -33,12 +34,7 @@ def resolve(who: str, what: str, value: Callable[[], T] | T) -> T:
     except GymcpError:
         raise
     except (Exception, SystemExit) as error:  # the function is the user's code, which may raise anything
-        raise ConfigError(f"{who}: its {what} raised {in_one_line(error)}") from error
-
-
-def in_one_line(error: BaseException) -> str:
-    """Type and message of an error; only the message if it is one of gymcp's own errors."""
-    return " ".join((f"{error}" if isinstance(error, GymcpError) else f"{type(error).__name__}: {error}").split())
+        raise ConfigError(f"{who}: its {what} raised {describe_error(error)}") from error
 
 
 def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:

@@ -11,9 +11,14 @@ from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
+from gymcp.user_code import locate_error, locate_function
 
 ENDED_KEY = "ended"
 """Key in `Trajectory.provenance` of the outcome that ended an episode whose outcome is now ``grader_error``."""
+
+
+MAX_REASON_CHARS = 1_000
+"""Characters of the reason why a grader failed that are recorded."""
 
 
 def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: StateReader) -> Trajectory:
@@ -35,7 +40,7 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
         return replace(
             ungraded,
             outcome=Outcome.GRADER_ERROR,
-            reason=f"grader raised {type(error).__name__}: {error}",
+            reason=_describe_failure(error, grader),
             provenance={**ungraded.provenance, ENDED_KEY: str(ungraded.outcome)},
         )
     provenance = ungraded.provenance
@@ -48,6 +53,13 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
         reason=verdict.reason,
         provenance=provenance,
     )
+
+
+def _describe_failure(error: Exception, grader: Grader) -> str:
+    """The error in words, after the file and the line of the user's own code if the grader is the user's."""
+    place = locate_error(error) or locate_function(grader)
+    text = f"grader raised {f'{place}: ' if place else ''}{type(error).__name__}: {error}"
+    return " ".join(text.split())[:MAX_REASON_CHARS]
 
 
 def _remove_grade(trajectory: Trajectory) -> Trajectory:

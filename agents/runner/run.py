@@ -7,10 +7,11 @@ import fnmatch
 import math
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gymcp.agents.runner.regrading import regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
@@ -18,13 +19,11 @@ from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
-from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import AgentFactory, Grader
+from gymcp.protocols import AgentFactory
 from gymcp.seeds import derive_seed
-from gymcp.store import EpisodeRow, TrajectoryStore
+from gymcp.store import TrajectoryStore
 from gymcp.types import Json, Suite, Task, Trajectory
 
 MAX_RESUMES = 3
@@ -175,35 +174,6 @@ def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Sc
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:
     return ended[-1].runs_again and sum(outcome.is_infra for outcome in ended) < cap
-
-
-def regrade(
-    env: LoadedEnv,
-    store: TrajectoryStore,
-    rows: Iterable[EpisodeRow],
-    *,
-    grader: Grader | None = None,
-    name: str = "",
-    refresh: bool = False,
-) -> Iterator[tuple[EpisodeRow, Trajectory]]:
-    """Grade each row again, add the verdict to the store and yield both. Raises ConfigError for an unknown task.
-
-    The grader is the environment's, or another one, recorded in the store under `name`. The ground truths that a
-    dynamic grader has looked up before are used again, unless `refresh`. Infrastructure failures and cancelled episodes
-    have nothing to grade: the store refuses them.
-    """
-    tasks = {task.id: task for task in env.suite.tasks}
-    by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
-    for row in rows:
-        if row.task not in tasks:
-            raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
-        recorded = store.load(row.id)
-        truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.ground_truths(row.id)}
-        if truths or refresh:
-            recorded = replace(recorded, provenance={**recorded.provenance, GROUND_TRUTHS: truths})
-        graded = apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
-        store.add_grade(graded, grader=by, ground_truths=graded.provenance.get(GROUND_TRUTHS, {}))
-        yield row, graded
 
 
 def run_until_signalled(work: Coroutine[None, None, None], runner: asyncio.Runner | None = None) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
-import importlib.util
 import pkgutil
-import sys
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.validation import in_one_line
 from gymcp.errors import ConfigError
+from gymcp.user_code import load_user_module
 
 
 def names() -> tuple[str, ...]:
@@ -46,24 +43,7 @@ def _load_file(path: Path) -> EnvSpec:
         raise ConfigError(f"environment file '{path}': not found; have the catalog names {', '.join(names())}")
     if path.suffix != ".py":
         raise ConfigError(f"environment file '{path}': not a Python file: its name must end in .py")
-    name = f"gymcp_env_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"environment file '{path}': not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pydantic look their own module up
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the file is the user's code, which may raise anything
-        raise ConfigError(f"environment file '{path}': {in_one_line(error)}") from error
-    return _env_of(module, str(path))
-
-
-class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loads the source that a reader of the file sees, never byte code beside it, which may be from other source."""
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        return self.source_to_code(self.get_data(self.path), self.path)
+    return _env_of(load_user_module(path, what=f"environment file '{path}'", name=f"gymcp_env_{path.stem}"), str(path))
 
 
 def _env_of(module: ModuleType, where: str) -> EnvSpec:

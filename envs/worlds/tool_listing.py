@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import LoadedEnv
@@ -21,6 +21,8 @@ class ToolListing:
     """Tool name -> tool."""
     servers: dict[str, str]
     """Tool name -> name of its server."""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    """Tool name -> a task whose world has the tool."""
 
 
 async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
@@ -45,7 +47,9 @@ async def make_tool_listing(env: LoadedEnv, sandbox: Sandbox) -> ToolListing:
             seen.update(task.tags)
             async with open_world(EpisodeSetup(env=env, sandbox=warm, task=task, seed=0)) as world:
                 toolbox = agents_toolbox(env.spec, world.servers)
-                listing.tools.update({tool.name: tool for tool in toolbox.list_tools(frozenset())})
+                found = {tool.name: tool for tool in toolbox.list_tools(frozenset())}
+                listing.tools.update(found)
+                listing.tasks.update(dict.fromkeys(found, task))
                 listing.servers.update(toolbox.servers)
     return listing
 

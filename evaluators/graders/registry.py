@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from gymcp.evaluators.graders.files import final_files_equal
 from gymcp.evaluators.graders.milestones import milestones
 from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.states import final_state_equals, state_changes
-from gymcp.protocols import Grader
+from gymcp.protocols import GRADER_PARAMETERS, Grader
+from gymcp.user_code import check_signature, load_user_module
 
 BY_NAME: Mapping[str, Callable[[str | None], Grader]] = {
     "answer": lambda key: answer_equals(target_key=key),
@@ -50,15 +50,12 @@ def _make_one(spec: str) -> Grader:
 
 
 def _load_grader(path: Path) -> Grader:
-    spec = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigError(f"grader file '{path}': not found")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the boundary to a file of the user
-        raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
+    what = f"grader file '{path}'"
+    if not path.is_file():
+        raise ConfigError(f"{what}: not found")
+    module = load_user_module(path, what=what, name=f"gymcp_grader_{path.stem}")
     grader: Grader | None = getattr(module, "GRADE", None)
     if not callable(grader):
-        raise ConfigError(f"grader file '{path}': defines no function GRADE(task, trajectory, states)")
+        raise ConfigError(f"{what}: defines no function GRADE({', '.join(GRADER_PARAMETERS)})")
+    check_signature(what, grader, GRADER_PARAMETERS, "Score")
     return grader

@@ -102,7 +102,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
 def _describe_held_out(evidence: Evidence) -> list[str]:
     """Held-out success of a training run after its last evaluation, a line for each split."""
     lines: list[str] = []
-    for held in read_held_out(evidence.curves):
+    for held in read_held_out(evidence.curves, evidence.heldout):
         last, first = held.last, held.first
         bounds = f" ({interval(last.ci95)})" if last.ci95 else ""
         since = f", {percent(first.success)} after iteration {first.iteration}" if first is not last else ""

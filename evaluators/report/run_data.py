@@ -15,8 +15,9 @@ from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
+from gymcp.store.heldout import HeldoutResult, read_heldout
 from gymcp.store.run_folder import RUN_FILE
-from gymcp.store.untrusted_files import MAX_LINES_BYTES, read_foreign
+from gymcp.store.untrusted_files import read_foreign
 from gymcp.store.validation import require_integer
 from gymcp.types import Json, Task, Trajectory
 
@@ -24,7 +25,6 @@ TRAINING_FILE = "training.json"
 RECIPE = "recipe"
 """Key of a training run's config that holds its recipe."""
 _FINISHED = "finished"
-METRICS_FILE = "metrics.jsonl"
 MAX_DRAWN = 10**12
 """Bound on whole numbers in a row of metrics, such as iterations, tokens and calls; rows beyond it are not drawn."""
 WORST = 8
@@ -59,6 +59,8 @@ class Evidence:
     """Transcripts of the first `WORST` of them, by trajectory id."""
     curves: Sequence[Mapping[str, Json]] = ()
     """Rows of metrics of a training run."""
+    heldout: Sequence[HeldoutResult] = ()
+    """Success by task of a training run's evaluations."""
     judge: Mapping[str, Json] | None = None
     """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
     used."""
@@ -111,6 +113,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         worst=worst,
         transcripts=transcripts,
         curves=curves,
+        heldout=read_heldout(folder),
         judge=_judge(folder, attempts, problems),
         problems=tuple(problems),
     )
@@ -147,11 +150,15 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
             iteration = require_integer(state.get("iteration", 0), "iteration")
             config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", RECIPE: dict(recipe)}
         except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
+            return (
+                _bare(folder),
+                _drawn_rows(folder),
+                [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"],
+            )
         bare = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
         stopped = [] if ended == _FINISHED else [f"training stopped after {iteration} iterations: {ended}"]
         run, unread = _with_start(bare)
-        return run, _rows(folder), stopped + unread
+        return run, _drawn_rows(folder), stopped + unread
     try:
         return open_run(folder), [], []
     except StoreError as error:
@@ -187,22 +194,9 @@ def _bare(folder: Path) -> Run:
     return Run(folder=folder, created="", config={}, seeds=(), versions={}, git=None)
 
 
-def _rows(folder: Path) -> list[dict[str, Json]]:
-    """Complete lines of a training run's metrics; a kill may have cut the last one."""
-    try:
-        content = read_foreign(folder, METRICS_FILE, most_bytes=MAX_LINES_BYTES)
-    except (OSError, StoreError):
-        return []
-    lines = content.decode(errors="replace").splitlines(keepends=True)
-    valid = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and isinstance(row.get("iteration"), int) and all(map(_is_drawn, row.values())):
-            valid.append(row)
-    return valid
+def _drawn_rows(folder: Path) -> list[dict[str, Json]]:
+    """Rows of a training run's metrics, without those that hold a number that no axis can show."""
+    return [row for row in read_metric_rows(folder) if all(map(_is_drawn, row.values()))]
 
 
 def _is_drawn(value: Json) -> bool:

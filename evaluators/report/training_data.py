@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.statistics import Interval, Paired, compare_paired
+from gymcp.store.heldout import HeldoutResult
 from gymcp.types import Json
 
 Rows = Sequence[Mapping[str, Json]]
@@ -28,8 +29,8 @@ class Evaluation:
     ci95: Interval | None
     scored: int | None
     """Number of tasks with a score; None if it was not recorded."""
-    tasks: Mapping[str, float] | None
-    """Task id -> 1 if it was solved, else 0; None if it was not recorded."""
+    tasks: Mapping[str, bool] | None
+    """Task id -> success; None if it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +54,26 @@ class HeldOut:
         first, last = self.first, self.last
         if first is last or first.tasks is None or last.tasks is None:
             return None
-        pair = compare_paired(*({task: [each] for task, each in of.items()} for of in (first.tasks, last.tasks)))
+        pair = compare_paired(*({task: [float(each)] for task, each in of.items()} for of in (first.tasks, last.tasks)))
         return pair if pair.tasks else None
 
 
-def read_held_out(rows: Rows) -> tuple[HeldOut, ...]:
-    """Evaluations by split; the split that was evaluated most often comes first."""
+def read_held_out(rows: Rows, results: Sequence[HeldoutResult] = ()) -> tuple[HeldOut, ...]:
+    """Evaluations by split; the split that was evaluated most often comes first. `results`: success by task."""
+    tasks = {(result.iteration, result.split): result.success for result in results}
     names = dict.fromkeys(key for row in rows for key in row if key.startswith(_TEST) and key.endswith(_SUCCESS))
     splits = []
     for split in (name[len(_TEST) : -len(_SUCCESS)] for name in names):
-        found = tuple(each for row in rows if (each := _evaluation(row, split)) is not None)
+        found = tuple(each for row in rows if (each := _evaluation(row, split, tasks)) is not None)
         if found:
             splits.append(HeldOut(split=split, evaluations=found))
     return tuple(sorted(splits, key=lambda each: -len(each.evaluations)))
 
 
-def _evaluation(row: Mapping[str, Json], split: str) -> Evaluation | None:
-    success, low, high, scored, tasks = (
-        row.get(f"{_TEST}{split}/{name}") for name in ("success", "low", "high", "scored", "tasks")
-    )
+def _evaluation(
+    row: Mapping[str, Json], split: str, tasks: Mapping[tuple[int, str], Mapping[str, bool]]
+) -> Evaluation | None:
+    success, low, high, scored = (row.get(f"{_TEST}{split}/{name}") for name in ("success", "low", "high", "scored"))
     if not is_share(success):
         return None
     bounds = Interval(low=low, high=high, method="") if is_share(low) and is_share(high) else None
@@ -80,7 +82,7 @@ def _evaluation(row: Mapping[str, Json], split: str) -> Evaluation | None:
         success=float(success),
         ci95=bounds,
         scored=scored if isinstance(scored, int) and scored >= 0 else None,
-        tasks=tasks if isinstance(tasks, Mapping) and tasks and all(map(is_share, tasks.values())) else None,
+        tasks=tasks.get((int(row["iteration"]), split)),
     )
 
 
@@ -147,7 +149,7 @@ def spread_of(group: RecipeGroup, split: str) -> tuple[Spread, ...]:
     of_runs = [
         {each.iteration: each.success for each in held.evaluations}
         for run in group.runs
-        for held in read_held_out(run.curves)
+        for held in read_held_out(run.curves, run.heldout)
         if held.split == split
     ]
     shared = set.intersection(*map(set, of_runs)) if of_runs else set()

@@ -53,7 +53,7 @@ _EMPTY = dict.fromkeys(("", "[]", "{}", "null"), "–")
 
 def render_training(evidence: Evidence) -> str:
     """Page of one training run."""
-    held_out = read_held_out(evidence.curves)[:MAX_SPLITS]
+    held_out = read_held_out(evidence.curves, evidence.heldout)[:MAX_SPLITS]
     metrics = evidence.metrics
     shown = held_out[0].last.success if held_out else metrics.overall.success
     return document(
@@ -241,7 +241,7 @@ def render_trainings(runs: Sequence[Evidence], notices: Sequence[str]) -> str:
 def trainings(runs: Sequence[Evidence]) -> Html:
     """Training runs beside each other: curves by recipe, a table of the runs, and the differences of their recipes."""
     groups = group_by_recipe(runs)
-    splits = dict.fromkeys(held.split for each in runs for held in read_held_out(each.curves))
+    splits = dict.fromkeys(held.split for each in runs for held in read_held_out(each.curves, each.heldout))
     charts = [
         section(f"Held-out success: {split}", success_chart(_curves_together(groups, split)))
         for split in list(splits)[:MAX_SPLITS]
@@ -272,7 +272,9 @@ def _curves_together(groups: Sequence[RecipeGroup], split: str) -> list[Curve]:
     """The mean of each recipe with its range over seeds, and every run thinly."""
     curves = []
     for number, group in enumerate(groups):
-        of_runs = [held for each in group.runs for held in read_held_out(each.curves) if held.split == split]
+        of_runs = [
+            held for each in group.runs for held in read_held_out(each.curves, each.heldout) if held.split == split
+        ]
         lines = [[(float(each.iteration), each.success) for each in held.evaluations] for held in of_runs]
         if len(lines) == 1:
             band = [(each.iteration, each.ci95.low, each.ci95.high) for each in of_runs[0].evaluations if each.ci95]
@@ -314,7 +316,7 @@ def _standings(groups: Sequence[RecipeGroup], split: str | None) -> Html:
 
 
 def _run_row(each: Evidence, split: str | None, swatch: Html) -> tuple[Html | str, ...]:
-    held = next((held for held in read_held_out(each.curves) if held.split == split), None)
+    held = next((held for held in read_held_out(each.curves, each.heldout) if held.split == split), None)
     practice, seed = practice_of(each.curves), str((each.recipe or {}).get("seed", "–"))
     name = element("span", swatch, element("a", each.name, href=f"#{anchor_of(each)}"))
     trained = percent(practice[-1][1]) if practice else "–"
@@ -347,7 +349,7 @@ def _differences(groups: Sequence[RecipeGroup]) -> Html:
 
 def _own_section(evidence: Evidence) -> Html:
     """A training run's own figures on a page of several."""
-    held_out = read_held_out(evidence.curves)[:MAX_SPLITS]
+    held_out = read_held_out(evidence.curves, evidence.heldout)[:MAX_SPLITS]
     started, folder = evidence.run.created or "not recorded", str(evidence.run.folder)
     rows: list[tuple[Html | str, ...]] = [("started", started), ("folder", folder)]
     return element(

@@ -24,6 +24,7 @@ from typing import Any
 
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
+from gymcp.mcp_servers.forkserver.failures import START_TIMEOUT_S, compose_message, describe_failure
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
 from gymcp.mcp_servers.forkserver.spawner import (
@@ -58,7 +59,6 @@ from gymcp.scratch import scratch_folder
 log = logging.getLogger(__name__)
 SPAWNER = PurePosixPath("/srv/spawner.py")
 """Path of the spawner inside the sandbox."""
-START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
 _MAX_PROCESSES = 4096
 """Processes in the outer sandbox, if no cgroup limits each server's. The spawner alone needs a handful."""
@@ -106,7 +106,7 @@ class ForkServer:
                 await self._control.send(program)
                 answer = await self._control.receive_alone()
         except (OSError, TimeoutError, ValueError) as error:
-            raise EnvInfraError(self._message(f"does not start: {error}")) from error
+            raise EnvInfraError(self._message(f"does not start: {describe_failure(error)}")) from error
         if not isinstance(answer, Loaded):
             raise self._import_error(answer)
         asyncio.get_running_loop().add_reader(self._control.sock, self._read_messages)
@@ -124,7 +124,8 @@ class ForkServer:
                 await self._control.send(Preload(modules))
                 answer = await self._preloaded
         except (OSError, TimeoutError) as error:
-            raise EnvInfraError(self._message(f"does not import what it will need: {error}")) from error
+            why = f"does not import what it will need: {describe_failure(error)}"
+            raise EnvInfraError(self._message(why)) from error
         if not isinstance(answer, Loaded):
             raise self._import_error(answer)
 
@@ -181,8 +182,7 @@ class ForkServer:
 
     def _message(self, why: str) -> str:
         tail = plain_text(self.process.stderr_tail())
-        tail = tail if self._redaction is None else self._redaction.text(tail)
-        return f"template: {why}; its last words: {tail.strip()[-500:]}"
+        return compose_message(why, tail if self._redaction is None else self._redaction.text(tail))
 
     @contextlib.asynccontextmanager
     async def open_server(
@@ -197,7 +197,7 @@ class ForkServer:
                 launch.limits, None if launch.read_only else launch.upper_folder or launch.workspace
             )
         except OSError as error:
-            raise EnvInfraError(f"template: the server could not be started: {error}") from error
+            raise EnvInfraError(compose_message(f"the server could not be started: {error}", "")) from error
         try:
             pidfd = await self._request_start(server, rehearse, workspace)
             await server.connect(pidfd)

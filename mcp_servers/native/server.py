@@ -55,10 +55,13 @@ def native_server(
     class and the imports that it uses enter the sandbox, so one file can have tasks, gold calls and server.
 
     `modules` are the dotted names of further modules that the program imports. `start` may be "fork" only for a program
-    that `ServerSpec.fork` allows. Raises ConfigError if the source cannot be found, uses names that do not enter the
-    sandbox, or has async tools.
+    that `ServerSpec.fork` allows. Raises ConfigError if the source cannot be found, uses names or packages that do not
+    enter the sandbox, or has async tools.
     """
-    source = _module_source(program) if isinstance(program, str) else _class_source(program)
+    if isinstance(program, str):
+        source = _module_source(program)
+    else:
+        source = _class_source(program, only_standard_library=not (modules or mounts or python_path))
     paths = [str(PROGRAM), *map(str, python_path)]
     return ServerSpec(
         name=name,
@@ -75,6 +78,11 @@ def native_server(
     )
 
 
+def is_native(server: ServerSpec) -> bool:
+    """True if `native_server` made the spec: what its tools raise arrives as "TypeName: message"."""
+    return any(mount.target == PROGRAM for mount in server.mounts)
+
+
 def _module_source(name: str) -> str:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
@@ -82,7 +90,7 @@ def _module_source(name: str) -> str:
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def _class_source(cls: type) -> str:
+def _class_source(cls: type, *, only_standard_library: bool = True) -> str:
     try:
         body = textwrap.dedent(inspect.getsource(cls))
         module = ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))
@@ -102,10 +110,13 @@ def _class_source(cls: type) -> str:
             f"native server: class '{cls.__name__}': async {', '.join(coroutines)}: tools run one at a time, "
             "without an event loop; make them plain methods"
         )
+    imports = list(_imports(module, used))
+    if only_standard_library:
+        _refuse_packages(cls, imports)
     return "\n".join(
         [
             "from __future__ import annotations",
-            *_imports(module, used),
+            *map(ast.unparse, imports),
             "from gymcp.mcp_servers.native.runtime import class_server",
             body,
             f"_gymcp_server = class_server({cls.__name__})",  # only once for a program that is forked for every episode
@@ -120,7 +131,7 @@ def _is_async(part: object) -> bool:
     return inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
 
 
-def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
+def _imports(module: ast.Module, used: set[str]) -> Iterator[ast.Import | ast.ImportFrom]:
     """Top-level imports of the names in `used`. Raises ConfigError for a module of gymcp other than the runtime."""
     for node in module.body:
         if not isinstance(node, _IMPORT_NODES):
@@ -134,7 +145,20 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
                 f"native server: '{names[0].name}' of {source} does not enter the sandbox; only {RUNTIME}"
             )
         node.names = names
-        yield ast.unparse(node)
+        yield node
+
+
+def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom]) -> None:
+    """Raise ConfigError for an import of a package that the sandbox's interpreter does not have."""
+    for node in imports:
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for package in (name.split(".")[0] for name in modules):
+            if package not in sys.stdlib_module_names and package != "gymcp":
+                raise ConfigError(
+                    f"native server: class '{cls.__name__}' imports {package}, and a native server has only Python's "
+                    "standard library; do without it, or write the server as a package and lock it with its "
+                    "dependencies: gymcp servers add 'uvx PACKAGE==VERSION' (docs/adding-a-server.md)"
+                )
 
 
 def _top_level_names(module: ast.Module) -> set[str]:

@@ -111,7 +111,10 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
         with path.open(encoding="utf-8") as file:
             content_text = file.read(MAX_LOCK_CHARACTERS + 1)
     except FileNotFoundError:
-        raise ConfigError(f"lock '{path}': not found; make it with: gymcp servers add COMMAND --lock {path}") from None
+        option = "" if path == DEFAULT_LOCK else f" --lock {path}"
+        raise ConfigError(
+            f"lock '{path}': not found; make it with: gymcp servers add 'uvx PACKAGE==VERSION'{option}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"lock '{path}': cannot be read: {error}") from error
     if len(content_text) > MAX_LOCK_CHARACTERS:
@@ -190,7 +193,8 @@ def check_name(name: str) -> str:
     """The name, if it is valid. It becomes part of a path, so anything else raises ConfigError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}; give one with --name"
+            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}; give another with"
+            " --name (of gymcp new: --server-name)"
         )
     return name
 

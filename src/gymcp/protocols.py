@@ -37,6 +37,10 @@ class Grader(Protocol):
     def __call__(self, task: Task, trajectory: Trajectory, states: StateReader) -> Score: ...
 
 
+GRADER_PARAMETERS = ("task", "trajectory", "states")
+"""Parameters with which a `Grader` is called, by position."""
+
+
 class Agent(Protocol):
     """Decides the actions of one episode."""
 

@@ -67,7 +67,7 @@ def test_check_passes_the_example_and_says_what_it_checked() -> None:
     done = gymcp("check", BANK, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: check["passed"] for name, check in json.loads(done.stdout)["checks"].items()} == dict.fromkeys(
-        ["check_env", "oracle", "null", "mutated", "reset", "leaks"], True
+        ["check_env", "oracle", "null", "mutated", "reset", "tools", "leaks"], True
     )
 
 
@@ -139,8 +139,8 @@ def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:
         (["eval", BANK, "--tasks", "x*"], "no task matches 'x*'; the ids look like"),
         (["eval", BANK, "--resume"], "--resume: which run?"),
         (["eval", BANK, "--out", "/proc/nope"], "run folder /proc/nope: cannot be written"),
-        (["grade", "/nowhere"], "run folder /nowhere: holds no run.json"),
-        (["report", "/nowhere"], "run folder /nowhere: holds no run.json"),
+        (["grade", "/nowhere"], "run folder /nowhere: no such folder"),
+        (["report", "/nowhere"], "run folder /nowhere: no such folder"),
         (["check", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
         (["eval", "backoffice", "--agent", "hijacked"], "none of the 560 tasks; it needs an attacker with gold"),
         (["suites", "--only", "nope"], "--only: no environment matches 'nope'; have agentdojo, backoffice"),
@@ -190,8 +190,8 @@ ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("suite=lambda: 1 / 0", "its suite raised ZeroDivisionError: division by zero"),
-        ("suite=lambda: sys.exit(0)", "its suite raised SystemExit: 0"),
+        ("suite=lambda: 1 / 0", "its suite raised env.py:13: ZeroDivisionError: division by zero"),
+        ("suite=lambda: sys.exit(0)", "its suite raised env.py:13: SystemExit: 0"),
         ("suite=[TASK]", "its suite must be a gymcp.types.Suite"),
         ("suite=replace(SUITE, tasks=())", "its suite has no tasks"),
         ("suite=replace(SUITE, tasks=(TASK, TASK))", "two tasks have the id 'a'"),
@@ -200,13 +200,13 @@ ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals
         ("servers=()", "its servers must be a tuple with at least one ServerSpec, not ()"),
         ('servers=[{"argv": "x"}]', "its servers must be a tuple"),
         ("servers=(SERVER, SERVER)", "two servers are named 's'"),
-        ("servers=lambda: open('/nowhere')", "its servers raised FileNotFoundError"),
+        ("servers=lambda: open('/nowhere')", "its servers raised env.py:13: FileNotFoundError"),
         ('servers=(replace(SERVER, argv="python3 x.py"),)', "server 's': its argv must be a tuple of texts"),
         ("servers=(replace(SERVER, argv=()),)", "its argv is empty"),
         ("grade=5", "its grade must be a function, not 5"),
         ('anchor="foo"', "no anchor 'foo'; have world, world+observation, world+history"),
         ('name="x/../y"', "its name must be made of letters"),
-        ("version=sys.exit(0)", "SystemExit: 0"),
+        ("version=sys.exit(0)", "env.py:13: SystemExit: 0"),
     ],
 )
 def test_a_malformed_environment_is_one_line(change: str, said: str, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_file_that_is_no_environment_ends_with_exit_code_2(tmp_path: Path) -> 
     (tmp_path / "env.py").write_text(f"{IMPORTS}\nENV = replace(ENV, suite=lambda: 1 / 0)")
     (tmp_path / "env.txt").write_text(IMPORTS)
     for env, said in [
-        ("env.py", "environment 'x': its suite raised ZeroDivisionError: division by zero"),
+        ("env.py", "environment 'x': its suite raised env.py:13: ZeroDivisionError: division by zero"),
         (".", "environment file '.': is a folder"),
         ("env.txt", "environment file 'env.txt': not a Python file"),
     ]:

@@ -124,7 +124,13 @@ def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
         ),
         (["servers", "add", "--config", "c.json"], "config 'c.json': cannot be read"),
         (["servers", "add", "uvx gymcp-no-such-package==1"], "server 'gymcp-no-such-package': resolve: "),
-        (["servers", "list"], "lock 'servers.lock': not found; make it with: gymcp servers add"),
+        *(
+            (["servers", verb], "lock 'servers.lock': not found in this folder; make it with: gymcp servers add 'uvx ")
+            for verb in ("list", "check", "sync", "lock")
+        ),
+        (["servers", "list", "--lock", "my.lock"], "gymcp servers add 'uvx PACKAGE==VERSION' --lock my.lock"),
+        (["new", "my env", "--server", CLOCK, "--server-name", "time"], "new: name 'my env': letters, digits, - and _"),
+        (["new", "clock", "--server", CLOCK, "--server-name", "my time"], "with --name (of gymcp new: --server-name)"),
         (["servers", "check", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
         (["servers", "lock", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
         (["new", "clock", "--server", "python server.py"], "command 'python' is not one that can be locked"),
@@ -139,6 +145,15 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: st
     assert said in done.stderr
     assert len(errors(done.stderr)) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_new_does_not_offer_to_replace_a_server_of_the_lock(tmp_path: Path) -> None:
+    shutil.copy(LOCK, tmp_path / "servers.lock")
+    words = ("--server", "npx -y gymcp-no-such-package@1.0.0")
+    done = gymcp("new", "clock", *words, "--server-name", "time", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
+    assert "has another server 'time'" in done.stderr
+    assert done.stderr.rstrip().endswith("call this one something else with --server-name NAME")
 
 
 def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def test_an_agent_error_is_zero_and_keeps_its_reason() -> None:
 def test_an_invalid_score_is_a_grader_error(verdict: Json, why: str) -> None:
     graded = apply_grader(gives(verdict), TASK, PLAYED, read_state)
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
-    assert graded.reason == f"grader raised GraderError: {why}"
+    place, _, reason = graded.reason.removeprefix("grader raised ").partition(": ")
+    assert (place.partition(":")[0], reason) == ("test_grading.py", f"GraderError: {why}")
 
 
 def test_a_grader_that_raises_costs_the_score_and_not_the_run() -> None:
@@ -73,7 +74,8 @@ def test_a_grader_that_raises_costs_the_score_and_not_the_run() -> None:
 
     graded = apply_grader(grade, TASK, replace(PLAYED, score=1.0), read_state)
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
-    assert graded.reason == "grader raised KeyError: 'missing'"
+    place, _, reason = graded.reason.removeprefix("grader raised ").partition(": ")
+    assert (place.partition(":")[0], reason) == ("test_grading.py", "KeyError: 'missing'")
 
 
 def test_grading_again_after_a_grader_error_restores_how_the_episode_ended() -> None:

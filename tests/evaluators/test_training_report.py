@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from test_report import Page
 
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.curves import unit_of
-from gymcp.evaluators.report.training_data import read_held_out
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.store import Run, TrajectoryStore
+from gymcp.store.heldout import HeldoutResult, record_heldout
 from gymcp.store.run_folder import record_start
 from gymcp.types import Json, Task
 
@@ -29,7 +30,7 @@ def evaluation_row(iteration: int, solved: int, *, tasks: int = 8, **more: Json)
     results = {f"task{n}": float(n < solved) for n in range(tasks)}
     bounds = mean_ci95({task: [value] for task, value in results.items()})
     assert bounds is not None
-    figures = {"success": solved / tasks, "low": bounds.low, "high": bounds.high, "scored": tasks, "tasks": results}
+    figures = {"success": solved / tasks, "low": bounds.low, "high": bounds.high, "scored": tasks}
     return {"iteration": iteration, **{f"test/seeds/{name}": value for name, value in figures.items()}, **more}
 
 
@@ -41,13 +42,22 @@ ROWS = [
 ]  # fmt: skip
 
 
-def write_training(folder: Path, rows: list[dict[str, Json]] = ROWS, **recipe: Json) -> Path:
+RESULTS = [
+    HeldoutResult(iteration=iteration, split="seeds", success={f"task{n}": n < solved for n in range(8)})
+    for iteration, solved in ((0, 2), (2, 6))
+]
+
+
+def write_training(
+    folder: Path, rows: list[dict[str, Json]] = ROWS, results: Sequence[HeldoutResult] = RESULTS, **recipe: Json
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with TrajectoryStore.open(folder, write=True) as store:
         for n in range(4):
             store.append(order_episode(f"practice{n}", 0, pays=n < 1, run=folder.name), {}, tags=("orders",))
     state = {"iteration": 2, "recipe": {**RECIPE, **recipe}, "ended": "finished"}
     (folder / "training.json").write_text(json.dumps(state))
+    record_heldout(folder, results)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -71,8 +81,7 @@ def test_the_headline_is_the_last_held_out_success_with_its_paired_change(tmp_pa
 
 
 def test_a_change_without_results_of_tasks_is_said_not_to_be_paired(tmp_path: Path) -> None:
-    rows = [{key: value for key, value in row.items() if not key.endswith("/tasks")} for row in ROWS]
-    write_report(write_training(tmp_path / "run", rows))
+    write_report(write_training(tmp_path / "run", results=()))
     text = Page((tmp_path / "run" / "report.html").read_text()).text
     assert "+50.0 points since iteration 0 (25.0 %); not paired by task" in text
     assert "tasks of shop" in text
@@ -164,10 +173,10 @@ def test_training_runs_stand_beside_evaluations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        {"iteration": 0, "test/seeds/success": "1", "test/seeds/tasks": {"a": 1}},
+        {"iteration": 0, "test/seeds/success": "1"},
         {"iteration": 0, "test/seeds/success": 7},
         {"iteration": 0, "test/seeds/success": True, "loss": 1e308},
-        {"iteration": 0, f"test/{HOSTILE_TEXT}/success": 1.0, f"test/{HOSTILE_TEXT}/tasks": {HOSTILE_TEXT: 2}},
+        {"iteration": 0, f"test/{HOSTILE_TEXT}/success": 1.0},
         {"iteration": 0, HOSTILE_TEXT: -1e308, f"{HOSTILE_TEXT}/x": 1e308},
         {"iteration": 0, **{f"c{n}": n for n in range(3000)}},
         {"iteration": 0, "loss": float("nan"), "test/a/success": float("inf")},
@@ -181,9 +190,3 @@ def test_hostile_metrics_stay_text_and_bounded(tmp_path: Path, row: dict[str, Js
         assert (shown.links, shown.tags & {"script", "img", "iframe"}) == ([], set())
         assert "nan" not in text.partition("<main>")[2].replace("nance", "")
         assert len(text) < 1_000_000
-
-
-def test_results_of_tasks_that_are_no_shares_are_not_paired() -> None:
-    rows = [evaluation_row(0, 2), {**evaluation_row(2, 6), "test/seeds/tasks": {"task0": "yes"}}]
-    (held,) = read_held_out(rows)
-    assert (held.last.success, held.last.tasks, held.change) == (0.75, None, None)

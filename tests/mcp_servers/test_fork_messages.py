@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gymcp.mcp_servers.forkserver import spawner
+from gymcp.mcp_servers.forkserver.failures import compose_message, describe_failure
 from gymcp.mcp_servers.forkserver.spawner import (
     MESSAGES,
     CopiesFinished,
@@ -49,6 +50,23 @@ def test_the_table_has_every_message() -> None:
 def test_anything_else_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode_message(data)
+
+
+@pytest.mark.parametrize(
+    ("error", "last_words", "says"),
+    [
+        (TimeoutError(), "", "fork server: does not start: no answer within 20 s"),
+        (EOFError(), " \n", "fork server: does not start: EOFError"),
+        (
+            ValueError("invalid message"),
+            "bwrap: no\n",
+            "fork server: does not start: invalid message; its last words: bwr",
+        ),
+    ],
+)
+def test_no_reason_of_an_error_is_empty(error: Exception, last_words: str, says: str) -> None:
+    assert compose_message(f"does not start: {describe_failure(error)}", last_words).startswith(says)
+    assert not compose_message(f"does not start: {describe_failure(error)}", last_words).endswith(": ")
 
 
 def test_no_data_is_the_end() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -12,8 +12,10 @@ import pytest
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.runtime import class_server
 from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.sandbox import Mount
 
 OUTSIDE = "class 'Tool' uses K of its file, but only the class itself and the plain imports"
+PACKAGE = "class 'Tool' imports numpy, and a native server has only Python's standard library"
 USES = "class Tool:\n    def f(self) -> int:\n        return K\n"
 
 
@@ -40,6 +42,8 @@ def class_in(tmp_path: Path, name: str, text: str) -> type:
         ("try:\n    import math as K\nexcept ImportError:\n    K = None\n" + USES, OUTSIDE),
         ("async def K():\n    pass\n" + USES, OUTSIDE),
         ("from math import *\nclass Tool:\n    def f(self) -> float:\n        return pi\n", "class 'Tool' uses pi of"),
+        ("import numpy as np\nclass Tool:\n    def f(self) -> int:\n        return np.int64(1)\n", PACKAGE),
+        ("from numpy import int64\nclass Tool:\n    def f(self) -> int:\n        return int64(1)\n", PACKAGE),
         ("class Tool:\n    async def f(self) -> int:\n        return 1\n", "class 'Tool': async f: tools run one at a"),
     ],
 )
@@ -61,6 +65,14 @@ def test_a_class_that_uses_missing_names_is_refused(text: str, said: str, tmp_pa
 )
 def test_a_class_that_uses_available_names_is_accepted(text: str, tmp_path: Path) -> None:
     assert native_server("s", class_in(tmp_path, "taken", text)).state == "declared"
+
+
+def test_a_class_with_a_mount_may_import_a_package(tmp_path: Path) -> None:
+    cls = class_in(
+        tmp_path, "mounted", "import numpy as np\nclass Tool:\n    def f(self) -> int:\n        return np.e\n"
+    )
+    mount = Mount(source=tmp_path, target=PurePosixPath("/srv/site"))
+    assert native_server("s", cls, mounts=[mount], python_path=[PurePosixPath("/srv/site")]).state == "declared"
 
 
 def test_a_static_method_is_a_tool() -> None:

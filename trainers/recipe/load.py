@@ -10,6 +10,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.filters import MIN_OF_EACH
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
 from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.types import Json
@@ -42,13 +43,17 @@ _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
 
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
-    """The recipe of a file, overridden by `settings` of ``section.key``. Raises ConfigError, naming what is wrong."""
+    """The recipe of a file, overridden by `settings` of ``section.key``. Raises ConfigError, naming what is wrong.
+
+    Paths in the file are relative to its folder, those in `settings` to the working folder.
+    """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"recipe '{path}': not found") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise ConfigError(f"recipe '{path}': {error}") from error
+    place_paths(table, path.absolute().parent)
     for key, value in settings:
         *sections, last = key.split(".")
         into = table
@@ -56,7 +61,7 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
             into = into.setdefault(section, {})
             if not isinstance(into, dict):
                 raise ConfigError(f"recipe '{path}': '{section}' is no section")
-        into[last] = value
+        into[last] = place_typed_path(key, value)
     return make_recipe({"name": path.stem, **table})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,15 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 from gymcp.types import Json, Sampling, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldoutEvaluation:
+    """Results of one evaluation of the policy."""
+
+    metrics: Mapping[str, Json]
+    success: Mapping[str, Mapping[str, bool]]
+    """Split -> task id -> success; a task whose episode has no score is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +81,19 @@ class TrainingEpisodes:
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    async def evaluate(self, trainable: TrainableModel, policy: Policy, *, final: bool) -> dict[str, Json]:
-        """Metrics on held-out tasks. `final`: with the splits and tasks of the first and the last evaluation."""
+    async def evaluate(self, trainable: TrainableModel, policy: Policy, *, final: bool) -> HeldoutEvaluation:
+        """Results on held-out tasks. `final`: with the splits and tasks of the first and the last evaluation."""
         rule = self.recipe.evaluation
         most = rule.final_tasks if final and rule.final_tasks else rule.tasks
         metrics: dict[str, Json] = {}
+        success: dict[str, dict[str, bool]] = {}
         for split in rule.final_splits if final and rule.final_splits else rule.splits:
             tasks = heldout_tasks(self.env, self.recipe, split, most)
             jobs = [Job(task=task, trial=0, seed=derive_seed(self.recipe.seed, task.id, 0)) for task in tasks]
             records = await self._run(self._agent(trainable, policy, rule.temperature), jobs)
             metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs).items()}
-        return metrics
+            success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}
+        return HeldoutEvaluation(metrics=metrics, success=success)
 
     async def _run(self, make_agent: AgentFactory, jobs: Sequence[Job], *, keep: bool = False) -> list[Trajectory]:
         """The last attempts' records, in the order of the jobs. `keep`: all attempts go into the store."""
@@ -131,7 +142,7 @@ def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
 
 
 def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Metrics of one split: calls, success with its 95 % interval, by tag, and of each task (``tasks``)."""
+    """Metrics of one split: calls, success with its 95 % interval, and by tag."""
     metrics = _call_metrics(records, jobs)
     scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
     interval = mean_ci95(scores)
@@ -142,7 +153,6 @@ def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> d
     for tag in sorted({tag for job in jobs for tag in job.task.tags}):
         with_tag = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
         metrics[tag] = float(np.mean(with_tag)) if with_tag else None
-    metrics["tasks"] = {task: of_task[0] for task, of_task in scores.items()}
     return metrics
 
 

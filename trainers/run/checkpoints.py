@@ -17,6 +17,7 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.load import restore_recipe
+from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.run_state import STATE, read_state
 from gymcp.types import Json
@@ -81,12 +82,14 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
     try:
-        before = restore_recipe(state["recipe"])  # keys that are newer than the run have their defaults
+        # keys that are newer than the run have their defaults
+        before = with_absolute_paths(restore_recipe(state["recipe"]))
     except ConfigError as error:
         raise ConfigError(
             f"training run {folder}: its recipe is not one of this version of gymcp ({error}); continue the run with"
             " the version that started it, or start it again in another folder"
         ) from error
+    recipe = with_absolute_paths(recipe)
     if recipe_as_json(_extend(before, recipe)) != recipe_as_json(recipe):
         differing = ", ".join(_differing_sections(recipe_as_json(before), recipe_as_json(recipe)))
         raise ConfigError(

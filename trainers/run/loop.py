@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.store.heldout import HeldoutResult, record_heldout
 from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.build_preset import build_preset
@@ -69,12 +70,14 @@ def train(
     *,
     resume: bool,
     on_row: OnRow = lambda row: None,
+    on_start: Callable[[], None] = lambda: None,
     processes: Accelerated | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
-    With `processes`, this is the main process, and the others run `worker_loop`. Raises ConfigError for a folder that
-    holds another run or for tasks that lack what the preset needs, EnvInfraError if no episode can be rolled out.
+    `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
+    the others run `worker_loop`. Raises ConfigError for a folder that holds another run or for tasks that lack what the
+    preset needs, EnvInfraError if no episode can be rolled out.
     """
     saved = find_saved_state(folder, recipe, resume=resume)
     preset = build_preset(recipe)
@@ -82,6 +85,7 @@ def train(
     create_run_folder(folder)
     if saved is None:
         record_training_start(folder, recipe, env)
+    on_start()
     disable_progress_bar()
     inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes)
     with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
@@ -97,7 +101,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
     """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early."""
     recipe, folder, setup = run.inputs.recipe, run.inputs.folder, run.setup
     if not run.log.rows:
-        _log_row(run, {"iteration": 0, **await evaluate(run, final=True)})
+        _log_row(run, {"iteration": 0, **await evaluate(run, 0, final=True)})
     while state.iteration < recipe.learn.iterations:
         if reason := collapse_reason(run.log.rows, recipe.learn):
             return finish(run, state, reason)
@@ -112,7 +116,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
         state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
-            row |= await evaluate(run, final=is_last)
+            row |= await evaluate(run, state.iteration, final=is_last)
         _log_row(run, row)
         save_training(folder, recipe, state, setup.learner, setup.critic)
     return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
@@ -162,11 +166,18 @@ def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> Iteratio
     return IterationResult(metrics={"skipped": "every episode was lost to infrastructure"}, trackers=state.trackers)
 
 
-async def evaluate(run: TrainingRun, *, final: bool) -> dict[str, Json]:
-    """Metrics on held-out tasks; `final`: with the splits and tasks of the first and the last evaluation."""
+async def evaluate(run: TrainingRun, iteration: int, *, final: bool) -> dict[str, Json]:
+    """Metrics on held-out tasks after that iteration; the success by task goes into a file of its own.
+
+    `final`: with the splits and tasks of the first and the last evaluation.
+    """
     started = time.perf_counter()
-    metrics = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
-    return metrics | {"seconds/evaluation": time.perf_counter() - started}
+    found = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
+    results = [
+        HeldoutResult(iteration=iteration, split=split, success=success) for split, success in found.success.items()
+    ]
+    record_heldout(run.inputs.folder, results)
+    return {**found.metrics, "seconds/evaluation": time.perf_counter() - started}
 
 
 def finish(run: TrainingRun, state: TrainingState, reason: str) -> Ending:

@@ -106,9 +106,11 @@ def _write_record(
 def open_run(folder: Path) -> Run:
     """The run in `folder`, to read. Raises StoreError if there is none, or if this gymcp cannot read it."""
     where = f"run folder {folder}"
+    if not folder.is_dir():
+        raise StoreError(f"{where}: no such folder")
     try:
         record = json.loads(read_foreign(folder, RUN_FILE))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise StoreError(f"{where}: holds no {RUN_FILE}") from None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: {RUN_FILE} is not JSON: {error}") from error

@@ -15,7 +15,12 @@ from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, format_value
-from gymcp.evaluators.report.run_data import TRAINING_FILE
+from gymcp.evaluators.training_comparison import (
+    TrainingComparison,
+    compare_training,
+    is_training_run,
+    read_training_run,
+)
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.types import Json
 
@@ -35,8 +40,12 @@ def command(
 ) -> None:
     """Compare runs of the same tasks, pair by pair. Differences that chance alone may explain are not ranked.
 
+    Training runs are compared in held-out success, after the last iteration that all were tested at.
     Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.
     """
+    if any(map(is_training_run, runs)):
+        compare_training_runs(runs, metric, as_json=as_json)
+        return
     contenders, problems = read_contenders(runs)
     if len(contenders) < 2:
         raise ConfigError(f"compare: {len(contenders)} of {len(runs)} runs can be read; it takes two: {problems[0]}")
@@ -60,35 +69,74 @@ def command(
         raise typer.Exit(NOT_ALL_COMPARED)
 
 
-def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]]:
-    """The runs, and a reason for each that cannot be read. Raises ConfigError for fewer than two, or for one twice."""
+def compare_training_runs(folders: Sequence[Path], metric: Sequence[str] | None, *, as_json: bool) -> None:
+    """Print the comparison of training runs. Raises ConfigError, with what to do, if they cannot be compared."""
+    names = _name_runs(folders)
+    if other := next((folder for folder in folders if not is_training_run(folder)), None):
+        what = "holds no training run" if other.is_dir() else "no such folder"
+        raise ConfigError(f"compare: run folder {other}: {what}; compare training runs with training runs alone")
+    if metric:
+        raise ConfigError(
+            "compare: --metric is for evaluations; training runs are compared in held-out success, and other columns"
+            " are printed below it"
+        )
+    found = compare_training([read_training_run(folder, name) for folder, name in names.items()])
+    if as_json:
+        print_json({"names": list(names.values()), **asdict(found)})
+        return
+    _print_training(found, list(names.values()))
+
+
+def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
+    title = f"held-out success after iteration {found.iteration}"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for heading in ("split", "run"):
+        table.add_column(heading)
+    for heading in ("success", "95 % interval", "tasks"):
+        table.add_column(heading, justify="right")
+    for each in found.standings:
+        success = "-" if each.success is None else f"{100 * each.success:.1f} %"
+        interval = "-" if each.ci95 is None else f"{100 * each.ci95.low:.1f} to {100 * each.ci95.high:.1f} %"
+        table.add_row(in_one_line(each.split), in_one_line(each.name), success, interval, str(each.tasks))
+    console.print(table)
+    for pair in found.pairs:
+        console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
+    columns = Table(title=f"columns of iteration {found.iteration}", title_justify="left", header_style="bold")
+    columns.add_column("column")
+    for name in names:
+        columns.add_column(in_one_line(name), justify="right")
+    for column, values in found.columns.items():
+        columns.add_row(column, *("-" if value is None else f"{value:.4g}" for value in values))
+    if found.columns:
+        console.print(columns)
+
+
+def _name_runs(folders: Sequence[Path]) -> dict[Path, str]:
+    """Folder -> name of the run, unique. Raises ConfigError for fewer than two runs, or for one twice."""
     if len(folders) < 2:
         raise ConfigError(f"compare: {len(folders)} run; it takes two or more")
     resolved = [folder.resolve() for folder in folders]
     if twice := next((folder for folder in resolved if resolved.count(folder) > 1), None):
         raise ConfigError(f"compare: run folder {twice} is named twice")
     names = [folder.name for folder in resolved]
+    return {
+        folder: name if names.count(name) == 1 else str(folder) for folder, name in zip(resolved, names, strict=True)
+    }
+
+
+def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]]:
+    """The runs, and a reason for each that cannot be read. Raises ConfigError for fewer than two, or for one twice."""
     contenders, problems = [], []
-    for folder, name in zip(resolved, names, strict=True):
+    for folder, name in _name_runs(folders).items():
         try:
-            _refuse_training(folder)
             run = open_run(folder)
             with TrajectoryStore.open(folder) as store:
                 rows = store.summaries()
         except StoreError as error:
             problems.append(str(error))
             continue
-        shown_as = name if names.count(name) == 1 else str(folder)
-        contenders.append(Contender(name=shown_as, config=run.config, rows=rows))
+        contenders.append(Contender(name=name, config=run.config, rows=rows))
     return contenders, problems
-
-
-def _refuse_training(folder: Path) -> None:
-    if (folder / TRAINING_FILE).exists():
-        raise StoreError(
-            f"run folder {folder}: a training run, whose episodes are of changing weights; gymcp report compares the"
-            " held-out success of several"
-        )
 
 
 def _print(found: Comparison) -> None:

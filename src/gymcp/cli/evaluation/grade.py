@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gymcp.agents.runner.run import regrade
+from gymcp.agents.runner.regrading import fails_on, regrade, try_grader
 from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
@@ -17,10 +20,28 @@ from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.registry import FORMS, make_grader
 from gymcp.evaluators.report import write_report
-from gymcp.store import Run, TrajectoryStore, open_run
+from gymcp.outcome import Outcome
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.types import Trajectory
 
 REQUIRED_KEYS = ("source", "suite_version", "suite_digest")
 """Keys that the config of a run must have for grading it again."""
+
+GRADER_FAILED = 3
+MAX_CHANGES = 20
+"""Changed scores that are printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regraded:
+    """Episodes of a run that was graded again, each in one line."""
+
+    changed: list[str]
+    """Episodes with another score than before."""
+    failed: list[str]
+    """Episodes on which the grader failed."""
+    kept: int
+    """Number of failures that left the episode's earlier verdict in place."""
 
 
 def command(
@@ -42,32 +63,54 @@ def command(
 ) -> None:
     """Grade a recorded run again, offline; the first grades stay, the newest count.
 
+    The grader is tried on one episode before anything is recorded. An episode on which it fails keeps its verdict.
     The grader is code of the run's environment. Code of the catalog is gymcp's own; a file that the run names is run
     only if you ran it here before with the same content, or name it with --env.
-    Exit code 1 if a score differs from the previous one.
+    Exit code 1 if a score differs from the previous one, 3 if the grader failed on an episode.
     """
     other = make_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in REQUIRED_KEYS if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
-    changed: list[str] = []
     spec = load_recorded(recorded.config["source"], given=env, where=f"run folder {run}: run.json")
     loaded = WrapperSelection.from_config(recorded.config).apply(spec)
     _refuse_other_tasks(recorded, loaded)
     with TrajectoryStore.open(run, write=True, create=False) as store:
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
-        name = ", ".join(grader or ())
-        for row, graded in regrade(loaded, store, rows, grader=other, name=name, refresh=refresh):
-            if graded.score != row.score:
-                changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
+        try_grader(loaded, store, rows, grader=other, refresh=refresh)
+        found = _sort(regrade(loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh))
     summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})
-    print_json({**summary, "changed": len(changed)}) if as_json else print_summary(summary)
-    for line in changed[:20] if not as_json else ():
-        console.print(in_one_line(line), highlight=False, markup=False)
-    if not as_json:
-        console.print(f"{len(changed)} scores changed" if changed else "every score is what it was")
-    if changed:
+    if as_json:
+        print_json({**summary, "changed": len(found.changed), "failed": len(found.failed)})
+    else:
+        print_summary(summary)
+        _print_changes(found.changed)
+    if found.failed:
+        said = f"failed on {len(found.failed)} of {len(rows)} episodes; {found.kept} of these keep the verdict they had"
+        print(f"gymcp: grade: the grader {said}; first: {in_one_line(found.failed[0])}", file=sys.stderr)
+        raise typer.Exit(GRADER_FAILED)
+    if found.changed:
         raise typer.Exit(1)
+
+
+def _sort(graded_rows: Iterable[tuple[EpisodeRow, Trajectory]]) -> Regraded:
+    changed: list[str] = []
+    failed: list[str] = []
+    kept = 0
+    for row, graded in graded_rows:
+        episode = f"{row.task} trial {row.trial}"
+        if graded.outcome is Outcome.GRADER_ERROR:
+            failed.append(f"{episode}: {graded.reason}")
+            kept += fails_on(row, graded)
+        elif graded.score != row.score:
+            changed.append(f"{episode}: {row.score} -> {graded.score}: {graded.reason}")
+    return Regraded(changed=changed, failed=failed, kept=kept)
+
+
+def _print_changes(changed: list[str]) -> None:
+    for line in changed[:MAX_CHANGES]:
+        console.print(in_one_line(line), highlight=False, markup=False)
+    console.print(f"{len(changed)} scores changed" if changed else "every score is what it was")
 
 
 def _refuse_other_tasks(run: Run, env: LoadedEnv) -> None:

@@ -56,7 +56,10 @@ def judge_run(
     got no verdict: it then has no score, and is never counted as 0.
     """
     if policy is None or rubric is None:
-        raise ConfigError(f"judge: needs --policy ({FORMS}) and --rubric FILE")
+        needed = {"--policy": (policy, FORMS), "--rubric": (rubric, "a TOML file, see docs/judge.md")}
+        missing = {name: form for name, (given, form) in needed.items() if given is None}
+        forms = "; ".join(f"{name} {form}" for name, form in missing.items())
+        raise ConfigError(f"judge: {' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing: {forms}")
     config = JudgeConfig(
         run=run, policy=policy, rubric=rubric, votes=votes, temperature=temperature, max_tokens=max_tokens,
         as_component=as_component, concurrency=concurrency, key_env=key_env, prices=prices,

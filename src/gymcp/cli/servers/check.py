@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer
 from gymnasium.utils.env_checker import check_env
 
 from gymcp.agents.runner.run import Plan, run_until_signalled
+from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
 from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
 from gymcp.cli.machine.clean import remove_orphans
@@ -29,6 +31,11 @@ from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.transports.http_remote import check_remotes
 from gymcp.types import Json
+
+MAX_NAMES = 10
+"""Tools that a detail names."""
+MAX_ANSWER = 160
+"""Characters of a tool's answer that a detail quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +60,9 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
-    no server can read the gold; with --privileges, all of it under these rules. Exit code 1 if a check fails."""
+    """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, one call of
+    each tool that no gold calls, and that no server can read the gold; with --privileges, all of it under these rules.
+    Exit code 1 if a check fails."""
     backend = get_sandbox(sandbox)
     backend.check()
     rules = read_privileges(privileges) if privileges else None
@@ -66,6 +74,7 @@ def command(
     verdicts += [
         _gymnasium(loaded, backend),
         *_gates(loaded, backend, tasks, limit, concurrency),
+        _try_unused_tools(loaded, backend),
         _leaks(loaded, backend),
     ]
     if as_json:
@@ -145,6 +154,40 @@ def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: str, limit: int, concurre
     detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
     verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
     return verdicts
+
+
+def _try_unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
+    found: list[UnusedTools] = []
+
+    async def try_out() -> None:
+        found.append(await try_unused_tools(loaded, sandbox))
+
+    if not run_until_signalled(try_out()):
+        raise typer.Exit(INTERRUPTED)
+    (unused,) = found
+    if not unused.trials:
+        return Verdict(check="tools", passed=True, detail=f"gold calls each of the {unused.tools} tools")
+    by_ending: dict[str, list[ToolTrial]] = {}
+    for trial in unused.trials:
+        by_ending.setdefault(trial.ending, []).append(trial)
+    names = _enumerate([trial.tool for trial in unused.trials])
+    parts = [f"gold never calls {len(unused.trials)} of {unused.tools} tools: {names}"]
+    if made := len(unused.trials) - len(by_ending.get("not called", ())):
+        parts.append(f"called once each: {len(by_ending.get('answered', ()))} of {made} answered")
+    if errors := by_ending.get("error"):
+        parts.append(f"{len(errors)} answered with an error, such as {errors[0].tool}: {errors[0].text[:MAX_ANSWER]}")
+    if left := by_ending.get("not called"):
+        parts.append(f"{len(left)} not called: {left[0].text}")
+    defects = by_ending.get("defect", [])
+    if defects:
+        said = "; ".join(f"{trial.tool}: {trial.text[:MAX_ANSWER]}" for trial in defects[:MAX_NAMES])
+        parts.insert(0, f"{len(defects)} have a defect: {said}")
+    return Verdict(check="tools", passed=not defects, detail="; ".join(parts))
+
+
+def _enumerate(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _leaks(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:

@@ -126,7 +126,7 @@ def command(
         [server] if server else [], image, folder / DEFAULT_LOCK, name=server_name, http=http, headers=headers
     )
     wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name")
+    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name", replaceable=False)
     backend = sandbox_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, backend)
     found = asyncio.run(_try_out(entry, backend))

@@ -102,6 +102,7 @@ def add(
 @app.command("lock")
 def relock(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None) -> None:
     """Lock the same versions again with the newest dependencies and the current tools; print the changes."""
+    _refuse_no_lock(lock)
     every = read_lock(lock, consistent=False)
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
@@ -130,6 +131,7 @@ def sync(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK) -> None:
 @app.command("list")
 def list_all(lock: LockOption = DEFAULT_LOCK, as_json: AsJson = False) -> None:
     """List the servers of the lock."""
+    _refuse_no_lock(lock)
     servers = read_lock(lock)
     if as_json:
         print_json({"lock": str(lock), "servers": [_row(server) for server in servers.values()]})
@@ -174,7 +176,17 @@ def check(
 
 
 def _select(lock: Path, names: list[str] | None) -> list[LockedServer]:
+    _refuse_no_lock(lock)
     return [read_locked_server(lock, name) for name in names] if names else list(read_lock(lock).values())
+
+
+def _refuse_no_lock(lock: Path) -> None:
+    """Raise ConfigError if no lock was named and this folder has none."""
+    if lock == DEFAULT_LOCK and not lock.exists():
+        raise ConfigError(
+            f"lock '{lock}': not found in this folder; make it with: gymcp servers add 'uvx PACKAGE==VERSION'; or name"
+            " another: --lock FILE"
+        )
 
 
 def make_request(
@@ -207,13 +219,18 @@ def sandbox_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
     return backend
 
 
-def refuse_other_server(lock: Path, wanted: InstallRequest, *, option: str = "--name") -> None:
-    """Raise ConfigError if the lock has another server under that name; another version of the same server is fine."""
+def refuse_other_server(
+    lock: Path, wanted: InstallRequest, *, option: str = "--name", replaceable: bool = True
+) -> None:
+    """Raise ConfigError if the lock has another server under that name; another version of the same server is fine.
+
+    `replaceable`: the message says that the option also puts the new server in the other's place.
+    """
     there = read_lock(lock, consistent=False).get(wanted.name) if lock.exists() else None
     if there is not None and _identify(to_install_request(there)) != _identify(wanted):
         raise ConfigError(
             f"lock '{lock}': has another server '{wanted.name}': {' '.join(there.command)}; call this one something "
-            f"else with {option} NAME, or name it so to have it in the other's place"
+            f"else with {option} NAME" + (", or name it so to have it in the other's place" if replaceable else "")
         )
 
 

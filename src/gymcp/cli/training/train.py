@@ -27,6 +27,13 @@ def command(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Refuse what training would refuse, play one episode, and train nothing.")
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say what each advantage is made of and what the run takes; train nothing."),
+    ] = False,
     as_json: AsJson = False,
     dry_run: Annotated[Path | None, replaced_option("--dry-run", "gymcp credit RUN")] = None,
     preset: Annotated[
@@ -38,13 +45,17 @@ def command(
     """Train a policy by a recipe.
 
     A recipe from another source is code from that source: it names the environment, which may be a Python file, and
-    arguments for vLLM. Read it before you train by it.
+    arguments for vLLM. Read it before you train by it. Paths in it are relative to its folder.
     """
     options = parse_settings(settings or [])
     if recipe is None:
         raise ConfigError("train: name a recipe, such as recipes/tiny.toml")
     if deterministic:
         options["deterministic"] = True
+    if check or explain:
+        plan = _load_part("train", "train_plan")
+        plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
+        return
     _load_part("train", "train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
 
 

@@ -39,6 +39,11 @@ def run(
         raise typer.Exit(1)
 
 
+def folder_of(recipe: Recipe, out: Path | None) -> Path:
+    """Folder of the training run: the given one, or that of the recipe's name."""
+    return out or Path("runs") / f"train-{recipe.name}"
+
+
 def _train(
     recipe_path: Path,
     settings: Sequence[tuple[str, Json]],
@@ -49,26 +54,23 @@ def _train(
     as_json: bool,
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
-    folder = out or Path("runs") / f"train-{recipe.name}"
+    folder = folder_of(recipe, out)
     env = load_env(load_named(recipe.env))
-    if not as_json:
-        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+
+    def say_start() -> None:
+        if not as_json:
+            console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+
     tell = (lambda row: None) if as_json else teller(recipe)
-    ending = train(recipe, env, folder, resume=resume, on_row=tell, processes=processes)
-    rows = [_without_tasks(row) for row in read_metrics(folder)]
-    last = rows[-1]
-    tests = {key: value for row in rows for key, value in row.items() if key.startswith("test/")}
+    ending = train(recipe, env, folder, resume=resume, on_row=tell, on_start=say_start, processes=processes)
+    last = read_metrics(folder)[-1]
+    tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
         print_json({"run": str(folder), "iterations": ending.iterations, "ended": ending.reason, "last": last, **tests})
     else:
         console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False, soft_wrap=True)
         console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
     return ending
-
-
-def _without_tasks(row: Mapping[str, Json]) -> dict[str, Json]:
-    """The row without the results of single tasks, which are too many to print."""
-    return {key: value for key, value in row.items() if not isinstance(value, Mapping)}
 
 
 def teller(recipe: Recipe) -> OnRow:

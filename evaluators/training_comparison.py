@@ -1,0 +1,198 @@
+"""Comparison of training runs: held-out success, paired by task, after the last iteration that both were tested at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.compare import SIGNIFICANCE_LEVEL
+from gymcp.evaluators.statistics import Interval, Paired, compare_paired, holm, mean_ci95
+from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout
+from gymcp.store.metric_rows import read_metric_rows
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.types import Json
+
+TRAINING_FILE = "training.json"
+COLUMNS = (
+    "success", "reward", "steps", "calls", "unusable", "entropy", "kl", "kl_reference", "loss", "grad_norm", "clipped",
+    "advantage/size", "advantage/active", "dropped", "tokens", "updates", "learning_rate", "seconds",
+)  # fmt: skip
+"""Columns of the metrics that are set side by side; those that no run has are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingContender:
+    """A training run to be compared."""
+
+    name: str
+    env: str
+    results: Sequence[HeldoutResult]
+    rows: Sequence[Mapping[str, Json]]
+    """Rows of metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStanding:
+    """Held-out success of one run on one split."""
+
+    name: str
+    split: str
+    tasks: int
+    success: float | None
+    ci95: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPair:
+    """Two runs on the tasks of one split that both have a score of."""
+
+    a: str
+    b: str
+    split: str
+    paired: Paired
+    """Statistics of b against a."""
+    p_holm: float | None
+    """P-value of the permutation test, corrected for all pairs and splits; None if no task is shared."""
+    better: str | None
+    """Name of the better run; None if chance alone may explain the difference."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingComparison:
+    iteration: int
+    """Last iteration after which all runs were tested."""
+    standings: tuple[SplitStanding, ...]
+    pairs: tuple[SplitPair, ...]
+    columns: Mapping[str, tuple[float | None, ...]]
+    """Column of the metrics -> its value of each run in that iteration, or in the last one before that has it."""
+
+
+def is_training_run(folder: Path) -> bool:
+    """True if the folder holds a training run."""
+    return (folder / TRAINING_FILE).is_file()
+
+
+def read_training_run(folder: Path, name: str) -> TrainingContender:
+    """The run in `folder`. Raises ConfigError if its record cannot be read, or has no held-out success by task."""
+    who = f"training run {folder}"
+    try:
+        env = str(json.loads(read_foreign(folder, TRAINING_FILE))["recipe"]["env"])
+    except (StoreError, OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{who}: its {TRAINING_FILE} cannot be read: {error}") from error
+    results = read_heldout(folder)
+    if not results:
+        raise ConfigError(
+            f"{who}: has no {HELDOUT_FILE}, the held-out success by task, which earlier versions of gymcp did not"
+            " write; let each final policy play the same tasks and compare these runs: gymcp eval ENV --agent react"
+            f" --policy local:{folder / 'final'}"
+        )
+    return TrainingContender(name=name, env=env, results=results, rows=read_metric_rows(folder))
+
+
+def compare_training(contenders: Sequence[TrainingContender]) -> TrainingComparison:
+    """The runs after the last iteration that all were tested at, pair by pair and split by split.
+
+    Raises ConfigError for runs of different environments, or without a test that they have in common.
+    """
+    first = contenders[0]
+    for other in contenders[1:]:
+        if other.env != first.env:
+            raise ConfigError(
+                f"compare: {first.name} was trained on {first.env}, {other.name} on {other.env}: they share no tasks;"
+                " compare runs of one environment"
+            )
+    iteration, splits = _find_last_common(contenders)
+    scores = {
+        (each.name, split): {task: [float(won)] for task, won in _success(each, iteration, split).items()}
+        for each in contenders
+        for split in splits
+    }
+    standings = []
+    for (name, split), by_task in scores.items():
+        won = [value for values in by_task.values() for value in values]
+        success = sum(won) / len(won) if won else None
+        standings.append(
+            SplitStanding(name=name, split=split, tasks=len(won), success=success, ci95=mean_ci95(by_task))
+        )
+    names = [each.name for each in contenders]
+    compared = {
+        (a, b, split): compare_paired(scores[a, split], scores[b, split])
+        for split in splits
+        for a, b in combinations(names, 2)
+    }
+    p_values = {key: each.p_permutation for key, each in compared.items() if each.p_permutation is not None}
+    corrected = holm(p_values)
+    return TrainingComparison(
+        iteration=iteration,
+        standings=tuple(standings),
+        pairs=tuple(_judge(key, each, corrected.get(key)) for key, each in compared.items()),
+        columns=_columns(contenders, iteration),
+    )
+
+
+def _find_last_common(contenders: Sequence[TrainingContender]) -> tuple[int, list[str]]:
+    """The last iteration after which all runs were tested on a common split, and these splits."""
+    tested = [{(result.iteration, result.split) for result in each.results} for each in contenders]
+    common = set.intersection(*tested)
+    if not common:
+        said = "; ".join(
+            f"{each.name}: after {', '.join(map(str, sorted({number for number, _ in own})))} on"
+            f" {', '.join(sorted({split for _, split in own}))}"
+            for each, own in zip(contenders, tested, strict=True)
+        )
+        raise ConfigError(
+            f"compare: the runs have no test in common ({said}); give their recipes the same evaluation.every and"
+            " evaluation.splits"
+        )
+    last = max(number for number, _ in common)
+    return last, sorted(split for number, split in common if number == last)
+
+
+def _success(contender: TrainingContender, iteration: int, split: str) -> Mapping[str, bool]:
+    found = [each for each in contender.results if (each.iteration, each.split) == (iteration, split)]
+    return found[-1].success
+
+
+def _judge(key: tuple[str, str, str], paired: Paired, p: float | None) -> SplitPair:
+    a, b, split = key
+    better = None
+    if p is not None and p < SIGNIFICANCE_LEVEL and paired.difference:
+        better = b if paired.difference > 0 else a
+    return SplitPair(
+        a=a, b=b, split=split, paired=paired, p_holm=p, better=better, words=_describe(a, b, split, paired, p, better)
+    )
+
+
+def _describe(a: str, b: str, split: str, paired: Paired, p: float | None, better: str | None) -> str:
+    if paired.difference is None or p is None:
+        return f"{split}: {a} and {b} have a score of no task in common."
+    points = f"{100 * abs(paired.difference):.1f} points"
+    interval = ""
+    if paired.ci95 is not None:
+        sign = 1 if better != a else -1
+        low, high = sorted((sign * 100 * paired.ci95.low, sign * 100 * paired.ci95.high))
+        interval = f" (95 % interval {low:.1f} to {high:.1f})"
+    on = f"on {paired.tasks} tasks, {paired.better} of them better and {paired.worse} worse with {b}; p = {p:.3g}"
+    if better is not None:
+        return f"{split}: {better} is better than {a if better == b else b} by {points}{interval} {on}."
+    signed = f"{100 * paired.difference:+.1f} points"
+    return f"{split}: {b} against {a} is {signed}{interval} {on}: chance alone may explain that."
+
+
+def _columns(contenders: Sequence[TrainingContender], iteration: int) -> dict[str, tuple[float | None, ...]]:
+    values = {name: tuple(_latest(each.rows, name, iteration) for each in contenders) for name in COLUMNS}
+    return {name: row for name, row in values.items() if any(value is not None for value in row)}
+
+
+def _latest(rows: Sequence[Mapping[str, Json]], name: str, iteration: int) -> float | None:
+    having = [
+        row[name]
+        for row in rows
+        if row["iteration"] <= iteration and isinstance(row.get(name), int | float) and not isinstance(row[name], bool)
+    ]
+    return float(having[-1]) if having else None

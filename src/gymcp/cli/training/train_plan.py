@@ -1,0 +1,215 @@
+"""``gymcp train --check`` and ``--explain``: everything before training, and nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import typer
+from transformers.utils.logging import disable_progress_bar
+
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.training.train_run import folder_of
+from gymcp.envs.recorded import load_named
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.trainers.credit.explanation import explain_preset
+from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.run.checkpoints import find_saved_state
+from gymcp.trainers.run.forecast import (
+    EpisodeCounts,
+    MemoryForecast,
+    count_episodes,
+    count_updates,
+    forecast_memory,
+    read_shape,
+)
+from gymcp.trainers.run.preconditions import check_run
+from gymcp.trainers.run.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
+from gymcp.types import Json
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Result of one check."""
+
+    check: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """A training run that could start, measured by its recipe and one episode."""
+
+    recipe: Recipe
+    preset: Preset
+    env: LoadedEnv
+    folder: Path
+    played: Rehearsal
+    tokens: TokenCounts
+    episodes: EpisodeCounts
+    memory: MemoryForecast
+    available: int
+    """Bytes of memory of the machine, or of its GPU."""
+
+
+def run(
+    recipe_path: Path,
+    settings: Sequence[tuple[str, Json]],
+    out: Path | None,
+    *,
+    resume: bool,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Print what was checked, or with `explain` what would be trained and how much. Exit code 1 if a check fails."""
+    plan = make_plan(recipe_path, settings, out, resume=resume)
+    findings = check_plan(plan)
+    passed = all(finding.passed for finding in findings)
+    lines = [*explain_preset(plan.preset), *describe_size(plan)] if explain else []
+    if as_json:
+        print_json(_to_json(plan, findings, lines, passed=passed))
+    else:
+        for finding in findings if not explain else [finding for finding in findings if not finding.passed]:
+            console.print("pass" if finding.passed else "FAIL", style="green" if finding.passed else "red", end="")
+            text = f"  {finding.check:<8} {in_one_line(finding.detail)}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool) -> RunPlan:
+    """The run that `gymcp train` would start. Raises as it would, before it does anything."""
+    disable_progress_bar()
+    recipe = load_recipe(recipe_path, settings)
+    preset = build_preset(recipe)
+    env = load_env(load_named(recipe.env))
+    folder = folder_of(recipe, out)
+    find_saved_state(folder, recipe, resume=resume)
+    check_run(recipe, preset, env, None)
+    played = asyncio.run(rehearse(recipe, env))
+    with tempfile.TemporaryDirectory(prefix="gymcp-train-check-") as scratch:
+        model = model_for_check(recipe, played, Path(scratch) / "model")
+        tokens = count_tokens(recipe, played, model)
+        shape = read_shape(recipe, model)
+    on_gpu = torch.cuda.is_available()
+    return RunPlan(
+        recipe=recipe,
+        preset=preset,
+        env=env,
+        folder=folder,
+        played=played,
+        tokens=tokens,
+        episodes=count_episodes(recipe, env),
+        memory=forecast_memory(recipe, preset, shape, on_gpu=on_gpu),
+        available=torch.cuda.mem_get_info()[1] if on_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    )
+
+
+def check_plan(plan: RunPlan) -> list[Finding]:
+    """The checks that end with a finding; whatever is wrong before them is an error of `make_plan`."""
+    recipe, first = plan.recipe, plan.played.first
+    recipe_words = (
+        f"'{recipe.name}': preset {recipe.preset_name}, {recipe.learn.iterations} iterations, into {plan.folder}"
+    )
+    env_words = (
+        f"{plan.env.spec.name}: {len(plan.env.suite.tasks)} tasks in its suite, sandbox {recipe.rollout.sandbox}"
+    )
+    agent = plan.played.agent
+    odd = ", though gold should score 1" if agent == "oracle" and first.score != 1.0 else ""
+    episode = (
+        f"{agent} scored {first.score:g} on '{first.task}' in {len(first.steps)} steps, {plan.played.seconds:.2f} s"
+    )
+    return [
+        Finding(check="recipe", passed=True, detail=recipe_words),
+        Finding(check="env", passed=True, detail=env_words),
+        Finding(check="episode", passed=True, detail=episode + odd),
+        _check_tokens(plan),
+        _check_memory(plan),
+    ]
+
+
+def _check_tokens(plan: RunPlan) -> Finding:
+    tokens, most = plan.tokens, plan.recipe.rollout.max_tokens
+    about = "" if tokens.exact else "about "
+    detail = (
+        f"that episode takes {about}{tokens.longest:,} of {tokens.context:,} tokens, its first prompt"
+        f" {tokens.first_prompt:,}"
+    )
+    if tokens.first_prompt >= tokens.context:
+        return Finding(check="tokens", passed=False, detail=f"{detail}: no space for an answer; raise model.context")
+    if tokens.longest > tokens.context:
+        detail += "; longer episodes than model.context are cut off: raise it"
+    elif tokens.longest + most > tokens.context:
+        detail += f"; its last answer may not reach rollout.max_tokens, {most}"
+    return Finding(check="tokens", passed=True, detail=detail)
+
+
+def _check_memory(plan: RunPlan) -> Finding:
+    memory, available = plan.memory, plan.available
+    detail = (
+        f"about {memory.all / GB:.2g} GB of {available / GB:.3g} GB: weights and optimiser {memory.weights / GB:.2g},"
+        f" a micro-batch {memory.activations / GB:.2g}, reference {memory.reference / GB:.2g},"
+        f" {plan.recipe.rollout.slots} slots {memory.cache / GB:.2g}"
+    )
+    if memory.weights > available:
+        return Finding(check="memory", passed=False, detail=f"{detail}; set model.lora_rank, or take a smaller model")
+    if memory.all > available:
+        detail += "; it may not fit: lower learn.micro_batch_tokens, rollout.slots or model.context"
+    return Finding(check="memory", passed=True, detail=detail)
+
+
+def describe_size(plan: RunPlan) -> list[str]:
+    """Lines on what the run will take: episodes, tokens, updates, memory, and time by the played episode."""
+    recipe, episodes, tokens = plan.recipe, plan.episodes, plan.tokens
+    rollout, n = recipe.rollout, plan.recipe.rollout.concurrency
+    alone = episodes.all * plan.played.seconds
+    about = "" if tokens.exact else "about "
+    warm_epochs = recipe.warm_start.epochs if recipe.warm_start.tasks else 0
+    return [
+        f"episodes: {episodes.demonstrations:,} of the oracle for the warm start; {episodes.rollouts:,} to learn from"
+        f" ({recipe.learn.iterations} iterations x {rollout.groups} tasks x {rollout.episodes}); {episodes.heldout:,}"
+        f" held-out in {episodes.evaluations} evaluations",
+        f"tokens: an episode like the one that was tried has {about}{tokens.longest:,}, of which {tokens.drawn:,} are"
+        f" drawn; all episodes to learn from {about}{tokens.longest * episodes.rollouts:,}, of which"
+        f" {tokens.drawn * episodes.rollouts:,} are drawn",
+        f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
+        f"memory: {_check_memory(plan).detail}",
+        f"time: {plan.played.agent}'s episode took {plan.played.seconds:.2f} s; {episodes.all:,} such episodes take"
+        f" {_format_time(alone)} one after the other, {_format_time(alone / n)} if {n} at a time do not slow each other"
+        " down; the model's time for drawing and learning comes on top",
+    ]
+
+
+def _format_time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _to_json(plan: RunPlan, findings: Sequence[Finding], lines: Sequence[str], *, passed: bool) -> dict[str, Json]:
+    return {
+        "recipe": plan.recipe.name,
+        "env": plan.recipe.env,
+        "run": str(plan.folder),
+        "passed": passed,
+        "checks": {finding.check: {"passed": finding.passed, "detail": finding.detail} for finding in findings},
+        "episodes": asdict(plan.episodes),
+        "tokens": asdict(plan.tokens),
+        "updates": count_updates(plan.recipe),
+        "memory_bytes": {**asdict(plan.memory), "available": plan.available},
+        "episode_s": plan.played.seconds,
+        **({"explanation": list(lines)} if lines else {}),
+    }

@@ -1,0 +1,98 @@
+"""Python files of the user: load one, and name the file and the line that an error comes from."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from gymcp.errors import ConfigError, GymcpError
+
+_GYMCP = str(Path(__file__).parent)
+_LIBRARY = sysconfig.get_path("stdlib")
+_INSTALLED = ("site-packages", "dist-packages")
+"""Folders of installed packages, whose lines the user cannot mend."""
+
+
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Loads the source that a reader of the file sees, never byte code beside it, which may be from other source."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def load_user_module(path: Path, *, what: str, name: str) -> ModuleType:
+    """The module in a Python file of the user, whose code is run.
+
+    `what` begins the message of every error, such as ``environment file 'bank.py'``; `name` is the name of the module.
+    Raises ConfigError, with file and line, if the file cannot be read or raises anything.
+    """
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{what}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pydantic look their own module up
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the file is the user's code, which may raise anything
+        raise ConfigError(f"{what}: {describe_error(error)}") from error
+    return module
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line: "boom.py:7: RuntimeError: boom"; without its type if it is one of gymcp's own errors."""
+    text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
+    kind = "" if isinstance(error, GymcpError) else f"{type(error).__name__}: "
+    place = locate_error(error)
+    return " ".join(f"{place}: {kind}{text}".split() if place else f"{kind}{text}".split())
+
+
+def locate_error(error: BaseException) -> str:
+    """File and line of the user's own code that an error comes from ("boom.py:7"); empty if there is none.
+
+    It is the innermost such line: gymcp, the standard library and installed packages are not the user's own.
+    """
+    if isinstance(error, SyntaxError) and error.filename and _is_own(error.filename):
+        return f"{Path(error.filename).name}:{error.lineno}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return next((f"{Path(file).name}:{line}" for file, line in reversed(frames) if _is_own(file)), "")
+
+
+def locate_function(function: Callable[..., object]) -> str:
+    """File and line at which a function of the user is defined; empty for any other function."""
+    code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if not isinstance(code, CodeType) or not _is_own(code.co_filename):
+        return ""
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def check_signature(who: str, function: Callable[..., object], parameters: Sequence[str], returns: str) -> None:
+    """Raise ConfigError, which shows the right signature, if a function of the user cannot be called like that."""
+    name = getattr(function, "__name__", "grade")
+    right = f"def {name if name.isidentifier() else 'grade'}({', '.join(parameters)}) -> {returns}"
+    place = locate_function(function)
+    where = f"{who}: {place}" if place else who
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{where}: is async; make it a plain function: {right}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin may have none
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError:
+        raise ConfigError(
+            f"{where}: takes {signature}; it is called with {len(parameters)} arguments: {right}"
+        ) from None
+
+
+def _is_own(file: str) -> bool:
+    if file.startswith(("<", _GYMCP + "/", _LIBRARY + "/")):
+        return False
+    return not any(f"/{folder}/" in file for folder in _INSTALLED)

@@ -1,0 +1,88 @@
+"""`gymcp check` calls the tools that no gold calls: a defect in one of them shows in no gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+from said import errors
+
+TOOL = "\n    def {}\n\n    def transfer("
+"""A further tool of the bank, before its last one."""
+
+
+def bank_with(tool: str, folder: Path) -> Path:
+    file = folder / "shop.py"
+    file.write_text(BANK.read_text().replace("\n    def transfer(", TOOL.format(tool)))
+    return file
+
+
+def tools_check(file: object, *options: str) -> tuple[int, bool, str]:
+    done = gymcp("check", file, "--json", *options)
+    check = json.loads(done.stdout)["checks"]["tools"]
+    return done.returncode, check["passed"], check["detail"]
+
+
+def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
+    file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", tmp_path)
+    code, passed, detail = tools_check(file)
+    assert (code, passed) == (0, True), detail
+    assert detail.startswith("gold never calls 2 of 3 tools: balance, total; called once each: ")
+    assert tools_check(file) == (code, passed, detail)  # seeded
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        (
+            "total(self) -> int:\n        return sum(self.accountz.values())",
+            "total: AttributeError: 'Bank' object has no attribute 'accountz'",
+        ),
+        ("total(self) -> int:\n        return totl", "total: NameError: name 'totl' is not defined"),
+        ("total(self, least: int) -> int:\n        return 'x' + least", "total: TypeError: can only concatenate str"),
+        (
+            "total(self) -> int:\n        import gymcp_no_such_package\n        return 1",
+            "total: ModuleNotFoundError: No module named 'gymcp_no_such_package'",
+        ),
+        ("total(self) -> int:\n        return 'many'", "total: Tool 'total' returned something else than it declares"),
+        ("total(self) -> int:\n        import os\n        os._exit(3)", "total: server 'bank': tool 'total': "),
+    ],
+)
+def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Path) -> None:
+    code, passed, detail = tools_check(bank_with(tool, tmp_path))
+    assert (code, passed) == (1, False)
+    assert detail.startswith(f"1 have a defect: {says}")
+    assert "gold never calls 2 of 3 tools: balance, total" in detail
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "total(self, owner: str) -> int:\n        return self.accounts[owner + '?']",
+        "total(self) -> int:\n        raise ToolError('the bank is closed')",
+    ],
+)
+def test_an_answer_that_made_up_arguments_may_cause_is_no_defect(tool: str, tmp_path: Path) -> None:
+    code, passed, detail = tools_check(bank_with(tool, tmp_path))
+    assert (code, passed) == (0, True)
+    assert "answered with an error, such as " in detail
+
+
+def test_nothing_is_called_without_a_sandbox(tmp_path: Path) -> None:
+    file = bank_with("total(self) -> int:\n        return self.accountz", tmp_path)
+    code, passed, detail = tools_check(file, "--sandbox", "none")
+    assert (code, passed) == (0, True)
+    assert detail == "gold never calls 2 of 3 tools: balance, total; 2 not called: nothing is confined"
+
+
+def test_a_class_that_imports_a_package_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    text = BANK.read_text().replace("return self.accounts[owner]", "return int(numpy.int64(self.accounts[owner]))")
+    file.write_text(text.replace("from gymcp.envs", "import numpy\nfrom gymcp.envs", 1))
+    done = gymcp("check", file)
+    assert (done.returncode, done.stdout, len(errors(done.stderr))) == (2, "", 1), done.stderr
+    assert "shop.py:" in done.stderr
+    assert "class 'Bank' imports numpy, and a native server has only Python's standard library; " in done.stderr
+    assert "gymcp servers add 'uvx PACKAGE==VERSION'" in done.stderr

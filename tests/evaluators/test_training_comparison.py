@@ -1,0 +1,123 @@
+"""`gymcp compare` of training runs: paired by task after the last common test, or an error that says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gymcp.cli.app import app
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.training_comparison import compare_training, read_training_run
+from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout, record_heldout
+from gymcp.types import Json
+
+
+def gymcp(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def outcomes(passed: int, tasks: int = 40) -> dict[str, bool]:
+    """The first `passed` of the tasks are solved."""
+    return {f"t{number}": number < passed for number in range(tasks)}
+
+
+def training(
+    folder: Path, passed: Mapping[int, int], *, env: str = "bank", split: str = "seeds", **columns: Json
+) -> Path:
+    """A training run that was tested after some iterations: iteration -> tasks that were solved."""
+    folder.mkdir()
+    (folder / "training.json").write_text(json.dumps({"iteration": max(passed), "recipe": {"env": env}}))
+    rows = [{"iteration": number, "success": number / 100, **columns} for number in range(max(passed) + 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for number, solved in passed.items():
+        record_heldout(folder, [HeldoutResult(iteration=number, split=split, success=outcomes(solved))])
+    return folder
+
+
+def test_results_of_a_repeated_iteration_replace_it_and_what_came_after(tmp_path: Path) -> None:
+    run = training(tmp_path / "run", {0: 1, 2: 2, 4: 3})
+    record_heldout(run, [HeldoutResult(iteration=2, split="seeds", success={"t0": True})])
+    assert [(each.iteration, sum(each.success.values())) for each in read_heldout(run)] == [(0, 1), (2, 1)]
+    with (run / HELDOUT_FILE).open("a") as file:
+        file.write('[]\nnothing\n{"iteration": true, "split": "s", "success": {}}\n{"iteration": 5, "spl')
+    assert len(read_heldout(run)) == 2
+
+
+def test_runs_are_paired_by_task_after_the_last_common_iteration(tmp_path: Path) -> None:
+    a = training(tmp_path / "a", {0: 10, 10: 12, 20: 14, 30: 40}, entropy=0.5)
+    b = training(tmp_path / "b", {0: 10, 20: 30, 40: 1}, kl=0.25)
+    found = compare_training([read_training_run(a, "a"), read_training_run(b, "b")])
+    assert found.iteration == 20
+    assert [(each.name, each.tasks, each.success) for each in found.standings] == [("a", 40, 0.35), ("b", 40, 0.75)]
+    (pair,) = found.pairs
+    assert (pair.better, pair.paired.tasks, pair.paired.better, pair.paired.worse) == ("b", 40, 16, 0)
+    assert pair.paired.difference == pytest.approx(0.4)
+    assert pair.words.startswith("seeds: b is better than a by 40.0 points (95 % interval ")
+    assert found.columns == {"success": (0.2, 0.2), "entropy": (0.5, None), "kl": (None, 0.25)}
+    backwards = compare_training([read_training_run(b, "b"), read_training_run(a, "a")])
+    assert backwards.pairs[0].words.startswith("seeds: b is better than a by 40.0 points (95 % interval ")
+    assert backwards.pairs[0].better == "b"
+
+
+def test_a_difference_that_chance_may_explain_is_not_ranked(tmp_path: Path) -> None:
+    runs = [training(tmp_path / name, {5: passed}) for name, passed in (("a", 20), ("b", 21))]
+    found = compare_training([read_training_run(run, run.name) for run in runs])
+    assert found.pairs[0].better is None
+    assert "b against a is +2.5 points" in found.pairs[0].words
+    assert found.pairs[0].words.endswith("chance alone may explain that.")
+
+
+def test_the_command_prints_success_the_pair_and_the_columns(tmp_path: Path) -> None:
+    a, b = training(tmp_path / "a", {0: 10, 8: 14}), training(tmp_path / "b", {0: 10, 8: 30})
+    done = gymcp("compare", a, b)
+    assert done.exit_code == 0, done.output
+    assert "held-out success after iteration 8" in done.output
+    assert "seeds: b is better than a by 40.0 points" in done.output
+    assert "columns of iteration 8" in done.output
+    found = json.loads(gymcp("compare", a, b, "--json").output)
+    assert (found["names"], found["iteration"], found["pairs"][0]["better"]) == (["a", "b"], 8, "b")
+
+
+Break = Callable[[Path], object]
+REFUSED: Mapping[str, tuple[Break, tuple[str, ...], str]] = {
+    "one run": (lambda b: None, ("a",), "compare: 1 run; it takes two or more"),
+    "one run twice": (lambda b: None, ("a", "a"), "is named twice"),
+    "a folder that is not there": (lambda b: None, ("a", "c"), "no such folder; compare training runs with training"),
+    "an evaluation": (lambda b: (b / "training.json").unlink(), ("a", "b"), "holds no training run; compare training"),
+    "a metric": (lambda b: None, ("a", "b", "--metric", "score"), "compare: --metric is for evaluations"),
+    "an earlier version": (
+        lambda b: (b / HELDOUT_FILE).unlink(),
+        ("a", "b"),
+        "has no heldout.jsonl, the held-out success by task, which earlier versions of gymcp did not write; let each",
+    ),
+    "a damaged record": (lambda b: (b / "training.json").write_text("{"), ("a", "b"), "training.json cannot be read"),
+    "another environment": (
+        lambda b: (b / "training.json").write_text('{"recipe": {"env": "kv"}}'),
+        ("a", "b"),
+        "a was trained on bank, b on kv: they share no tasks",
+    ),
+    "no test in common": (
+        lambda b: (b / HELDOUT_FILE).write_text('{"iteration": 3, "split": "seeds", "success": {"t0": true}}\n'),
+        ("a", "b"),
+        "no test in common (a: after 0, 8 on seeds; b: after 3 on seeds); give their recipes the same evaluation.every",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_training_runs_that_cannot_be_compared_are_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, words, says = REFUSED[name]
+    training(tmp_path / "a", {0: 10, 8: 14})
+    change(training(tmp_path / "b", {0: 10, 8: 30}))
+    monkeypatch.chdir(tmp_path)
+    done = gymcp("compare", *words)
+    assert isinstance(done.exception, ConfigError | StoreError), done.output
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert done.output == ""

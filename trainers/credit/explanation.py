@@ -1,0 +1,222 @@
+"""A preset in words and as a formula, made from the same records that compute it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.assign import advantages
+from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
+from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.credit.shapers import Components
+from gymcp.trainers.settings.loss import BandWeight, Loss
+
+STEP = "(i,t)"
+"""Index of a quantity that differs from step t to step t of episode i."""
+_COLUMNS = {
+    "reward": "the recorded score, on the episode's last step; 0 on the others",
+    "value": "the critic's prediction of the return, which training fits",
+    "entropy": "mean entropy of the step's token distributions, which the current weights give",
+    "gold": "the gold calls of the tasks; a task without gold is an error",
+}
+"""Meaning of columns that no shaper makes."""
+_KEYS = {
+    "group": "of the same task",
+    "state": "in the same state",
+    "turn": "with the same index",
+    "calls": "with as many tool calls",
+    "trajectory": "of the same episode",
+}
+_EXAMPLE_REWARDS = ((0.0, 1.0), (0.0, 0.0, 0.0))
+"""Rewards of the example: an episode that succeeds in its second step, and one that fails in its third."""
+_EXAMPLE_STATES = (("s", "a"), ("s", "b", "c"))
+_EXAMPLE_CALLS = ((1.0, 0.0), (1.0, 1.0, 0.0))
+_EXAMPLE_MODEL = {"entropy": ((0.2, 0.4), (0.6, 0.8, 1.0)), "value": ((0.4, 0.6), (0.4, 0.2, 0.1))}
+_EXAMPLE_WORDS = (
+    "example: two episodes of one task begin in the same state and then part; the first scores 1 after 2 steps, the"
+    " second 0 after 3"
+)
+
+
+def explain_preset(preset: Preset) -> list[str]:
+    """Lines that say what the advantage of each step is made of: columns, filters, formulas, loss, and an example."""
+    return [
+        *_explain_columns(preset),
+        *(f"filter: {_describe_record(each)}" for each in preset.filters),
+        *_explain_terms(preset),
+        *_explain_loss(preset.loss),
+        *_explain_example(preset),
+    ]
+
+
+def write_formula(term: AdvantageTerm) -> str:
+    """The term's advantage of step t of episode i as a formula, such as ``(R(i) - mean R) / (std R + 1e-06)``."""
+    value, of_step = _write_value(term)
+    shown = f"{value}{of_step}" + (f" - {term.penalty}{STEP}" if term.penalty else "")
+    if term.centre == "none" and term.scale is None:
+        return shown
+    # an episode counts in the statistics with its value before the penalty
+    counted = value if term.unit == "trajectory" or not term.penalty else f"({value} - {term.penalty})"
+    if term.centre == "mean":
+        shown = f"{shown} - mean {counted}"
+    elif term.centre == "leave_one_out":
+        shown = f"{shown} - mean of the other {counted}"
+    if term.scale is None:
+        return shown
+    divisor = {
+        "std": f"std {counted} + {_number(term.scale)}",
+        "root": f"sqrt(var {counted} + {_number(term.scale)})",
+        "density": f"density(mean {counted})",
+    }[_kind_of_scale(term.scale)]
+    return f"({shown}) / {divisor if divisor.startswith(('sqrt', 'density')) else f'({divisor})'}"
+
+
+def _write_value(term: AdvantageTerm) -> tuple[str, str]:
+    """(symbol of the compared value, its index)."""
+    of = "" if term.signal == "reward" else f"[{term.signal}]"
+    if term.returns == "none" or term.order == "norm_then_return":
+        return term.signal, STEP
+    symbols = {"total": ("R", "(i)"), "discounted": ("G", STEP), "gae": ("E", STEP)}
+    symbol, index = symbols[term.returns]
+    return f"{symbol}{of}", index
+
+
+def _describe_value(term: AdvantageTerm) -> str:
+    symbol, index = _write_value(term)
+    x = term.signal
+    if term.returns == "none":
+        return f"{symbol}{index}: the column itself"
+    if term.order == "norm_then_return":
+        return f"{symbol}{index}: the column itself; what the comparison gives is then summed from the step on"
+    if term.returns == "total":
+        return f"{symbol}{index}: the sum of {x} over the episode"
+    if term.returns == "discounted":
+        return f"{symbol}{index} = {_write_series(f'{x}(i,t', ')', term.gamma)}: the return from the step on"
+    surprise = f"d(t) = {x}(i,t) + {_weighted(term.gamma, 'value(i,t+1)')} - value(i,t)"
+    return f"{symbol}{index} = {_write_series('d(t', ')', term.gamma * term.lam)}, with {surprise}"
+
+
+def _write_series(before: str, after: str, gamma: float) -> str:
+    following = [_weighted(gamma, f"{before}+1{after}")]
+    following.append(f"{before}+2{after}" if gamma == 1.0 else f"{gamma:g}^2 {before}+2{after}")
+    return " + ".join([f"{before}{after}", *following, "..."])
+
+
+def _describe_comparison(term: AdvantageTerm) -> str:
+    if term.centre == "none" and term.scale is None:
+        return "compared with nothing"
+    unit = "episodes" if term.unit == "trajectory" else "steps"
+    keys = " ".join(_KEYS.get(key, f"with the same {key}") for key in term.key)
+    among = f"{unit} {keys}" if term.key else f"all {unit} of the batch"
+    weight = ", weighed by their tokens" if term.by_tokens else ""
+    parts = [f"compared among {among}{weight}; each {unit[:-1]} counts once"]
+    if isinstance(term.scale, StdScale):
+        parts.append(f"std and var divide by {'n - 1' if term.scale.ddof else 'n'}")
+    parts.append(f"with nothing to compare it with, a step gets {'0' if term.singleton == 'zero' else 'its own value'}")
+    return "; ".join(parts)
+
+
+def _explain_columns(preset: Preset) -> Iterator[str]:
+    for name in dict.fromkeys([*(term.signal for term in preset.advantage_terms), *sorted(preset.needs)]):
+        if name in _COLUMNS:
+            yield f"column {name}: {_COLUMNS[name]}"
+    for shaper in preset.shapers:
+        yield f"made from the record: {_describe_record(shaper)}"
+
+
+def _explain_terms(preset: Preset) -> Iterator[str]:
+    yield f"advantage of step t of episode i, copied to each token that the policy drew in it: {_write_sum(preset)}"
+    number = 0
+    for loss_term in preset.loss_terms:
+        for term in loss_term.advantage_terms:
+            number += 1
+            yield f"  A{number}{STEP} = {write_formula(term)}"
+            yield f"    {_describe_value(term)}"
+            yield f"    {_describe_comparison(term)}"
+        for transform in loss_term.transforms:
+            yield f"  then: {_describe_record(transform)}"
+        if loss_term.active_only:
+            yield "  its loss is averaged over the episodes that have an advantage in it"
+
+
+def _write_sum(preset: Preset) -> str:
+    """The weighted sum of the numbered terms; one sum in brackets for each loss of its own."""
+    number = 0
+    sums = []
+    for loss_term in preset.loss_terms:
+        parts = []
+        for term in loss_term.advantage_terms:
+            number += 1
+            parts.append(_weighted(term.weight, f"A{number}{STEP}"))
+        sums.append((loss_term, " + ".join(parts)))
+    if len(sums) == 1:
+        return f"A{STEP} = {sums[0][1]}"
+    losses = [f"{_weighted(loss_term.weight, 'loss')} on {text}" for loss_term, text in sums]
+    return f"{len(sums)} losses, each on a sum of its own: {' + '.join(losses)}"
+
+
+def _weighted(weight: float, text: str) -> str:
+    return text if weight == 1.0 else f"{weight:g} {text}"
+
+
+def _explain_loss(loss: Loss) -> Iterator[str]:
+    low, high = f"{1 - loss.clip_low:g}", f"{1 + loss.clip_high:g}"
+    kinds = {
+        "ppo": f"token ratios r = p_new / p_old, -min(r A, clip(r, {low}, {high}) A)",
+        "gspo": f"one ratio r for each episode's tokens, -min(r A, clip(r, {low}, {high}) A)",
+        "cispo": f"-clip(r, {low}, {high}) A log p, with no gradient through the clip",
+        "likelihood": "-A log p",
+    }
+    line = f"loss ({loss.kind}): {kinds[loss.kind]}"
+    if loss.kind == "ppo" and loss.dual_clip is not None:
+        line += f", at most {loss.dual_clip:g} |A| if A is negative"
+    averages = {
+        "token-mean": "averaged over all tokens of the batch",
+        "seq-mean-token-sum": "summed over an episode's tokens, averaged over episodes",
+        "seq-mean-token-mean": "averaged over an episode's tokens, then over episodes",
+        "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the episodes",
+    }
+    yield f"{line}; {averages[loss.aggregation]}"
+    if loss.kl:
+        yield f"  plus {loss.kl:g} times the divergence (k3) from the weights before the first iteration"
+    if loss.weight is not None:
+        rule = "0 outside the band" if isinstance(loss.weight, BandWeight) else "cut at the cap"
+        yield f"  times p_old / p_rollout, {rule}: {_describe_record(loss.weight, words=False)}"
+
+
+def _explain_example(preset: Preset) -> Iterator[str]:
+    columns: dict[str, Sequence[Sequence[float]]] = {"calls": _EXAMPLE_CALLS}
+    columns |= {name: values for name, values in _EXAMPLE_MODEL.items() if name in preset.needs}
+    for shaper in preset.shapers:
+        if isinstance(shaper, Components):
+            columns |= dict.fromkeys(shaper.names, _EXAMPLE_REWARDS)
+    try:
+        found = advantages(preset, _EXAMPLE_REWARDS, ["task", "task"], _EXAMPLE_STATES, **columns)
+    except (ConfigError, ValueError):  # it needs records, or its filters left nothing
+        return
+    yield f"{_EXAMPLE_WORDS}: advantages {_round(found)}"
+
+
+def _round(rows: Sequence[Sequence[float]]) -> str:
+    return ", ".join(f"[{', '.join(f'{value + 0.0:.3g}' for value in row)}]" for row in rows)
+
+
+def _describe_record(record: object, *, words: bool = True) -> str:
+    """First sentence of the class's docstring, and its settings: ``... (smooth=0.1)``."""
+    text = re.sub(r"`+", "", " ".join((inspect.getdoc(type(record)) or "").split("\n\n")[0].split())).rstrip(".")
+    settings = ", ".join(f"{f.name}={getattr(record, f.name)}" for f in fields(record)) if is_dataclass(record) else ""
+    name = type(record).__name__
+    return f"{name}({settings})" + (f": {text}" if words else "")
+
+
+def _kind_of_scale(scale: StdScale | BetaDensity) -> str:
+    if isinstance(scale, BetaDensity):
+        return "density"
+    return "root" if scale.epsilon_in_variance else "std"
+
+
+def _number(scale: StdScale | BetaDensity) -> str:
+    return f"{scale.epsilon:g}" if isinstance(scale, StdScale) else ""

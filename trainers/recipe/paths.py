@@ -1,0 +1,81 @@
+"""Paths in a recipe: they are relative to the folder of the recipe's file, so that it can be run from any folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gymcp.envs import catalog
+from gymcp.errors import ConfigError
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.types import Json
+
+PATH_KEYS = ("env", "model.path", "warm_start.run")
+"""Keys of a recipe whose value is a path, or for ``env`` may be one."""
+
+
+def place_paths(table: dict[str, Json], folder: Path) -> None:
+    """Make the paths of a recipe's table absolute, in place: relative ones are below `folder`, that of the recipe.
+
+    Raises ConfigError, which names both places, if a path is not there but exists below the working folder.
+    """
+    for key in PATH_KEYS:
+        section, name = _find(table, key)
+        if section is None or not _is_relative_path(key, section[name]):
+            continue
+        value = section[name]
+        placed, here = _absolute(folder / value), _absolute(Path(value))
+        if not _exists(placed) and _exists(here):
+            raise ConfigError(
+                f"recipe: {key} is '{value}': not found at {placed}, but at {here}; paths in a recipe are relative to"
+                f" its folder: write the path from there, or an absolute one (with --set {key}=PATH: from the working"
+                " folder)"
+            )
+        section[name] = str(placed)
+
+
+def place_typed_path(key: str, value: Json) -> Json:
+    """The value of a setting typed on the command line: a path is relative to the working folder."""
+    return str(_absolute(Path(value))) if key in PATH_KEYS and _is_relative_path(key, value) else value
+
+
+def with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with its paths as they are from the working folder: earlier versions stored relative ones."""
+    model = replace(recipe.model, path=str(place_typed_path("model.path", recipe.model.path)))
+    warm_start = replace(recipe.warm_start, run=str(place_typed_path("warm_start.run", recipe.warm_start.run)))
+    return replace(recipe, env=str(place_typed_path("env", recipe.env)), model=model, warm_start=warm_start)
+
+
+def _find(table: dict[str, Json], key: str) -> tuple[dict[str, Json] | None, str]:
+    """The section that holds the key, and the key's name in it; no section if the table lacks the key."""
+    *sections, name = key.split(".")
+    into: Json = table
+    for section in sections:
+        into = into.get(section) if isinstance(into, Mapping) else None
+    return (into, name) if isinstance(into, dict) and name in into else (None, name)
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root, without ``..``; links are not followed, so it is the path that people know."""
+    parts: list[str] = []
+    for part in path.absolute().parts:
+        if part == ".." and len(parts) > 1:
+            parts.pop()
+        elif part != "..":
+            parts.append(part)
+    return Path(*parts)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _is_relative_path(key: str, value: Json) -> bool:
+    """True for a path that is not absolute; not for the name of an environment, or a value that is no text."""
+    if not isinstance(value, str) or not value or "\0" in value or Path(value).is_absolute():
+        return False
+    return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))
