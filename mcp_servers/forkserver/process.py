@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind
 from gymcp.mcp_servers.forkserver.spawner import ServerFds
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
@@ -66,24 +67,22 @@ class ForkedProcess:
     def __init__(
         self,
         limits: Limits,
-        copy_server: ServerCopier | None,
+        kind: ProgramKind,
+        copy_server: ServerCopier,
         *,
         use_cgroup: bool,
         workspace: Path | None = None,
-        is_script: bool = False,
     ) -> None:
-        """`copy_server`: None for a server that cannot be copied."""
+        """`copy_server`: used if servers of this kind can be copied."""
+        self._kind = kind
         self._copy_server = copy_server
         self.limits = limits
         self.workspace = workspace
-        self._is_script = is_script
-        """True if its standard input and output are two streams, and it takes no orders."""
         self.sandbox_processes = SANDBOX_PROCESSES
         self.pid = 0
         """Process id of process 1, in the host's namespace."""
         self.returncode: int | None = None
-        kind = socket.SOCK_STREAM if is_script else socket.SOCK_SEQPACKET
-        self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
+        self.orders, orders = socket.socketpair(socket.AF_UNIX, kind.orders_type)
         self._wire, wire = socket.socketpair()
         read_errors, errors = os.pipe()
         self._errors = os.fdopen(read_errors, "rb", buffering=0)
@@ -122,12 +121,9 @@ class ForkedProcess:
         if origin is not None:
             origin._copies += 1
             self.set_status(UNKNOWN_STATUS)
-        limit = self.limits.line_bytes
-        self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=limit)
-        self._connections.callback(_abort, self.stdin)
-        if self._is_script:
-            self.stdout, output = await asyncio.open_connection(sock=self.orders, limit=limit)
-            self._connections.callback(_abort, output)
+        self.stdout, self.stdin = await self._kind.open_streams(
+            self._wire, self.orders, self.limits.line_bytes, self._connections
+        )
         tail, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self._ending.stderr, self._errors)
         self._connections.callback(tail.close)
         watchdog().add(self)
@@ -208,7 +204,7 @@ class ForkedProcess:
 
         Raises CannotFork if the server cannot be copied.
         """
-        if self._copy_server is None:
+        if not self._kind.copyable:
             raise CannotFork(
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
@@ -235,8 +231,3 @@ def _pid_of(pidfd: int) -> int:
         os.close(pidfd)
         raise ServerDied("forked server: its template handed over something that is no process")
     return pid
-
-
-def _abort(writer: asyncio.StreamWriter) -> None:
-    """Close the connection without a flush. Its writer must be kept until then, because it closes on deletion."""
-    writer.transport.abort()
