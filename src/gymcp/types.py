@@ -58,6 +58,10 @@ class Action:
         """True if the action has text or, if it has calls, at least one that can be run."""
         return any(not call.parse_error for call in self.tool_calls) if self.tool_calls else bool(self.text)
 
+    def to_message(self) -> Message:
+        """The action as the agent's message in a conversation."""
+        return Message(role="assistant", content=self.text, tool_calls=self.tool_calls)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
