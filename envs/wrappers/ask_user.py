@@ -70,6 +70,6 @@ def add_ask_user(spec: EnvSpec, *, price: float = QUESTION_COST) -> EnvSpec:
     return replace(
         spec,
         layers=(*spec.layers, AskUser(price=price)),
-        user=lambda task: AskableUser(prompts=task.prompts, facts=task.facts),
+        user=lambda task: AskableUser(prompts=task.prompts, facts=task.user.facts),
         grade=with_asking(spec.grade),
     )

@@ -115,10 +115,37 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserScript:
+    """What a simulated user knows of a task. Never reaches the sandbox."""
+
+    scenario: str | None = None
+    """Instructions for a model that plays the user: who the user is, wants what, and behaves how. None: only a scripted
+    user can play the task. Never reaches the agent."""
+    facts: tuple[Fact, ...] = ()
+    """Facts that the user gives when asked (`gymcp.envs.wrappers.ask_user`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffer:
+    """The part of the environment that a task offers to the agent; without settings all of it."""
+
+    servers: frozenset[str] | None = None
+    """Servers of the environment that are started for the task and whose tools are on offer; None: all."""
+    withheld: tuple[frozenset[str], ...] = ()
+    """Tools that are not on offer, for each user turn; empty: all tools, always."""
+
+    def withheld_in(self, turn: int) -> frozenset[str]:
+        """The tools that are not on offer in a user turn."""
+        return self.withheld[turn] if turn < len(self.withheld) else frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     id: str
     prompts: tuple[str, ...]
     """One per user turn."""
+    handbook: str | None = None
+    """A policy document: the system message that the agent reads before the first prompt."""
     initial_state: Json = None
     """State that servers with a setup method receive, and that servers with `FileState` start from. The only part of a
     task that enters the sandbox."""
@@ -129,19 +156,12 @@ class Task:
     last_necessary: tuple[int, int] | None = None
     """(user turn, call) of the last gold call without which the task fails; None if there is none. If the final text
     tells the user to do something, its number is the one after the turn's last call."""
-    withheld: tuple[frozenset[str], ...] = ()
-    """Tools that are not on offer, for each user turn; empty: all tools, always."""
-    handbook: str | None = None
-    """A policy document: the system message that the agent reads before the first prompt."""
-    scenario: str | None = None
-    """Instructions for a model that plays the user: who the user is, wants what, and behaves how. None: only a scripted
-    user can play the task. Never reaches the agent or the sandbox."""
-    facts: tuple[Fact, ...] = ()
-    """Facts that the simulated user gives when asked (`gymcp.envs.wrappers.ask_user`). Never reaches the sandbox."""
-    hijack: GoldTurn | None = None
+    attack: GoldTurn | None = None
     """Calls that an attacker wants in addition to the gold; None: no attack. Never reaches the sandbox or a prompt."""
-    servers: frozenset[str] | None = None
-    """Servers of the environment that are started for the task and whose tools are on offer; None: all."""
+    user: UserScript = field(default_factory=UserScript)
+    """Part of the simulated user, beside the prompts."""
+    offer: ToolOffer = field(default_factory=ToolOffer)
+    """Servers and tools that the agent gets."""
     limits: EpisodeLimits | None = None
     """Limits for this task; None: those of the environment."""
     split: str = "test"

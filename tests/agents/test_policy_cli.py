@@ -71,7 +71,7 @@ SHARED_BANK = """
 from dataclasses import replace
 from gymcp.envs import load_spec
 BANK = load_spec({bank!r})
-TASKS = tuple(replace(task, scenario=task.prompts[0]) for task in BANK.suite.tasks)
+TASKS = tuple(replace(task, user=UserScript(scenario=task.prompts[0])) for task in BANK.suite.tasks)
 ENV = replace(BANK, suite=replace(BANK.suite, tasks=TASKS), user_tools=frozenset(["transfer"]))
 """
 
