@@ -54,7 +54,7 @@ class StderrTail(asyncio.Protocol):
 
 
 class ProcessEnding:
-    """What is known of a process's end, and the steps of an end that do not depend on the kind of process."""
+    """The reason for the end of one process, and the steps of an end that do not depend on the kind of process."""
 
     def __init__(self, limits: Limits, cgroup: Cgroup | None) -> None:
         self._cgroup = cgroup

@@ -116,21 +116,20 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScript:
-    """What a simulated user knows of a task. Never reaches the sandbox."""
+    """Knowledge of a simulated user about a task. Never reaches the sandbox."""
 
     scenario: str | None = None
-    """Instructions for a model that plays the user: who the user is, wants what, and behaves how. None: only a scripted
-    user can play the task. Never reaches the agent."""
+    """Instructions for a model that plays the user, which the agent never sees; None: only a scripted user can."""
     facts: tuple[Fact, ...] = ()
     """Facts that the user gives when asked (`gymcp.envs.wrappers.ask_user`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOffer:
-    """The part of the environment that a task offers to the agent; without settings all of it."""
+    """The part of the environment that a task offers to the agent."""
 
     servers: frozenset[str] | None = None
-    """Servers of the environment that are started for the task and whose tools are on offer; None: all."""
+    """Servers that are started for the task and whose tools are on offer; None: all of the environment."""
     withheld: tuple[frozenset[str], ...] = ()
     """Tools that are not on offer, for each user turn; empty: all tools, always."""
 
@@ -159,9 +158,7 @@ class Task:
     attack: GoldTurn | None = None
     """Calls that an attacker wants in addition to the gold; None: no attack. Never reaches the sandbox or a prompt."""
     user: UserScript = field(default_factory=UserScript)
-    """Part of the simulated user, beside the prompts."""
     offer: ToolOffer = field(default_factory=ToolOffer)
-    """Servers and tools that the agent gets."""
     limits: EpisodeLimits | None = None
     """Limits for this task; None: those of the environment."""
     split: str = "test"

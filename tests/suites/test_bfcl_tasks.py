@@ -9,7 +9,7 @@ from bfcl_replay import ToolsByClass, gold_calls, play, tools_of
 
 from gymcp.envs.suites.bfcl.suite import grade, load_suite
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import MODULES, RELAXED, json_schema
 from gymcp.types import Action, Json, Observation, Step, Suite, Task, Trajectory
 

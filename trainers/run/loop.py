@@ -20,6 +20,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
+from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
@@ -162,7 +163,7 @@ def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> Iteratio
 async def evaluate(run: TrainingRun, *, final: bool) -> dict[str, Json]:
     """Metrics on held-out tasks; `final`: with the splits and tasks of the first and the last evaluation."""
     started = time.perf_counter()
-    metrics = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
+    metrics = await evaluate_heldout(run.episodes, run.trainable, run.sampler.policy, final=final)
     return metrics | {"seconds/evaluation": time.perf_counter() - started}
 
 
