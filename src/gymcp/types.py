@@ -11,7 +11,7 @@ from gymcp.outcome import Outcome
 Json = Any
 """Any value that `json.loads` can return."""
 
-STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made"}
+STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
 """Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -248,7 +248,7 @@ class ToolResult:
     agent."""
     is_error: bool = False
     seconds: float = 0.0
-    bytes: int = 0
+    content_bytes: int = 0
     cost: float = 0.0
     executed_call: ToolCall | None = None
     """The call as the server received it, if a layer renamed the tool or its arguments; None: as the agent made it."""
