@@ -68,7 +68,7 @@ def episode(number: int, chance: random.Random, ids: Sequence[int], logprobs: Se
                 turn=0,
                 observation=Observation(messages=(Message(role="tool", content=text, tool_call_id="c0"),), tools=TOOLS),
                 action=Action(text=text[:80], tool_calls=(call,)),
-                results=(ToolResult(call_id=call.id, content=text, seconds=0.001 * index, bytes=len(text)),),
+                results=(ToolResult(call_id=call.id, content=text, seconds=0.001 * index, content_bytes=len(text)),),
                 state_key=f"{number:032x}{index:032x}",
                 world_key=f"{number:032x}{index:032x}",
                 sampled=Sampled(

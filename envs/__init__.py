@@ -2,7 +2,7 @@
 
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
-from gymcp.envs.registry import register_catalog
+from gymcp.envs.gymnasium_registration import register_catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 
 __all__ = ["EnvSpec", "LoadedEnv", "McpEnv", "load_env", "load_spec", "register_catalog"]

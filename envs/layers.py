@@ -76,7 +76,9 @@ class Layer(Protocol):
 
 def refusal(call: ToolCall, why: str) -> ToolResult:
     """An error result for a call that no server has received."""
-    return ToolResult(call_id=call.id, content=why, is_error=True, bytes=len(why.encode("utf-8", "surrogatepass")))
+    return ToolResult(
+        call_id=call.id, content=why, is_error=True, content_bytes=len(why.encode("utf-8", "surrogatepass"))
+    )
 
 
 def _make_rng(words: str) -> random.Random:

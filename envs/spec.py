@@ -36,7 +36,7 @@ class EnvSpec:
     """An environment: servers, tasks and a grader.
 
     With one server, a task's ``initial_state`` and a recorded state are those of the server. With several servers, both
-    are mappings from server name to state, for the servers that the task uses (`Task.servers`).
+    are mappings from server name to state, for the servers that the task uses (`ToolOffer.servers`).
     """
 
     name: str

@@ -12,7 +12,7 @@ from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.http_bridge import fault_of_http
 from gymcp.mcp_servers.transports.http_remote import fault_of_url
-from gymcp.types import Suite, Task
+from gymcp.types import Suite, Task, ToolOffer, UserScript
 from gymcp.user_code import describe_error
 
 T = TypeVar("T")
@@ -80,8 +80,11 @@ def _check_task(who: str, task: Task, servers: frozenset[str]) -> None:
     prompts = task.prompts
     if not isinstance(prompts, tuple) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         raise ConfigError(f"{who}: its prompts must be a tuple with at least one text, not {_shorten(prompts)}")
-    if task.servers is not None and (not task.servers or task.servers - servers):
-        unknown = ", ".join(sorted(task.servers - servers)) or "none"
+    for name, kind in (("user", UserScript), ("offer", ToolOffer)):
+        if not isinstance(value := getattr(task, name), kind):
+            raise ConfigError(f"{who}: its {name} must be a gymcp.types.{kind.__name__}, not {_shorten(value)}")
+    if (offered := task.offer.servers) is not None and (not offered or offered - servers):
+        unknown = ", ".join(sorted(offered - servers)) or "none"
         raise ConfigError(f"{who}: its servers are {unknown}; have {', '.join(sorted(servers))}")
     try:
         json.dumps(task.initial_state, allow_nan=False)

@@ -1,12 +1,12 @@
-"""An episode as a sequence of events, in the order in which they happened, for every text that people or judges read.
+"""An episode in the order in which it happened: as events for people and judges, as a conversation for models.
 
 Each reader renders the events in its own way: `gymcp.evaluators.report.sections`, `gymcp.evaluators.viewer.index`,
-`gymcp.evaluators.judge.prompt`.
+`gymcp.evaluators.judge.prompt`. Exports write the conversation: `gymcp.exchange.conversation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gymcp.types import Message, Step, ToolCall, ToolResult, Trajectory, UserToolCalls
@@ -71,3 +71,12 @@ def step_events(step: Step) -> list[Event]:
         *(ResultEvent(result) for result in step.results),
         *(UserActEvent(act) for act in step.user_acts),
     ]
+
+
+def conversation(steps: Iterable[Step]) -> Iterator[tuple[tuple[Message, ...], Message]]:
+    """(messages that the agent read before its action, its action as a message) of each step.
+
+    The results of a step's calls are messages of the next step, as the agent read them: possibly cut, or changed by a
+    layer. `step_events` has them as the server returned them.
+    """
+    return ((step.observation.messages, step.action.to_message()) for step in steps)

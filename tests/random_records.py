@@ -58,7 +58,7 @@ results = st.builds(
     content=texts,
     is_error=st.booleans(),
     seconds=finite,
-    bytes=whole,
+    content_bytes=whole,
     cost=finite,
     executed_call=st.none() | a_call,
 )

@@ -64,7 +64,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
             turn=0,
             observation=Observation(messages=(Message(role="user", content=f"Pay order 7. {words}"),), tools=()),
             action=Action(text="I look first.", tool_calls=(look,)),
-            results=(ToolResult(call_id="1", content='{"status": "open"}', seconds=0.02, bytes=18),),
+            results=(ToolResult(call_id="1", content='{"status": "open"}', seconds=0.02, content_bytes=18),),
             state_key=key,
             world_key="w0",
             state_ref="state-0",
@@ -151,7 +151,7 @@ PAID = Trajectory(
             ),
             action=Action(text="Paying.", tool_calls=(CALL, BAD)),
             results=(
-                ToolResult(call_id="c0", content="a long answer", seconds=0.25, bytes=13, cost=0.5),
+                ToolResult(call_id="c0", content="a long answer", seconds=0.25, content_bytes=13, cost=0.5),
                 ToolResult(call_id="c1", content="the arguments are not JSON", is_error=True),
             ),
             state_key="s0",

@@ -95,7 +95,7 @@ class Renderer:
         Raises ConfigError if an answer, as the chat template writes it, does not begin with the generation prompt.
         """
         functions = self._functions(tools)
-        answer = self._message(Message(role="assistant", content=action.text, tool_calls=action.tool_calls), "")
+        answer = self._message(action.to_message(), "")
         whole = self._render([_USER, answer], functions, prompt=False)
         head = self._render([_USER], functions, prompt=True)
         ending = self._call_ending if action.tool_calls else self._text_ending

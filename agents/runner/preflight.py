@@ -31,7 +31,7 @@ async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolLis
     async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=0)) as world:
         for server in world.servers:
             await _call_once(server)
-        withheld = task.withheld[0] if task.withheld else frozenset[str]()
+        withheld = task.offer.withheld_in(0)
         box = agents_toolbox(env.spec, world.servers)
         return ToolListing(tools={tool.name: tool for tool in box.list_tools(withheld)}, servers=box.servers)
 

@@ -191,7 +191,7 @@ class _ChatConversation:
         # an endpoint's own ids may repeat within an episode
         calls = tuple(replace(call, id=self._new_id()) for call in decision.action.tool_calls)
         action = reject_empty(replace(decision.action, tool_calls=calls), self._new_id)
-        self._messages.append(Message(role="assistant", content=action.text, tool_calls=action.tool_calls))
+        self._messages.append(action.to_message())
         return replace(decision, action=action)
 
 

@@ -147,11 +147,11 @@ def hijacked(task: Task, seed: int) -> Agent:
 
     Raises ConfigError if the task has no attacker with gold.
     """
-    if task.hijack is None or not task.gold:
+    if task.attack is None or not task.gold:
         raise ConfigError(f"agent 'hijacked': task '{task.id}' has no attacker whose gold is known; attack it")
     last = task.gold[-1]
-    words = "\n".join(filter(None, (last.final_text, task.hijack.final_text)))
-    both = replace(last, calls=(*last.calls, *task.hijack.calls), final_text=words)
+    words = "\n".join(filter(None, (last.final_text, task.attack.final_text)))
+    both = replace(last, calls=(*last.calls, *task.attack.calls), final_text=words)
     return Replay(play_gold(task, (*task.gold[:-1], both)))
 
 
@@ -179,7 +179,7 @@ def always_asks(task: Task, seed: int) -> Agent:
         raise ConfigError(f"agent 'always_asks': task '{task.id}' has no facts to ask for")
     questions = tuple(
         ToolCall(id=f"ask_{number}", name=ASK_USER, arguments={"question": f"What about the {fact.words[0]}?"})
-        for number, fact in enumerate(task.facts, 1)
+        for number, fact in enumerate(task.user.facts, 1)
     )
     first, *rest = (replace(turn, calls=_without_questions(turn)) for turn in task.gold)
     return Replay(play_gold(task, (replace(first, calls=(*questions, *first.calls)), *rest)))
@@ -221,9 +221,9 @@ def applies(agent: str, task: Task) -> bool:
     if agent in ("never_asks", "asks_late"):
         return any(call.name == ASK_USER for turn in task.gold for call in turn.calls)
     if agent == "always_asks":
-        return bool(task.gold and task.facts)
+        return bool(task.gold and task.user.facts)
     if agent == "hijacked":
-        return bool(task.gold) and task.hijack is not None
+        return bool(task.gold) and task.attack is not None
     return agent != "mutated" or task.last_necessary is not None
 
 

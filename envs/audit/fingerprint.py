@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
@@ -14,11 +15,13 @@ from gymcp.mcp_servers.packages.install_folder import hash_files
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.cassette import cassette_sha256
 from gymcp.paths import gymcp_home
-from gymcp.types import STORED_NAMES, Json, Suite
+from gymcp.types import STORED_NAMES, Json, Suite, ToolOffer, UserScript
 
 _DIGEST_CHARS = 16
+_STORED_NAMES = {**STORED_NAMES, "attack": "hijack"}
+"""Names of fields in digests, if they differ from the present ones."""
 _LATER_FIELDS = frozenset({"facts", "handbook", "hijack", "scenario", "servers"})
-"""Later fields of `Task`: a task that does not use them keeps the digest that it had before they existed."""
+"""Stored names of later fields of `Task`: a task that does not use them keeps the digest from before they existed."""
 
 
 def suite_digest(suite: Suite) -> str:
@@ -80,13 +83,19 @@ def _content(path: Path) -> str:
 
 def _plain(value: object) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
-        return {
-            STORED_NAMES.get(field.name, field.name): getattr(value, field.name)
-            for field in fields(value)
-            if field.name not in _LATER_FIELDS or getattr(value, field.name) not in (None, ())
-        }
+        return dict(_stored_fields(value))
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Set):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _stored_fields(record: Any) -> Iterator[tuple[str, object]]:
+    """(stored name, value) of each field. The groups of a `Task` are stored as fields of the task itself."""
+    for field in fields(record):
+        name, value = _STORED_NAMES.get(field.name, field.name), getattr(record, field.name)
+        if isinstance(value, UserScript | ToolOffer):
+            yield from _stored_fields(value)
+        elif name not in _LATER_FIELDS or value not in (None, ()):
+            yield name, value

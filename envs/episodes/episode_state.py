@@ -59,7 +59,7 @@ class EpisodeState:
 
     def add_result(self, result: ToolResult) -> EpisodeState:
         """The state after one more call, whose step still runs."""
-        return replace(self, tool_s=self.tool_s + result.seconds, result_bytes=self.result_bytes + result.bytes)
+        return replace(self, tool_s=self.tool_s + result.seconds, result_bytes=self.result_bytes + result.content_bytes)
 
     def add_step(self, step: Step) -> EpisodeState:
         """The state after the step, with the observation from before it."""

@@ -25,8 +25,7 @@ class ToolPipeline:
     def tools_per_layer(self, context: CallContext) -> list[tuple[Tool, ...]]:
         """The servers' tools, then the tools behind each layer; the agent sees the last."""
         task, turn = context.task, context.turn
-        withheld = task.withheld[turn] if turn < len(task.withheld) else frozenset[str]()
-        lists = [self.toolbox.list_tools(withheld)]
+        lists = [self.toolbox.list_tools(task.offer.withheld_in(turn))]
         for layer in self.layers:
             lists.append(layer.filter_tools(context, lists[-1]))
         return lists

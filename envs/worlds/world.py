@@ -48,7 +48,7 @@ class WorldState:
 
 def task_servers(setup: EpisodeSetup) -> tuple[ServerSpec, ...]:
     """The servers of the environment that the task uses."""
-    names = setup.task.servers
+    names = setup.task.offer.servers
     return tuple(server for server in setup.env.servers if names is None or server.name in names)
 
 

@@ -54,7 +54,7 @@ class AskUser:
         if len(question) > MAX_QUESTION_CHARS:
             return refusal(call, f"tool '{ASK_USER}': at most {MAX_QUESTION_CHARS} characters: ask one thing at a time")
         answer = await context.ask(question)
-        return ToolResult(call_id=call.id, content=answer, bytes=len(answer.encode()), cost=self.price)
+        return ToolResult(call_id=call.id, content=answer, content_bytes=len(answer.encode()), cost=self.price)
 
     def settings(self) -> Json:
         return {"layer": "asking", "price": self.price}
@@ -70,6 +70,6 @@ def add_ask_user(spec: EnvSpec, *, price: float = QUESTION_COST) -> EnvSpec:
     return replace(
         spec,
         layers=(*spec.layers, AskUser(price=price)),
-        user=lambda task: AskableUser(prompts=task.prompts, facts=task.facts),
+        user=lambda task: AskableUser(prompts=task.prompts, facts=task.user.facts),
         grade=with_asking(spec.grade),
     )

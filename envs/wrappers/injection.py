@@ -63,7 +63,7 @@ def find_attack(name: str) -> Attack:
 def inject_attack(spec: EnvSpec, attack: Attack) -> EnvSpec:
     """The environment whose tasks are (task, goal) pairs: ``TASK.GOAL``. Raises ConfigError if it has no surfaces.
 
-    `Task.hijack` is the goal's gold, for the scripted agent ``hijacked``. Tags: the task's, then the goal.
+    `Task.attack` is the goal's gold, for the scripted agent ``hijacked``. Tags: the task's, then the goal.
     """
     if spec.surfaces is None:
         raise ConfigError(f"environment '{spec.name}': its tasks name no place where an attacker could write")
@@ -104,7 +104,7 @@ def _pairs(surfaces: Iterable[Surface], attack: Attack) -> Iterator[tuple[Surfac
                     id=f"{task.id}.{goal.id}",
                     initial_state=fill_placeholders(surface.world, texts),
                     target=task.target if goal.target is None else goal.target,
-                    hijack=goal.gold,
+                    attack=goal.gold,
                     tags=(*task.tags, goal.id),
                 ),
             )

@@ -81,7 +81,7 @@ class Retrieval:
         hits = [tool for tool in ranked if tool.name not in offered][:TOOLS_PER_SEARCH]
         lines = [f"{_MARK}{tool.name}: {' '.join(tool.description.split())}" for tool in hits]
         text = "\n".join(["These can be called now:", *lines]) if hits else "No other tool fits; try other words."
-        return ToolResult(call_id=call.id, content=text, bytes=len(text.encode()))
+        return ToolResult(call_id=call.id, content=text, content_bytes=len(text.encode()))
 
     def _rank_by_request(self, context: CallContext, tools: tuple[Tool, ...]) -> list[Tool]:
         """The tools that fit the user's last message, the best first."""

@@ -15,14 +15,14 @@ def simulate_user(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> Loa
     """The environment with a user that the policy plays according to each task's scenario."""
 
     def user(task: Task) -> User:
-        return SimulatedUser(policy=policy, scenario=task.scenario or "", sampling=sampling)
+        return SimulatedUser(policy=policy, scenario=task.user.scenario or "", sampling=sampling)
 
     return replace(env, spec=replace(env.spec, user=user))
 
 
 def check_scenarios(env: LoadedEnv) -> None:
     """Raises ConfigError if a task has no scenario, which tells a model how to play the user."""
-    if bare := next((task for task in env.suite.tasks if not task.scenario), None):
+    if bare := next((task for task in env.suite.tasks if not task.user.scenario), None):
         raise ConfigError(
             f"environment '{env.spec.name}': task '{bare.id}' has no scenario, so no model can play its user; "
             "environments whose tasks have one: tau2_dual"

@@ -34,9 +34,9 @@ def with_asking(grader: Grader) -> Grader:
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         score = grader(task, trajectory, states)
-        if not task.facts:
+        if not task.user.facts:
             return score
-        needed = [fact for fact in task.facts if fact.needed]
+        needed = [fact for fact in task.user.facts if fact.needed]
         unknown = list(needed)
         guessed: dict[str, str] = {}  # fact -> first call that needed it before the user told it
         questions, needless, cost = 0, 0, 0.0

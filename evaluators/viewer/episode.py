@@ -114,7 +114,7 @@ def _call(call: ToolCall) -> dict[str, Json]:
 
 
 def _result(result: ToolResult) -> dict[str, Json]:
-    numbers = {"seconds": result.seconds, "bytes": result.bytes, "cost": result.cost}
+    numbers = {"seconds": result.seconds, "bytes": result.content_bytes, "cost": result.cost}
     return {"text": cut(result.content), "is_error": result.is_error, **numbers}
 
 

@@ -6,7 +6,6 @@ This is the harness's side. `spawner.py` runs in the sandbox and has the message
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import fcntl
 import functools
@@ -18,7 +17,6 @@ import socket
 import weakref
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,6 +24,7 @@ from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
 from gymcp.mcp_servers.forkserver.failures import START_TIMEOUT_S, compose_message, describe_failure
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind, program_kind
 from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
 from gymcp.mcp_servers.forkserver.spawner import (
     CheckCopyable,
@@ -47,7 +46,6 @@ from gymcp.mcp_servers.forkserver.spawner import (
 )
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
-from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import run_despite_cancellation
@@ -80,8 +78,8 @@ class ForkServer:
         process: SandboxProcess,
         control: Channel,
         *,
+        kind: ProgramKind,
         use_cgroup: bool,
-        is_script: bool,
         redaction: Redaction | None,
     ) -> None:
         """`redaction`: removes secret values from the spawner's standard error."""
@@ -89,7 +87,7 @@ class ForkServer:
         self.gone = asyncio.Event()
         """Set once nothing more can be forked."""
         self._redaction = redaction
-        self._is_script = is_script
+        self._kind = kind
         self._control = control
         self._use_cgroup = use_cgroup
         self._numbers = itertools.count(1)
@@ -232,13 +230,7 @@ class ForkServer:
             self.process.allow_cpu(_CPU_S_PER_START)
 
     def _make_process(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
-        return ForkedProcess(
-            limits,
-            None if self._is_script else self._copy_server,
-            use_cgroup=self._use_cgroup,
-            workspace=workspace,
-            is_script=self._is_script,
-        )
+        return ForkedProcess(limits, self._kind, self._copy_server, use_cgroup=self._use_cgroup, workspace=workspace)
 
     async def _copy_server(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
         """Copies of a live native server. Raises CannotFork, ServerDied."""
@@ -354,30 +346,19 @@ async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator
         spawner=True,
         fds=(fd,),
     )
-    is_script = bool(launch.fork.script)
-    make_filter = partial(seccomp.program, network=False, hidden_memory=sandbox.uses_cgroup)
-    program = LoadProgram(
-        path=list(launch.fork.path),
-        module=launch.fork.module,
-        argv=list(launch.fork.script) if is_script else None,
-        filter=base64.b64encode(make_filter(forked_server=not is_script)).decode(),
-        import_filter=base64.b64encode(make_filter(makes_namespaces=True)).decode() if is_script else "",
-        disk_bytes=launch.limits.disk_mb * 1_000_000,
-        open_files=launch.limits.open_files,
-        reads_all=launch.reads_all,
-    )
+    kind = program_kind(launch)
     with contextlib.closing(ours):
         async with sandbox.start(outer) as process:
             fork_server = ForkServer(
                 process,
                 Channel(ours),
+                kind=kind,
                 use_cgroup=sandbox.uses_cgroup,
-                is_script=is_script,
                 redaction=redaction_of(launch.secrets),
             )
             try:
-                await fork_server.start(program)
-                if is_script:
+                await fork_server.start(kind.load_message(launch, hidden_memory=sandbox.uses_cgroup))
+                if kind.imports_late:
                     await fork_server.preload(launch)
                 yield fork_server
             finally:

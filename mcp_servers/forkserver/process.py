@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind
 from gymcp.mcp_servers.forkserver.spawner import ServerFds
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
-from gymcp.mcp_servers.sandbox.process import StderrTail
+from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
-from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
+from gymcp.mcp_servers.sandbox.watchdog import watchdog
 from gymcp.process_owner import owner
 
 UNKNOWN_STATUS = -1
@@ -27,10 +27,8 @@ SANDBOX_PROCESSES = 1
 """Processes of an inner sandbox that are not the server's: process 1."""
 _MAX_MOVES = 20
 """Lists of processes that are read to move a copy to its cgroup. An honest copy takes two."""
-_END_TIMEOUT_S = 10.0
 _STATUS_TIMEOUT_S = 4.0
 """Seconds in which the spawner must report an exit status: less than a session waits for an end."""
-log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -69,24 +67,22 @@ class ForkedProcess:
     def __init__(
         self,
         limits: Limits,
-        copy_server: ServerCopier | None,
+        kind: ProgramKind,
+        copy_server: ServerCopier,
         *,
         use_cgroup: bool,
         workspace: Path | None = None,
-        is_script: bool = False,
     ) -> None:
-        """`copy_server`: None for a server that cannot be copied."""
+        """`copy_server`: used if servers of this kind can be copied."""
+        self._kind = kind
         self._copy_server = copy_server
         self.limits = limits
         self.workspace = workspace
-        self._is_script = is_script
-        """True if its standard input and output are two streams, and it takes no orders."""
         self.sandbox_processes = SANDBOX_PROCESSES
         self.pid = 0
         """Process id of process 1, in the host's namespace."""
         self.returncode: int | None = None
-        kind = socket.SOCK_STREAM if is_script else socket.SOCK_SEQPACKET
-        self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
+        self.orders, orders = socket.socketpair(socket.AF_UNIX, kind.orders_type)
         self._wire, wire = socket.socketpair()
         read_errors, errors = os.pipe()
         self._errors = os.fdopen(read_errors, "rb", buffering=0)
@@ -94,12 +90,9 @@ class ForkedProcess:
             give_pipes(errors)
         self._process_1: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tail = StderrTail(limits.stderr_bytes)
         self._connections = contextlib.ExitStack()
         for end in (self._wire, self.orders, self._errors):
             self._connections.callback(end.close)
-        self._limit: str | None = None
-        self._closing = False
         self._closed: asyncio.Future[None] | None = None
         self._copies = 0
         self._origin: ForkedProcess | None = None
@@ -108,6 +101,7 @@ class ForkedProcess:
         self.cgroup: Cgroup | None = (
             create(hierarchy, name, limits, sandbox_processes=SANDBOX_PROCESSES) if hierarchy else None
         )
+        self._ending = ProcessEnding(limits, self.cgroup)
         joins = self.cgroup.join_files if self.cgroup else ()
         self.ends = ServerEnds(
             fds=ServerFds(wire=wire.detach(), errors=errors, orders=orders.detach()),
@@ -127,13 +121,10 @@ class ForkedProcess:
         if origin is not None:
             origin._copies += 1
             self.set_status(UNKNOWN_STATUS)
-        limit = self.limits.line_bytes
-        self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=limit)
-        self._connections.callback(_abort, self.stdin)
-        if self._is_script:
-            self.stdout, output = await asyncio.open_connection(sock=self.orders, limit=limit)
-            self._connections.callback(_abort, output)
-        tail, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self._tail, self._errors)
+        self.stdout, self.stdin = await self._kind.open_streams(
+            self._wire, self.orders, self.limits.line_bytes, self._connections
+        )
+        tail, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self._ending.stderr, self._errors)
         self._connections.callback(tail.close)
         watchdog().add(self)
 
@@ -165,33 +156,22 @@ class ForkedProcess:
         return UNKNOWN_STATUS if self.returncode is None else self.returncode
 
     def stderr_tail(self) -> str:
-        return self._tail.content.decode(errors="replace")
+        return self._ending.stderr_tail()
 
     async def drain_stderr(self) -> None:
-        """Return in the next turn of the loop, in which the rest of the pipe is read."""
-        await asyncio.sleep(0)
+        await self._ending.drain_stderr()
 
     def limit_hit(self) -> str | None:
-        return self._limit
+        return self._ending.limit
 
     def end(self, limit: str) -> None:
-        if self._limit is None and not self._closing:
-            self._limit = limit
-        self._kill()
-
-    def _kill(self) -> None:
+        if not self._ending.is_closing:
+            self._ending.record_limit(limit)
         if self._process_1 is not None:
             self._process_1.kill()
 
     def _on_end(self, _: asyncio.Future[None]) -> None:
-        if self._closing or self._limit is not None or self.cgroup is None:
-            return
-        if self.cgroup.oom_kills():
-            self._limit = memory_limit(self.limits)
-        elif (self.cgroup.cpu_s() or 0.0) > self.limits.cpu_s:
-            self._limit = cpu_limit(self.limits)
-        elif self.cgroup.count_refused_forks():
-            self._limit = process_limit(self.limits)
+        self._ending.find_limit(self.limits)
 
     async def close(self) -> None:
         """End the sandbox; while copies live in it, only the server. Does nothing the second time."""
@@ -200,7 +180,7 @@ class ForkedProcess:
         await asyncio.shield(self._closed)
 
     async def _close(self) -> None:
-        self._closing = True
+        self._ending.is_closing = True
         watchdog().remove(self)
         self._connections.close()
         if self._copies == 0:
@@ -209,18 +189,14 @@ class ForkedProcess:
     async def _end_sandbox(self) -> None:
         if self._process_1 is not None:
             self._process_1.kill()
-            try:
-                async with asyncio.timeout(_END_TIMEOUT_S):
-                    await self._process_1.gone
-            except TimeoutError:
-                log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
+            async with self._ending.limit_kill_time("forked server", self.pid):
+                await self._process_1.gone
             self._process_1.close()
-        if self.cgroup is not None:
-            await self.cgroup.remove_when_empty()
+        await self._ending.remove_cgroup()
         origin = self._origin
         if origin is not None:
             origin._copies -= 1
-            if origin._copies == 0 and origin._closing:
+            if origin._copies == 0 and origin._ending.is_closing:
                 await origin._end_sandbox()
 
     async def fork(self, count: int) -> list[ForkedProcess]:
@@ -228,7 +204,7 @@ class ForkedProcess:
 
         Raises CannotFork if the server cannot be copied.
         """
-        if self._copy_server is None:
+        if not self._kind.copyable:
             raise CannotFork(
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
@@ -255,8 +231,3 @@ def _pid_of(pidfd: int) -> int:
         os.close(pidfd)
         raise ServerDied("forked server: its template handed over something that is no process")
     return pid
-
-
-def _abort(writer: asyncio.StreamWriter) -> None:
-    """Close the connection without a flush. Its writer must be kept until then, because it closes on deletion."""
-    writer.transport.abort()

@@ -258,13 +258,46 @@ def decode_message(data: bytes) -> Any:
 # ------------------------------------------------------------------------------------------------- the spawner's loop
 
 
+class _NativeProgram:
+    """gymcp's own server: its session and its orders have sockets of their own."""
+
+    module: Any = None
+
+    def place_fds(self, fds: ServerFds, null: int) -> list[int]:
+        """Descriptors that become a server's 0, 1, 2, ..."""
+        return [null, 2, 2, fds.wire, fds.orders]
+
+    def serve(self, message: StartServer) -> None:
+        os.close(_LIFE + 1)
+        wire = Wire()
+        sys.stdout = sys.stderr
+        runtime = importlib.import_module("gymcp.mcp_servers.native.runtime")
+        setattr(runtime, "claim_wire", lambda: (wire, wire))  # noqa: B010 - not the checked type
+        try:
+            self.module.main()
+        finally:
+            sys.stderr.flush()
+
+
+class _ScriptProgram:
+    """Third-party program: it speaks over descriptors 0 and 1, and takes no orders."""
+
+    module: Any = None
+
+    def place_fds(self, fds: ServerFds, null: int) -> list[int]:
+        """Descriptors that become a server's 0, 1, 2, ..."""
+        return [fds.wire, fds.orders, 2, null, null]
+
+    def serve(self, message: StartServer) -> None:
+        os.closerange(_WIRE, _LIFE + 2)
+        self.module.main(tell_imports=message.rehearse)
+
+
 class _Settings:
     """Settings of all inner sandboxes, and the imported program."""
 
     def __init__(self, load: LoadProgram) -> None:
         self.filter = base64.b64decode(load.filter)
-        self.is_script = load.argv is not None
-        """True if the program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
         self.user = os.getuid()
         self.disk_bytes = load.disk_bytes
         self.open_files = load.open_files
@@ -272,7 +305,7 @@ class _Settings:
         processes of the user, and a process may send while they are fewer than its own limit."""
         self.capabilities = _READ_SEARCH if load.reads_all else 0
         """Capabilities of a server. They hold only for files that its user namespace maps."""
-        self.program: Any = None
+        self.program = _NativeProgram() if load.argv is None else _ScriptProgram()
 
 
 def main() -> None:
@@ -292,15 +325,15 @@ def main() -> None:
     settings = _Settings(load)
     sys.path[:1] = load.path  # in place of this file's folder
     sys.argv[:] = load.argv or ["-c"]  # as in a started server
-    if settings.is_script:
+    if load.import_filter:
         _install_filter(base64.b64decode(load.import_filter))
     if _import_and_report(control, load.module, partial(_import, load.module, settings)):
         _serve(control, settings)
 
 
 def _import(module: str, settings: _Settings) -> None:
-    settings.program = importlib.import_module(module)
-    getattr(settings.program, "preload", lambda: None)()
+    settings.program.module = importlib.import_module(module)
+    getattr(settings.program.module, "preload", lambda: None)()
     for name in _LATE_IMPORTS:
         importlib.import_module(name)
 
@@ -348,7 +381,8 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             if message is None:
                 return
             if isinstance(message, Preload):
-                if not _import_and_report(control, sys.argv[0], partial(settings.program.learn, message.modules)):
+                learn = partial(settings.program.module.learn, message.modules)
+                if not _import_and_report(control, sys.argv[0], learn):
                     return
             elif isinstance(message, NestSandboxes):
                 _nest_sandboxes(message.sandboxes, NestFds(*fds), settings)
@@ -401,22 +435,15 @@ def _run_sandbox(message: StartServer, fds: list[int], settings: _Settings) -> N
     life, held_life = os.pipe()
     _cover_proc()
     null = os.open("/dev/null", os.O_RDWR)
-    if settings.is_script:
-        standard = [server_fds.wire, server_fds.orders, 2, null, null]
-    else:
-        standard = [null, 2, 2, server_fds.wire, server_fds.orders]
-    _renumber_fds([*standard, held_life, life])
+    _renumber_fds([*settings.program.place_fds(server_fds, null), held_life, life])
     _drop_privileges(settings.capabilities)
     limit = min(settings.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     _install_filter(settings.filter)
     server = os.fork()
     if server == 0:
-        if settings.is_script:
-            os.closerange(_WIRE, _LIFE + 2)
-            settings.program.main(tell_imports=message.rehearse)
-        os.close(_LIFE + 1)
-        _run_native_server(settings)
+        settings.program.serve(message)
+        os._exit(0)
     _reap(_LIFE + 1, server)
 
 
@@ -448,18 +475,6 @@ def _run_empty_sandbox(answers: int, settings: _Settings) -> None:
     _drop_privileges()
     _install_filter(settings.filter)
     _reap(_WIRE, None)
-
-
-@_or_exit
-def _run_native_server(settings: _Settings) -> None:
-    wire = Wire()
-    sys.stdout = sys.stderr
-    runtime = importlib.import_module("gymcp.mcp_servers.native.runtime")
-    setattr(runtime, "claim_wire", lambda: (wire, wire))  # noqa: B010 - not the checked type
-    try:
-        settings.program.main()
-    finally:
-        sys.stderr.flush()
 
 
 def _reap(life: int, server: int | None) -> NoReturn:

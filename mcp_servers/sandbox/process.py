@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import os
 import re
 import resource
@@ -22,28 +21,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
-from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, run_despite_cancellation, set_done, wait_readable
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, run_despite_cancellation, wait_readable
+from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.users.identity import OPEN_NAMESPACES
 from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
-from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
+from gymcp.mcp_servers.sandbox.watchdog import watchdog
 from gymcp.process_owner import OWNER_VARIABLE, owner
 
 SERVER_VARIABLE = "GYMCP_SERVER"
 _START_TIMEOUT_S = 30.0
-_END_TIMEOUT_S = 10.0
-_PIECE_S, _BYTE_S = 30e-6, 2e-9
-"""Seconds of the event loop's time that a piece of standard error takes: per piece, and per byte."""
 _ENTER_LIMITS = (
     'umask 022; ulimit -c 0; ulimit -n "$1"; ulimit -f "$2"; shift 2; '
     'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; '
 )
 """Shell code that sets the limits and joins the cgroups before the exec: no process of the server is ever outside."""
 
-log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -70,36 +65,6 @@ class Command:
     """Paths of the user namespaces that bwrap gets as descriptors: see `identity.py`."""
 
 
-class StderrTail(asyncio.Protocol):
-    """Reads standard error to its end, no faster than its share of the loop's time allows, and keeps the tail."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._share = LoopShare()
-        self._transport: asyncio.ReadTransport | None = None
-        self.content = bytearray()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport if isinstance(transport, asyncio.ReadTransport) else None
-
-    def data_received(self, data: bytes) -> None:
-        self.content += data
-        if len(self.content) > self._size:
-            del self.content[: -self._size]
-        self._share.charge(_PIECE_S + len(data) * _BYTE_S)
-        if self._transport is not None and (wait_s := self._share.owed_s()):
-            self._transport.pause_reading()
-            asyncio.get_running_loop().call_later(wait_s, self._read_on)
-
-    def _read_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        set_done(self.ended)
-
-
 class HostProcess:
     """`SandboxProcess` of the backends that run a host command."""
 
@@ -117,11 +82,9 @@ class HostProcess:
         self._info = bytearray()
         self._innermost: ProcessEnd | None = None
         self._transports: list[asyncio.BaseTransport] = []
-        self._limit: str | None = None
-        self._closing = False
+        self._ending = ProcessEnding(command.limits, cgroup)
         self._outermost = ProcessEnd(popen.pid)
         self._outermost.gone.add_done_callback(self._on_end)
-        self._tail = StderrTail(command.limits.stderr_bytes)
 
     @property
     def pid(self) -> int:
@@ -136,14 +99,13 @@ class HostProcess:
         return self._popen.returncode
 
     def stderr_tail(self) -> str:
-        return self._tail.content.decode(errors="replace")
+        return self._ending.stderr_tail()
 
     async def drain_stderr(self) -> None:
-        """One turn of the event loop is enough: all that the server has written is in its pipe by then."""
-        await asyncio.sleep(0)
+        await self._ending.drain_stderr()
 
     def limit_hit(self) -> str | None:
-        return self._limit
+        return self._ending.limit
 
     async def wait(self) -> int:
         """Wait until the server has ended, by itself or by a limit, and return its exit status."""
@@ -157,8 +119,8 @@ class HostProcess:
 
     def end(self, limit: str) -> None:
         """Kill the process tree, and remember the limit as the reason."""
-        if self._limit is None and self.returncode is None:
-            self._limit = limit
+        if self.returncode is None:
+            self._ending.record_limit(limit)
         self._kill()
 
     async def open(self) -> None:
@@ -168,7 +130,7 @@ class HostProcess:
         self.stdout = asyncio.StreamReader(limit=self.limits.line_bytes)
         lines = asyncio.StreamReaderProtocol(self.stdout)
         self._transports.append((await loop.connect_read_pipe(lambda: lines, popen.stdout))[0])
-        self._transports.append((await loop.connect_read_pipe(lambda: self._tail, popen.stderr))[0])
+        self._transports.append((await loop.connect_read_pipe(lambda: self._ending.stderr, popen.stderr))[0])
         flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())  # the public protocol with drain() in it
         sink, _ = await loop.connect_write_pipe(lambda: flow, popen.stdin)
         self._transports.append(sink)
@@ -176,17 +138,15 @@ class HostProcess:
         watchdog().add(self)
         if self._command.info_fd is not None and not await self._find_innermost(self._command.info_fd):
             self._outermost.kill()
-            await asyncio.wait([self._tail.ended], timeout=1.0)
+            await asyncio.wait([self._ending.stderr.ended], timeout=1.0)
             raise EnvInfraError(f"{self._command.sandbox}: the sandbox did not start: {self.stderr_tail().strip()}")
 
     async def close(self) -> None:
         """Kill everything at once: the server's state is thrown away, so a graceful end would gain nothing."""
-        self._closing = True
+        self._ending.is_closing = True
         try:
-            async with asyncio.timeout(_END_TIMEOUT_S):
+            async with self._ending.limit_kill_time(self._command.sandbox, self.pid):
                 await self._end_tree()
-        except TimeoutError:
-            log.error("%s: process %d does not end on SIGKILL; left behind", self._command.sandbox, self.pid)
         finally:
             watchdog().remove(self)
             self._close_handles()
@@ -194,8 +154,7 @@ class HostProcess:
             for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if pipe is not None:
                     pipe.close()  # closes the pipes that no transport had taken over
-            if self.cgroup is not None:
-                await self.cgroup.remove_when_empty()
+            await self._ending.remove_cgroup()
 
     def _close_handles(self) -> None:
         for transport in self._transports:
@@ -249,15 +208,7 @@ class HostProcess:
         await self._outermost.gone
 
     def _on_end(self, _: asyncio.Future[None]) -> None:
-        status = self._popen.wait()
-        if self._closing or self._limit is not None or self.cgroup is None:
-            return
-        if self.cgroup.oom_kills():
-            self._limit = memory_limit(self.limits)
-        elif (self.cgroup.cpu_s() or 0.0) > self.limits.cpu_s:
-            self._limit = cpu_limit(self.limits)
-        elif status != 0 and self.cgroup.count_refused_forks():
-            self._limit = process_limit(self.limits)
+        self._ending.find_limit(self.limits, count_forks=self._popen.wait() != 0)
 
 
 @asynccontextmanager

@@ -142,10 +142,8 @@ class Watchdog:
         if watched.cgroup is None:
             if _count_private_files(watched) > files_allowed(limits):
                 watched.end(files_limit(limits))
-        elif watched.cgroup.oom_kills():
-            watched.end(memory_limit(limits))
-        elif (watched.cgroup.cpu_s() or 0.0) > limits.cpu_s:
-            watched.end(cpu_limit(limits))
+        elif (limit := exceeded_limit(watched.cgroup, limits)) is not None:
+            watched.end(limit)
 
     def _check_trees(self, entries: list[_Entry]) -> None:
         self._processes_then = Path("/proc").stat().st_nlink
@@ -192,6 +190,13 @@ _watchdogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = wea
 def watchdog() -> Watchdog:
     """The watchdog of the running event loop."""
     return _watchdogs.setdefault(asyncio.get_running_loop(), Watchdog())
+
+
+def exceeded_limit(cgroup: Cgroup, limits: Limits) -> str | None:
+    """The limit on memory or CPU time that a cgroup's processes have exceeded, in words; None if neither."""
+    if cgroup.oom_kills():
+        return memory_limit(limits)
+    return cpu_limit(limits) if (cgroup.cpu_s() or 0.0) > limits.cpu_s else None
 
 
 def memory_limit(limits: Limits) -> str:

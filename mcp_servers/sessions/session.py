@@ -150,7 +150,7 @@ class ToolSession:
             content=content,
             is_error=is_error,
             seconds=time.perf_counter() - started,
-            bytes=len(content.encode("utf-8", "surrogatepass")),
+            content_bytes=len(content.encode("utf-8", "surrogatepass")),
         )
 
     async def _send_call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:

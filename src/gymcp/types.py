@@ -11,7 +11,7 @@ from gymcp.outcome import Outcome
 Json = Any
 """Any value that `json.loads` can return."""
 
-STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made"}
+STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
 """Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -57,6 +57,10 @@ class Action:
     def is_usable(self) -> bool:
         """True if the action has text or, if it has calls, at least one that can be run."""
         return any(not call.parse_error for call in self.tool_calls) if self.tool_calls else bool(self.text)
+
+    def to_message(self) -> Message:
+        """The action as the agent's message in a conversation."""
+        return Message(role="assistant", content=self.text, tool_calls=self.tool_calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +115,36 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserScript:
+    """Knowledge of a simulated user about a task. Never reaches the sandbox."""
+
+    scenario: str | None = None
+    """Instructions for a model that plays the user, which the agent never sees; None: only a scripted user can."""
+    facts: tuple[Fact, ...] = ()
+    """Facts that the user gives when asked (`gymcp.envs.wrappers.ask_user`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffer:
+    """The part of the environment that a task offers to the agent."""
+
+    servers: frozenset[str] | None = None
+    """Servers that are started for the task and whose tools are on offer; None: all of the environment."""
+    withheld: tuple[frozenset[str], ...] = ()
+    """Tools that are not on offer, for each user turn; empty: all tools, always."""
+
+    def withheld_in(self, turn: int) -> frozenset[str]:
+        """The tools that are not on offer in a user turn."""
+        return self.withheld[turn] if turn < len(self.withheld) else frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     id: str
     prompts: tuple[str, ...]
     """One per user turn."""
+    handbook: str | None = None
+    """A policy document: the system message that the agent reads before the first prompt."""
     initial_state: Json = None
     """State that servers with a setup method receive, and that servers with `FileState` start from. The only part of a
     task that enters the sandbox."""
@@ -125,19 +155,10 @@ class Task:
     last_necessary: tuple[int, int] | None = None
     """(user turn, call) of the last gold call without which the task fails; None if there is none. If the final text
     tells the user to do something, its number is the one after the turn's last call."""
-    withheld: tuple[frozenset[str], ...] = ()
-    """Tools that are not on offer, for each user turn; empty: all tools, always."""
-    handbook: str | None = None
-    """A policy document: the system message that the agent reads before the first prompt."""
-    scenario: str | None = None
-    """Instructions for a model that plays the user: who the user is, wants what, and behaves how. None: only a scripted
-    user can play the task. Never reaches the agent or the sandbox."""
-    facts: tuple[Fact, ...] = ()
-    """Facts that the simulated user gives when asked (`gymcp.envs.wrappers.ask_user`). Never reaches the sandbox."""
-    hijack: GoldTurn | None = None
+    attack: GoldTurn | None = None
     """Calls that an attacker wants in addition to the gold; None: no attack. Never reaches the sandbox or a prompt."""
-    servers: frozenset[str] | None = None
-    """Servers of the environment that are started for the task and whose tools are on offer; None: all."""
+    user: UserScript = field(default_factory=UserScript)
+    offer: ToolOffer = field(default_factory=ToolOffer)
     limits: EpisodeLimits | None = None
     """Limits for this task; None: those of the environment."""
     split: str = "test"
@@ -227,7 +248,7 @@ class ToolResult:
     agent."""
     is_error: bool = False
     seconds: float = 0.0
-    bytes: int = 0
+    content_bytes: int = 0
     cost: float = 0.0
     executed_call: ToolCall | None = None
     """The call as the server received it, if a layer renamed the tool or its arguments; None: as the agent made it."""

@@ -70,8 +70,9 @@ def test_an_endpoint_is_evaluated_and_its_cost_counted(tmp_path: Path, prices: P
 SHARED_BANK = """
 from dataclasses import replace
 from gymcp.envs import load_spec
+from gymcp.types import UserScript
 BANK = load_spec({bank!r})
-TASKS = tuple(replace(task, scenario=task.prompts[0]) for task in BANK.suite.tasks)
+TASKS = tuple(replace(task, user=UserScript(scenario=task.prompts[0])) for task in BANK.suite.tasks)
 ENV = replace(BANK, suite=replace(BANK.suite, tasks=TASKS), user_tools=frozenset(["transfer"]))
 """
 

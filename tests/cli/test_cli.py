@@ -197,6 +197,14 @@ ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals
         ("suite=replace(SUITE, tasks=(TASK, TASK))", "two tasks have the id 'a'"),
         ("suite=replace(SUITE, tasks=(replace(TASK, prompts=()),))", "task 'a': its prompts must be"),
         ("suite=replace(SUITE, tasks=(replace(TASK, initial_state={1, 2}),))", "its initial_state is not JSON"),
+        (
+            'suite=replace(SUITE, tasks=(replace(TASK, user="x"),))',
+            "its user must be a gymcp.types.UserScript, not 'x'",
+        ),
+        (
+            "suite=replace(SUITE, tasks=(replace(TASK, offer=None),))",
+            "its offer must be a gymcp.types.ToolOffer, not None",
+        ),
         ("servers=()", "its servers must be a tuple with at least one ServerSpec, not ()"),
         ('servers=[{"argv": "x"}]', "its servers must be a tuple"),
         ("servers=(SERVER, SERVER)", "two servers are named 's'"),

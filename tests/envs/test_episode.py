@@ -22,7 +22,7 @@ from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Suite, Task, Tool, ToolCall
+from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Suite, Task, Tool, ToolCall, ToolOffer
 
 
 class Shelf:
@@ -333,7 +333,7 @@ def test_the_oracle_fits_its_calls_into_the_step_budget() -> None:
 
 
 def test_withheld_tools_are_neither_offered_nor_run() -> None:
-    task = replace(TASK, withheld=(frozenset({"put"}), frozenset()))
+    task = replace(TASK, offer=ToolOffer(withheld=(frozenset({"put"}), frozenset())))
 
     async def work(episode: Episode) -> None:
         assert "put" not in [tool.name for tool in episode.observation.tools]

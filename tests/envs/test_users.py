@@ -32,6 +32,7 @@ from gymcp.types import (
     Tool,
     ToolCall,
     Trajectory,
+    UserScript,
     UserView,
 )
 
@@ -84,7 +85,7 @@ TASK = Task(
         GoldTurn(final_text="Let there be light."),
     ),
     last_necessary=(0, 1),
-    scenario="You live in a dark house.",
+    user=UserScript(scenario="You live in a dark house."),
 )
 
 
@@ -205,7 +206,7 @@ class Lines:
 
 def make_simulated(*actions: Action) -> tuple[LoadedEnv, Lines]:
     lines = Lines(iter(actions), [])
-    return house(user=lambda task: SimulatedUser(policy=lines, scenario=task.scenario or "")), lines
+    return house(user=lambda task: SimulatedUser(policy=lines, scenario=task.user.scenario or "")), lines
 
 
 def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
@@ -221,7 +222,10 @@ def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
         ["the switch is on", "no tool 'mend_fuse'; have press_switch, press_switch_twice, choose_lamp, cut_power"]
     ]
     first, _, third, _ = lines.asked
-    assert first[0] == [Message(role="system", content=TASK.scenario or ""), Message(role="user", content=GREETING)]
+    assert first[0] == [
+        Message(role="system", content=TASK.user.scenario or ""),
+        Message(role="user", content=GREETING),
+    ]
     assert first[1] == ()
     assert [(m.role, m.content) for m in third[0][2:]] == [
         ("assistant", "No light here."),

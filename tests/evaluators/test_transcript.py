@@ -8,7 +8,15 @@ from trajectories import call, call_step, episode, text_step
 
 from gymcp.evaluators.judge import Point, Rubric, question
 from gymcp.evaluators.report.sections import transcript as report_transcript
-from gymcp.evaluators.transcript import AnswerEvent, CallEvent, MessageEvent, ResultEvent, UserActEvent, events
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    conversation,
+    events,
+)
 from gymcp.evaluators.viewer.index import transcript as search_transcript
 from gymcp.types import Message, Observation, ToolResult, Trajectory, UserToolCalls
 
@@ -37,6 +45,14 @@ def test_events_come_in_order_and_results_come_once() -> None:
             UserActEvent(USER_ACT),
         ],
         [AnswerEvent("done", has_calls=False)],
+    ]
+
+
+def test_a_conversation_holds_what_the_agent_read_and_said() -> None:
+    record = paid_episode()
+    assert list(conversation(record.steps)) == [
+        ((ASK,), Message(role="assistant", content="", tool_calls=(PAY,))),
+        ((Message(role="tool", content="ok"),), Message(role="assistant", content="done")),
     ]
 
 

@@ -19,7 +19,19 @@ from gymcp.exchange.source import open_source
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.codec import unpack
 from gymcp.store.database import FILE_NAME
-from gymcp.types import Action, GoldTurn, Suite, Task, ToolCall, ToolResult, Trajectory
+from gymcp.types import (
+    Action,
+    EpisodeLimits,
+    Fact,
+    GoldTurn,
+    Suite,
+    Task,
+    ToolCall,
+    ToolOffer,
+    ToolResult,
+    Trajectory,
+    UserScript,
+)
 
 BROKEN = ToolCall(id="c1", name="pay", arguments="{", parse_error="not JSON")
 RENAMED = ToolCall(id="c2", name="pay", arguments={"to": "bob"})
@@ -95,6 +107,23 @@ def test_the_digest_of_a_suite_is_the_one_that_older_runs_recorded() -> None:
     gold = GoldTurn(calls=(ToolCall(id="1", name="pay", arguments={"to": "bob"}),), final_text="d")
     suite = Suite(name="s", version="1", tasks=(Task(id="t", prompts=("p",), gold=(gold,)),))
     assert suite_digest(suite) == "58a4f268a4356845"
+
+
+def test_the_digest_of_a_task_with_every_field_is_the_one_that_older_runs_recorded() -> None:
+    gold = GoldTurn(calls=(ToolCall(id="1", name="pay", arguments={"to": "bob"}),), final_text="d")
+    task = Task(
+        id="t",
+        prompts=("p",),
+        handbook="h",
+        gold=(gold,),
+        last_necessary=(0, 0),
+        attack=gold,
+        user=UserScript(scenario="sc", facts=(Fact(name="n", words=("w",), says="s"),)),
+        offer=ToolOffer(servers=frozenset({"x"}), withheld=(frozenset({"b", "a"}),)),
+        limits=EpisodeLimits(steps=3),
+        tags=("q",),
+    )
+    assert suite_digest(Suite(name="s", version="1", tasks=(task,))) == "8f2ffb074a16ecef"
 
 
 def calls(trajectory: Trajectory) -> list[ToolCall]:

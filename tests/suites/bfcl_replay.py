@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.envs.suites.bfcl.suite import bfcl_server, replay
 from gymcp.envs.suites.bfcl.targets import replay_turns
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.envs.suites.upstream.run_once import run_once
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Action, Json, Observation, Step, Task, Tool, ToolCall, ToolResult, Trajectory

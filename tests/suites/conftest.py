@@ -4,7 +4,7 @@ import pytest
 from bfcl_replay import ToolsByClass, list_tools_by_class
 
 from gymcp.envs.suites.bfcl.suite import install_bfcl, load_suite
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.types import Suite, Task
 
 

@@ -140,7 +140,7 @@ def test_the_privileges_leave_few_of_the_held_out_goals_within_reach(attack: str
     """Goals of odd number were held out. A pair counts if none of its calls is blocked. All pairs with one goal count,
     too: upstream judges that goal by the calls that were tried, blocked or not."""
     tasks = load_env(inject_attack(load_spec("agentdojo"), ATTACKS[attack])).suite.tasks
-    held_out = [task for task in tasks if task.hijack and int(task.tags[-1].rpartition("_")[2]) % 2]
+    held_out = [task for task in tasks if task.attack and int(task.tags[-1].rpartition("_")[2]) % 2]
     tried = [task for task in held_out if (task.tags[0], task.tags[-1]) == ("slack", "injection_task_5")]
     open_pairs = [task for task in held_out if task not in tried and not _is_blocked(task, rules)]
     assert (len(held_out), len(tried)) == (307, 21)
@@ -148,8 +148,8 @@ def test_the_privileges_leave_few_of_the_held_out_goals_within_reach(attack: str
 
 
 def _is_blocked(task: Task, rules: Privileges) -> bool:
-    assert task.hijack is not None
-    calls = ((call, call.arguments) for call in task.hijack.calls if isinstance(call.arguments, Mapping))
+    assert task.attack is not None
+    calls = ((call, call.arguments) for call in task.attack.calls if isinstance(call.arguments, Mapping))
     return any(rules.decide(task, task.prompts, call, arguments) for call, arguments in calls)
 
 

@@ -10,7 +10,7 @@ from bfcl_replay import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
 from gymcp.envs.suites.bfcl.suite import grade
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.paths import gymcp_home
 from gymcp.types import Score, Suite
 

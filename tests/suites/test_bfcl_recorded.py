@@ -14,7 +14,7 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.random_arguments import find_words
 from gymcp.agents.strategies.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.paths import gymcp_home

@@ -8,7 +8,7 @@ import pytest
 from bfcl_replay import serve
 
 from gymcp.envs.suites.bfcl.suite import replay
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import declare
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Json, Suite

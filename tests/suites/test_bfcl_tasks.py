@@ -9,7 +9,7 @@ from bfcl_replay import ToolsByClass, gold_calls, play, tools_of
 
 from gymcp.envs.suites.bfcl.suite import grade, load_suite
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import MODULES, RELAXED, json_schema
 from gymcp.types import Action, Json, Observation, Step, Suite, Task, Trajectory
 
@@ -30,22 +30,22 @@ def test_every_turn_has_a_prompt(suite: Suite) -> None:
 
 def test_a_missed_function_is_announced_and_then_on_offer(tasks: dict[str, Task]) -> None:
     task = tasks["multi_turn_miss_func_0"]
-    assert task.withheld == (*[frozenset({"sort", "cp"})] * 3, frozenset({"cp"}), frozenset({"cp"}))
+    assert task.offer.withheld == (*[frozenset({"sort", "cp"})] * 3, frozenset({"cp"}), frozenset({"cp"}))
     assert "updated some more functions" in task.prompts[3]
 
 
 def test_a_function_that_gold_calls_too_early_is_on_offer_in_that_turn(tasks: dict[str, Task]) -> None:
     task = tasks["multi_turn_miss_func_49"]
-    for turn, withheld in zip(task.gold, task.withheld, strict=True):
+    for turn, withheld in zip(task.gold, task.offer.withheld, strict=True):
         assert withheld.isdisjoint(call.name for call in turn.calls)
-    assert any("tail" in withheld for withheld in task.withheld)
+    assert any("tail" in withheld for withheld in task.offer.withheld)
 
 
 def test_excluded_functions_can_be_offered_as_upstreams_harness_does(suite: Suite) -> None:
     open_suite = load_suite(withhold_excluded=False)
     assert open_suite.version != suite.version
-    assert open_suite.tasks[0].withheld == ()
-    assert suite.tasks[0].withheld == (frozenset({"cp"}),) * len(suite.tasks[0].prompts)
+    assert open_suite.tasks[0].offer.withheld == ()
+    assert suite.tasks[0].offer.withheld == (frozenset({"cp"}),) * len(suite.tasks[0].prompts)
 
 
 def test_a_turn_may_have_one_step_more_than_upstreams_limit(suite: Suite) -> None:

@@ -147,11 +147,11 @@ def test_no_server_can_read_a_task_its_gold_or_a_grader(solo: LoadedEnv) -> None
 
 def test_a_model_that_plays_the_user_is_told_upstreams_guidelines_and_the_scenario(dual: LoadedEnv) -> None:
     (task,) = chosen(dual, PAY)
-    assert task.scenario is not None
-    assert "###STOP###" in task.scenario
-    assert "<scenario>" in task.scenario
+    assert task.user.scenario is not None
+    assert "###STOP###" in task.user.scenario
+    assert "<scenario>" in task.user.scenario
     assert task.handbook is not None
-    assert task.scenario not in task.handbook
+    assert task.user.scenario not in task.handbook
     assert not any(turn.final_text in task.handbook for turn in task.gold)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from said import errors
 
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 

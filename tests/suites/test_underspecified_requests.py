@@ -102,13 +102,13 @@ def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[]
         ask, *rest = task.gold[0].calls
         assert (ask.name, tuple(rest)) == (ASK_USER, twin.gold[0].calls)
         assert (task.initial_state, task.target) == (twin.initial_state, twin.target)
-        (fact,), (known,) = task.facts, twin.facts
+        (fact,), (known,) = task.user.facts, twin.user.facts
         assert (fact.needed, known.needed) == (True, False)
         needing = {call.name for call in rest} & set(fact.needed_by)
         assert needing  # so that something must wait for the answer
         if fact.name in ("order", "ticket", "name"):  # the record that the request is about: nothing can be done before
             assert needing == {call.name for call in rest}
-        assert match_facts(str(parse_arguments(ask)), task.facts) == [fact]
+        assert match_facts(str(parse_arguments(ask)), task.user.facts) == [fact]
         value = fact.says.removeprefix("It is ").removesuffix(".")
         assert value in twin.prompts[0]
         assert task.prompts[0] != twin.prompts[0]

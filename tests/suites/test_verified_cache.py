@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from said import errors
 
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.packages.install_folder import InstallDrift

@@ -23,7 +23,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics.measure import axes_of
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.types import Action, Task, Trajectory
+from gymcp.types import Action, Task, ToolOffer, Trajectory
 
 SUITE = make_suite()
 SAMPLE = (
@@ -51,13 +51,13 @@ def test_scope_is_the_number_of_servers_that_a_task_needs() -> None:
     for task in SUITE.tasks:
         needed = {tag.removeprefix("server ") for tag in task.tags if tag.startswith("server ")}
         assert ("scope single" in task.tags) == (len(needed) == 1), task.id
-        assert {SERVER_OF[call.name] for call in task.gold[0].calls} <= needed <= (task.servers or frozenset())
+        assert {SERVER_OF[call.name] for call in task.gold[0].calls} <= needed <= (task.offer.servers or frozenset())
 
 
 def test_the_servers_of_a_task_do_not_depend_on_what_it_asks() -> None:
     for name in FAMILIES:
         for level in LEVELS:
-            there = {task_and_draft("train", name, level, number)[0].servers for number in range(8)}
+            there = {task_and_draft("train", name, level, number)[0].offer.servers for number in range(8)}
             assert len(there) == 1, (name, level)
 
 
@@ -118,7 +118,9 @@ def test_an_unknown_family_level_or_split_is_named(arguments: dict[str, list[str
 
 
 def test_a_task_with_an_unknown_server_is_refused() -> None:
-    env = replace(ENV, suite=replace(SUITE, tasks=(replace(SUITE.tasks[0], servers=frozenset({"fax"})),)))
+    env = replace(
+        ENV, suite=replace(SUITE, tasks=(replace(SUITE.tasks[0], offer=ToolOffer(servers=frozenset({"fax"}))),))
+    )
     with pytest.raises(ConfigError, match="its servers are fax; have calendar, desk, filesystem, git, memory, time"):
         load_env(env)
 
@@ -160,7 +162,7 @@ def at_once(task: Task, seed: int) -> Replay:
 
 
 def test_scripted_agents_score_what_they_must(env: LoadedEnv) -> None:
-    assert {server for task in env.suite.tasks for server in task.servers or ()} == set(TOOLS)
+    assert {server for task in env.suite.tasks for server in task.offer.servers or ()} == set(TOOLS)
     assert scores(env, SCRIPTED["oracle"]) == dict.fromkeys(SAMPLE, 1.0)
     assert scores(env, SCRIPTED["mutated"]) == dict.fromkeys(SAMPLE, 0.0)
 
@@ -178,5 +180,5 @@ def test_an_agent_sees_only_the_tasks_servers_and_unasked_changes_fail(env: Load
     for trajectory in play(env, careless):
         names = {tool.name for tool in trajectory.steps[0].observation.tools}
         (task,) = (task for task in env.suite.tasks if task.id == trajectory.task)
-        assert names == {tool for server in task.servers or () for tool in TOOLS[server]}
+        assert names == {tool for server in task.offer.servers or () for tool in TOOLS[server]}
         assert (trajectory.score, trajectory.components["desk"]) == (0.0, 0.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gymcp.atomic import make_once
 from gymcp.envs.suites.bfcl.suite import BFCL, MPMATH
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.envs.suites.upstream.wheels import fetch_wheel
 from gymcp.mcp_servers.native.runtime import find_violation
 from gymcp.types import Json, Step, ToolCall, Trajectory

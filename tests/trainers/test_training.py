@@ -27,6 +27,7 @@ from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
+from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state, recipe_as_json
 from gymcp.trainers.run.loop import train
@@ -172,7 +173,8 @@ def test_held_out_tasks_are_sampled_at_the_temperature_of_the_recipe(
         async with open_warm_sandbox(get_sandbox("bwrap")) as sandbox:
             with TrajectoryStore.open(tmp_path, write=True) as store:
                 episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store)
-                await episodes.evaluate(load_trainable(recipe.model, finished / FINAL), listener, final=False)
+                trainable = load_trainable(recipe.model, finished / FINAL)
+                await evaluate_heldout(episodes, trainable, listener, final=False)
         return listener.settings
 
     settings = asyncio.run(evaluate())

@@ -1,9 +1,9 @@
-"""Episodes of a training run: demonstrations, rollouts to learn from, and evaluations on held-out tasks."""
+"""Episodes of a training run: demonstrations and rollouts to learn from."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,26 +15,15 @@ from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.spec import LoadedEnv
-from gymcp.evaluators.metrics import calls_beyond_gold
-from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 from gymcp.types import Json, Sampling, Trajectory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldoutEvaluation:
-    """Results of one evaluation of the policy."""
-
-    metrics: Mapping[str, Json]
-    success: Mapping[str, Mapping[str, bool]]
-    """Split -> task id -> success; a task whose episode has no score is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +41,7 @@ class TrainingEpisodes:
             return select_demonstrations(self.env, self.recipe)
         tasks = demonstration_tasks(self.env, self.recipe)
         jobs = [Job(task=task, trial=0, seed=self.recipe.seed) for task in tasks]
-        records = await self._run(SCRIPTED["oracle"], jobs) if jobs else []
+        records = await self.play(SCRIPTED["oracle"], jobs) if jobs else []
         return [record for record in records if record.success]
 
     def rollout_jobs(self, iteration: int) -> list[Job]:
@@ -76,26 +65,12 @@ class TrainingEpisodes:
             for row in self.store.summaries()
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
-        agent = self._agent(trainable, policy, self.recipe.rollout.temperature)
-        new = await self._run(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
+        agent = self.make_agent(trainable, policy, self.recipe.rollout.temperature)
+        new = await self.play(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    async def evaluate(self, trainable: TrainableModel, policy: Policy, *, final: bool) -> HeldoutEvaluation:
-        """Results on held-out tasks. `final`: with the splits and tasks of the first and the last evaluation."""
-        rule = self.recipe.evaluation
-        most = rule.final_tasks if final and rule.final_tasks else rule.tasks
-        metrics: dict[str, Json] = {}
-        success: dict[str, dict[str, bool]] = {}
-        for split in rule.final_splits if final and rule.final_splits else rule.splits:
-            tasks = heldout_tasks(self.env, self.recipe, split, most)
-            jobs = [Job(task=task, trial=0, seed=derive_seed(self.recipe.seed, task.id, 0)) for task in tasks]
-            records = await self._run(self._agent(trainable, policy, rule.temperature), jobs)
-            metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs).items()}
-            success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}
-        return HeldoutEvaluation(metrics=metrics, success=success)
-
-    async def _run(self, make_agent: AgentFactory, jobs: Sequence[Job], *, keep: bool = False) -> list[Trajectory]:
+    async def play(self, make_agent: AgentFactory, jobs: Sequence[Job], *, keep: bool = False) -> list[Trajectory]:
         """The last attempts' records, in the order of the jobs. `keep`: all attempts go into the store."""
         records: dict[tuple[str, int], Trajectory] = {}
 
@@ -109,7 +84,8 @@ class TrainingEpisodes:
         await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, take)
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    def _agent(self, trainable: TrainableModel, policy: Policy, temperature: float) -> AgentFactory:
+    def make_agent(self, trainable: TrainableModel, policy: Policy, temperature: float) -> AgentFactory:
+        """The agent that is trained, at this sampling temperature."""
         rollout = self.recipe.rollout
         model = TokenModel(
             name=self.recipe.name,
@@ -138,32 +114,4 @@ def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
             metrics["unusable"] = float(np.mean(unusable))
         for name in sorted({name for record in scored for name in record.components}):
             metrics[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
-    return metrics
-
-
-def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Metrics of one split: calls, success with its 95 % interval, and by tag."""
-    metrics = _call_metrics(records, jobs)
-    scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
-    interval = mean_ci95(scores)
-    if interval is not None:
-        mean = float(np.mean([value for of_task in scores.values() for value in of_task]))
-        metrics |= {"success": mean, "low": interval.low, "high": interval.high}
-    metrics["scored"] = len(scores)
-    for tag in sorted({tag for job in jobs for tag in job.task.tags}):
-        with_tag = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
-        metrics[tag] = float(np.mean(with_tag)) if with_tag else None
-    return metrics
-
-
-def _call_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Mean tool calls per episode, and mean calls beyond the gold calls: over scored episodes, and over successes."""
-    tasks = {job.task.id: job.task for job in jobs}
-    scored = [record for record in records if record.outcome.has_score]
-    metrics: dict[str, Json] = {}
-    for name, chosen in (("calls", scored), ("calls_of_solved", [record for record in scored if record.success])):
-        if chosen:
-            beyond = [calls_beyond_gold(tasks[record.task], record) for record in chosen]
-            metrics[name] = float(np.mean([record.usage.tool_calls for record in chosen]))
-            metrics[f"{name}_beyond_gold"] = float(np.mean(beyond))
     return metrics

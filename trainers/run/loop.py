@@ -21,6 +21,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
+from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
@@ -172,7 +173,7 @@ async def evaluate(run: TrainingRun, iteration: int, *, final: bool) -> dict[str
     `final`: with the splits and tasks of the first and the last evaluation.
     """
     started = time.perf_counter()
-    found = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
+    found = await evaluate_heldout(run.episodes, run.trainable, run.sampler.policy, final=final)
     results = [
         HeldoutResult(iteration=iteration, split=split, success=success) for split, success in found.success.items()
     ]

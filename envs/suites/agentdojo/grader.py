@@ -10,7 +10,7 @@ from gymcp.envs.attack_surface import Goal, Surface
 from gymcp.envs.suites.agentdojo.suite import AGENTDOJO, install_agentdojo, read_suites
 from gymcp.envs.suites.agentdojo.tasks import fold_lines, gold_calls, to_task
 from gymcp.envs.suites.upstream.grader_process import GraderProcess
-from gymcp.envs.suites.upstream.install import judge_server
+from gymcp.envs.suites.upstream.suite_installation import judge_server
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.answers import final_answer
 from gymcp.evaluators.graders.matching import server_calls

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from gymcp.envs.suites.agentdojo.tasks import task_id, to_task
-from gymcp.envs.suites.upstream import install as upstream_install
-from gymcp.envs.suites.upstream.install import UpstreamSuite
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream import suite_installation
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
+from gymcp.envs.suites.upstream.suite_installation import UpstreamSuite
 from gymcp.envs.suites.upstream.wheels import Wheel
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -44,17 +44,17 @@ _SERVER_FILES = frozenset(
 
 def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The files of `AGENTDOJO`, installed as `upstream.install.install` does it."""
-    return upstream_install.install(AGENTDOJO, home, sandbox=sandbox)
+    return suite_installation.install(AGENTDOJO, home, sandbox=sandbox)
 
 
 def is_installed() -> bool:
     """True if nothing is left to fetch or to compute."""
-    return upstream_install.is_installed(AGENTDOJO)
+    return suite_installation.is_installed(AGENTDOJO)
 
 
 def read_suites() -> dict[str, Json]:
     """Upstream's suites by name: world, vectors, tasks, goals; installs them if they are not installed."""
-    suites: dict[str, Json] = upstream_install.read_tasks(AGENTDOJO)
+    suites: dict[str, Json] = suite_installation.read_tasks(AGENTDOJO)
     return suites
 
 
@@ -72,7 +72,7 @@ def load_suite() -> Suite:
 
 def servers() -> tuple[ServerSpec, ...]:
     """The one server of every task; `Task.initial_state` says which suite's tools it has."""
-    return (upstream_install.suite_server(AGENTDOJO, install_agentdojo()),)
+    return (suite_installation.suite_server(AGENTDOJO, install_agentdojo()),)
 
 
 def _server_member(name: str) -> str | None:

@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from gymcp.cache import cache_errors
 from gymcp.envs.suites.bfcl.targets import compute_targets
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES, read_tasks, to_task
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles, fingerprint
 from gymcp.envs.suites.upstream.run_once import run_once
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles, choose_install_sandbox, fingerprint
+from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
 from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack_wheel
 from gymcp.evaluators.graders.bfcl import grade

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.programs.bfcl import STATELESS
-from gymcp.types import EpisodeLimits, GoldTurn, Json, Task, ToolCall
+from gymcp.types import EpisodeLimits, GoldTurn, Json, Task, ToolCall, ToolOffer
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 DONE = "Done."
@@ -66,7 +66,7 @@ def to_task(row: Json, *, withhold_excluded: bool) -> Task:
         target=row["target"],
         gold=tuple(_gold_turn(index, calls) for index, calls in enumerate(row["gold"])),
         last_necessary=row["last_necessary"] and tuple(row["last_necessary"]),
-        withheld=_withheld(row, withhold_excluded),
+        offer=ToolOffer(withheld=_withheld(row, withhold_excluded)),
         limits=EpisodeLimits(steps=turns * row["steps_per_turn"], steps_per_turn=row["steps_per_turn"]),
         tags=(row["category"], *row["setup"]["classes"]),
     )

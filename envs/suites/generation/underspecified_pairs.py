@@ -83,14 +83,14 @@ def make_twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple
         task,
         id=f"{task.id}-{COMPLETE}",
         prompts=(f"{prompt}\n{HINT}",),
-        facts=(replace(fact, needed=False),),
+        user=replace(task.user, facts=(replace(fact, needed=False),)),
         tags=(*task.tags, f"request {COMPLETE}"),
     )
     return replace(
         complete,
         id=f"{task.id}-{UNDERSPECIFIED}",
         prompts=(f"{head}\n{vague}\n{HINT}",),
-        facts=(fact,),
+        user=replace(task.user, facts=(fact,)),
         gold=(replace(turn, calls=(ask, *turn.calls)),),
         last_necessary=(0, 0) if task.last_necessary is None else (0, task.last_necessary[1] + 1),
         tags=(*task.tags, f"request {UNDERSPECIFIED}"),

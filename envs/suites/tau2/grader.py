@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gymcp.envs.suites.tau2.suite import TAU2, install_tau2
 from gymcp.envs.suites.upstream.grader_process import GraderProcess
-from gymcp.envs.suites.upstream.install import judge_server
+from gymcp.envs.suites.upstream.suite_installation import judge_server
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.protocols import StateReader

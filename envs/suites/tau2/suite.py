@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from gymcp.envs.suites.tau2.tasks import dual_task, solo_task, task_id
-from gymcp.envs.suites.upstream import install as upstream_install
-from gymcp.envs.suites.upstream.install import UpstreamSuite
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream import suite_installation
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles
+from gymcp.envs.suites.upstream.suite_installation import UpstreamSuite
 from gymcp.envs.suites.upstream.wheels import Wheel
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -53,12 +53,12 @@ _LEFT_OUT = frozenset(f"{package}/__init__.py" for package in ("inspect_evals", 
 
 def install_tau2(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The files of `TAU2`, installed as `upstream.install.install` does it."""
-    return upstream_install.install(TAU2, home, sandbox=sandbox)
+    return suite_installation.install(TAU2, home, sandbox=sandbox)
 
 
 def is_installed() -> bool:
     """True if nothing is left to fetch or to compute."""
-    return upstream_install.is_installed(TAU2)
+    return suite_installation.is_installed(TAU2)
 
 
 def load_suite(*, dual: bool = False, which: str = "base") -> Suite:
@@ -66,7 +66,7 @@ def load_suite(*, dual: bool = False, which: str = "base") -> Suite:
 
     The agent works alone, with all tools, or in `dual` control, in which `USER_TOOLS` belong to the user.
     """
-    tasks = upstream_install.read_tasks(TAU2)
+    tasks = suite_installation.read_tasks(TAU2)
     make = dual_task if dual else solo_task
     rows = [row for row in tasks["tasks"] if which in row["splits"]]
     return Suite(
@@ -80,7 +80,7 @@ def load_suite(*, dual: bool = False, which: str = "base") -> Suite:
 
 def servers() -> tuple[ServerSpec, ...]:
     """The one server of every task."""
-    return (upstream_install.suite_server(TAU2, install_tau2()),)
+    return (suite_installation.suite_server(TAU2, install_tau2()),)
 
 
 def _server_member(name: str) -> str | None:

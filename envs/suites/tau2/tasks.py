@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gymcp.types import GoldTurn, Json, Task, ToolCall
+from gymcp.types import GoldTurn, Json, Task, ToolCall, UserScript
 
 ALONE = """\
 You are a technical support agent. You work on a ticket, and there is nobody to ask: you have the tools of the company
@@ -63,7 +63,7 @@ def dual_task(row: Json, suite: Json) -> Task:
         target={"task": row["id"], "solo": False, "script": [a for a in row["gold"] if a["requestor"] == "user"]},
         gold=tuple(turns),
         last_necessary=None if needed is None else places[needed],
-        scenario=f"{suite['guidelines']}\n<scenario>\n{row['scenario']}\n</scenario>\n",
+        user=UserScript(scenario=f"{suite['guidelines']}\n<scenario>\n{row['scenario']}\n</scenario>\n"),
     )
 
 

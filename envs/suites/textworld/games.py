@@ -16,8 +16,9 @@ from pathlib import Path, PurePosixPath
 from gymcp.atomic import write_atomically
 from gymcp.cache import cache_errors
 from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
+from gymcp.envs.suites.upstream.file_layout import fingerprint
 from gymcp.envs.suites.upstream.run_once import run_once
-from gymcp.envs.suites.upstream.suite_files import choose_install_sandbox, fingerprint
+from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages.install import INSIDE, ensure_verified, is_present

@@ -12,7 +12,7 @@ from gymcp.envs.suites.textworld.games import Order, games_folder, install_textw
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall
+from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall, ToolOffer
 
 FAMILIES = ("coin", "treasure", "cooking")
 SPLITS = ("seeds", "foods", "sizes")
@@ -202,7 +202,7 @@ def _task(kind: Kind, made: Json) -> Task:
             ),
         ),
         last_necessary=None if necessary is None else (0, necessary),
-        withheld=(_ALL - set(TOOLS[kind.family]),),
+        offer=ToolOffer(withheld=(_ALL - set(TOOLS[kind.family]),)),
         limits=EpisodeLimits(steps=STEPS[kind.level]),
         split="train" if kind.split == "train" else "test",
         tags=(kind.family, f"level {kind.level}", f"split {kind.split}"),

@@ -18,7 +18,7 @@ from gymcp.envs.suites.workbench.office import REPO, ROOT, TOOLS, Office
 from gymcp.envs.suites.workbench.wordings import HEAD, fill_template, wordings
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.runtime import ToolError
-from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
+from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall, ToolOffer
 
 FAMILIES: Mapping[str, Family] = {
     **single_sequential.FAMILIES,
@@ -111,7 +111,7 @@ def task_and_draft(split: str, name: str, level: int, number: int) -> tuple[Task
         target=target,
         gold=(GoldTurn(calls=as_calls(draft), final_text=draft.answer or "Done."),),
         last_necessary=last_necessary(office, draft, servers),
-        servers=frozenset(servers),
+        offer=ToolOffer(servers=frozenset(servers)),
         split=split,
         tags=(
             category,

@@ -16,7 +16,7 @@ from gymcp.exchange.source import Episode
 from gymcp.store import Run
 from gymcp.store.record_json import decode_calls
 from gymcp.store.validation import build_record
-from gymcp.types import Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
+from gymcp.types import STORED_NAMES, Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
 
 VERSION = "ATIF-v1.7"
 GYMCP_KEY = "gymcp"
@@ -28,7 +28,8 @@ _ROOT = (
     "components", "reason", "usage", "provenance",
 )  # fmt: skip
 _STEP = ("turn", "reward", "state_key", "world_key", "state_ref", "valid", "agent_s", "user_acts")
-_RESULT = ("is_error", "seconds", "bytes", "cost")
+RESULT_FIELDS = {name: STORED_NAMES.get(name, name) for name in ("is_error", "seconds", "content_bytes", "cost")}
+"""Fields of a `ToolResult` that ATIF lacks, with their names in documents."""
 
 
 def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
@@ -138,7 +139,7 @@ def _encode_call(call: ToolCall) -> dict[str, Json]:
 
 
 def _encode_result(result: ToolResult, known: set[str]) -> dict[str, Json]:
-    ours: dict[str, Json] = {name: getattr(result, name) for name in _RESULT}
+    ours: dict[str, Json] = {key: getattr(result, name) for name, key in RESULT_FIELDS.items()}
     if result.call_id in known:
         return {"source_call_id": result.call_id, "content": result.content, "extra": {GYMCP_KEY: ours}}
     return {"content": result.content, "extra": {GYMCP_KEY: {**ours, "call_id": result.call_id}}}

@@ -1,10 +1,11 @@
-"""Steps as chat messages, in the form that chat templates and endpoints use."""
+"""Conversations and tools as JSON, in the form that chat templates and endpoints use."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
 
+from gymcp.evaluators.transcript import conversation
 from gymcp.store.record_json import dumps
 from gymcp.types import Json, Message, Step, Tool, ToolCall
 
@@ -13,9 +14,8 @@ def messages_of(steps: Sequence[Step], first: int = 0) -> tuple[list[Json], list
     """The conversation before the action of step `first`, and the conversation from that action on."""
     before: list[Json] = []
     after: list[Json] = []
-    for index, step in enumerate(steps):
-        (before if index <= first else after).extend(_encode_message(message) for message in step.observation.messages)
-        action = Message(role="assistant", content=step.action.text, tool_calls=step.action.tool_calls)
+    for index, (read, action) in enumerate(conversation(steps)):
+        (before if index <= first else after).extend(_encode_message(message) for message in read)
         (before if index < first else after).append(_encode_message(action))
     return before, after
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gymcp.errors import ConfigError
-from gymcp.exchange.atif import GYMCP_KEY, decode_note
+from gymcp.exchange.atif import GYMCP_KEY, RESULT_FIELDS, decode_note
 from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
 from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_acts, decode_versions
@@ -131,7 +131,7 @@ def _list_results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 
 
 def _read_result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolResult:
-    numbers = {name: ours[name] for name in ("is_error", "seconds", "bytes", "cost") if name in ours}
+    numbers = {name: ours[key] for name, key in RESULT_FIELDS.items() if key in ours}
     call_id = result.get("source_call_id")
     named = ours.get("call_id", "") if call_id is None else call_id
     return build_record(ToolResult, {"call_id": named, "content": _read_text(result.get("content")), **numbers})

@@ -1,4 +1,4 @@
-"""Installation of a third party's suite: a pinned wheel, the packages that its code imports, and its tasks.
+"""Installation and verification of third-party suites: a pinned wheel, the packages that its code imports, its tasks.
 
 Nothing of upstream is in this repository. The wheel is fetched once and split: ``server/`` holds what may be mounted in
 a server's sandbox, ``private/`` tasks and graders, for the sandbox of the judge program alone.
@@ -14,13 +14,14 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import cache_errors
+from gymcp.envs.suites.upstream.file_layout import SuiteFiles, fingerprint
 from gymcp.envs.suites.upstream.packages import install_packages, packages_folder
 from gymcp.envs.suites.upstream.run_once import run_once
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles, choose_install_sandbox, fingerprint
 from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
 from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack_wheel
+from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.native.server import native_server, precompile
-from gymcp.mcp_servers.sandbox import Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Limits, Sandbox, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
@@ -114,6 +115,24 @@ def judge_server(upstream: UpstreamSuite, files: SuiteFiles) -> ServerSpec:
         python_path=[upstream.code, LIBRARIES],
         limits=Limits(memory_mb=JUDGE_MEMORY_MB),
     )
+
+
+def choose_install_sandbox(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
+    """`sandbox`, else bubblewrap, for the one run of upstream's code that an installation needs.
+
+    Raises SandboxUnavailable if it cannot be used, unless the `files` are complete, so that it will not be needed.
+    """
+    chosen = sandbox or get_sandbox("bwrap")
+    if files is not None and files.are_complete:
+        return chosen
+    try:
+        chosen.check()
+    except SandboxUnavailable as error:
+        raise SandboxUnavailable(
+            f"{suite}: install: {what}, and not without a sandbox: {error}; to choose: "
+            f"gymcp suites install {suite} --sandbox docker, or --sandbox none to run it unconfined"
+        ) from error
+    return chosen
 
 
 def _fill(upstream: UpstreamSuite, wheels: Path, folder: Path) -> None:

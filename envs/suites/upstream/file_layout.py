@@ -1,4 +1,4 @@
-"""Places of the files of an installed third-party suite, and a fingerprint of what its tasks depend on."""
+"""Layout of a third-party suite's files in gymcp's cache, and a fingerprint of what its tasks depend on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.errors import SandboxUnavailable
-from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Mount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +53,3 @@ def fingerprint(content: bytes, *modules: str) -> str:
         if spec is not None and spec.origin is not None:
             sha256.update(Path(spec.origin).read_bytes())
     return sha256.hexdigest()[:16]
-
-
-def choose_install_sandbox(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
-    """`sandbox`, else bubblewrap, for the one run of upstream's code that an installation needs.
-
-    Raises SandboxUnavailable if it cannot be used, unless the `files` are complete, so that it will not be needed.
-    """
-    chosen = sandbox or get_sandbox("bwrap")
-    if files is not None and files.are_complete:
-        return chosen
-    try:
-        chosen.check()
-    except SandboxUnavailable as error:
-        raise SandboxUnavailable(
-            f"{suite}: install: {what}, and not without a sandbox: {error}; to choose: "
-            f"gymcp suites install {suite} --sandbox docker, or --sandbox none to run it unconfined"
-        ) from error
-    return chosen
