@@ -1,7 +1,7 @@
 """The Docker engine of this user, by Docker's SDK, which is imported when the engine is first asked.
 
 The SDK takes 0.1 s to import, so the look for leftovers at every start of the command line asks `was_used` first. A
-client serves one thread for one use: connections of a pool must not be shared by threads and forks.
+client serves one thread for one use: threads and forks must not share its connections.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ BUILD_TIMEOUT_S = 1800.0
 """Seconds that a build may take without any output."""
 _DEFAULT = Path("/var/run/docker.sock")
 _ATTACH = {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1}
+_API_VERSIONS: dict[Path, str] = {}
+"""Socket -> version of the API of the engine there."""
 _REMEDY = (
     "install and start one (Debian, Ubuntu: sudo apt-get install docker.io; sudo systemctl start docker) "
     "and let this user reach it; or use --sandbox bwrap"
@@ -62,51 +64,33 @@ def socket_path() -> Path:
 
 @contextlib.contextmanager
 def open_engine(timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """A ``docker.APIClient`` of this user's engine, closed at the end; its errors come out as EngineError."""
+    """A ``docker.APIClient`` of this user's engine, with which all its connections are closed.
+
+    `timeout_s` limits each wait for the engine. The client's errors come out as EngineError.
+    """
     sdk, path = _sdk(), socket_path()
     try:
-        client = sdk.APIClient(base_url=f"unix://{path}", version=_api_version(path), timeout=timeout_s)
-        try:
+        if path not in _API_VERSIONS:
+            _API_VERSIONS[path] = sdk.find_api_version(path, timeout_s)
+        with sdk.EngineClient(path, timeout_s, _API_VERSIONS[path]) as client:
             yield client
-        finally:
-            client.close()
-    except sdk.errors.APIError as error:
+    except sdk.API_ERRORS as error:
         raise EngineError(f"docker: {str(error.explanation or error).strip()}", error.status_code or 0) from error
-    except (OSError, sdk.errors.DockerException) as error:  # the SDK's connection errors are OSErrors
-        raise EngineError(f"docker: no engine answers at {path} ({_reason(error)})") from error
+    except sdk.CONNECTION_ERRORS as error:
+        raise EngineError(f"docker: {sdk.describe(error, path)}") from error
 
 
 @functools.cache
 def _sdk() -> Any:
-    return importlib.import_module("docker")
-
-
-@functools.cache
-def _api_version(path: Path) -> str:
-    """The newest version of the API that both the engine and the SDK know."""
-    client = _sdk().APIClient(base_url=f"unix://{path}", version="auto", timeout=TIMEOUT_S)
-    with contextlib.closing(client):
-        return str(client.api_version)
-
-
-def _reason(error: BaseException) -> str:
-    """The system's words for the error at the bottom of a chain of wrapped errors."""
-    reason = getattr(error, "strerror", None)
-    cause = error.__cause__ or error.__context__
-    return reason or (_reason(cause) if cause is not None else str(error) or type(error).__name__)
+    return importlib.import_module("gymcp.mcp_servers.sandbox.docker.engine_client")
 
 
 def check_progress(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The engine's progress messages. Raises EngineError at the end if one of them reports an error.
-
-    All are read in any case: the SDK does not close the connection of a stream that is left half read.
-    """
-    failure = ""
+    """The engine's progress messages. Raises EngineError at the first that reports an error."""
     for message in messages:
-        failure = failure or str(message.get("error", ""))
+        if "error" in message:
+            raise EngineError(f"docker: {str(message['error']).strip()}")
         yield message
-    if failure:
-        raise EngineError(f"docker: {failure.strip()}")
 
 
 def parse_progress(text: str) -> list[dict[str, Any]]:
@@ -117,12 +101,11 @@ def parse_progress(text: str) -> list[dict[str, Any]]:
 def attach(client: Any, container: str) -> socket.socket:
     """Non-blocking connection to the standard streams of a container that has not been started yet.
 
-    Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error. It is
-    a copy of the SDK's descriptor.
+    Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error. The
+    caller closes it; the client closes the descriptor that it was copied from.
     """
-    stream = client.attach_socket(container, params=_ATTACH)
+    stream = client.attach_socket(container, params=dict(_ATTACH))
     connection = socket.socket(fileno=os.dup(stream.fileno()))
-    stream._response.close()  # else the SDK leaves its own descriptor to the garbage collector
     connection.setblocking(False)
     return connection
 
@@ -166,8 +149,9 @@ def engine_info() -> dict[str, Any]:
 
 def record_use() -> None:
     """Note in the cache that gymcp has started containers, for `was_used`."""
-    _used().parent.mkdir(parents=True, exist_ok=True)
-    _used().touch()
+    with contextlib.suppress(OSError):  # in a cache that cannot be written, `gymcp clean` finds what is left
+        _used().parent.mkdir(parents=True, exist_ok=True)
+        _used().touch()
 
 
 def was_used() -> bool:

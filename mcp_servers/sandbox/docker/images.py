@@ -141,20 +141,25 @@ def build_dockerfile(dockerfile: Path, say: Say) -> str:
         HOME_LABEL: str(gymcp_home().absolute()),
         DOCKERFILE_LABEL: str(dockerfile.absolute()),
     }
-    context = io.BytesIO(_context(dockerfile.absolute()))
-    options = {"tag": name, "dockerfile": dockerfile.name, "labels": labels, "rm": True, "forcerm": True}
     steps: list[str] = []
     try:
-        with open_engine(BUILD_TIMEOUT_S) as client:
-            for message in check_progress(client.build(fileobj=context, custom_context=True, decode=True, **options)):
-                if text := str(message.get("stream", "")).strip():
-                    steps += _STEP.findall(text)
-                    say(text)
+        for message in _build(dockerfile.absolute(), name, labels):
+            if text := str(message.get("stream", "")).strip():
+                steps += _STEP.findall(text)
+                say(text)
     except EngineError:
         if steps and (last := inspect(steps[-1])) is not None and not last.get("RepoTags"):
             remove_image(steps[-1])  # the engine also removes its parents that have no name
         raise
     return name
+
+
+def _build(dockerfile: Path, name: str, labels: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The engine's progress messages. Raises EngineError if a step fails."""
+    context = io.BytesIO(_context(dockerfile))
+    options = {"tag": name, "dockerfile": dockerfile.name, "labels": labels, "rm": True, "forcerm": True}
+    with open_engine(BUILD_TIMEOUT_S) as client:
+        yield from check_progress(client.build(fileobj=context, custom_context=True, decode=True, **options))
 
 
 def remove_image(name: str) -> bool:
