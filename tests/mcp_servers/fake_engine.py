@@ -125,6 +125,6 @@ def _is_open_to(fd: int, path: str) -> bool:
         if one.family != socket.AF_UNIX:
             return False
         try:
-            return one.getpeername() == path
+            return bool(one.getpeername() == path)
         except OSError:
-            return one.getsockname() == ""
+            return bool(one.getsockname() == "")

@@ -54,8 +54,10 @@ class _Adapter(unixconn.UnixHTTPAdapter):  # type: ignore[misc]
     """Sends all requests of a client over one pool; the SDK's own adapter connects anew for each address."""
 
     def get_connection(self, url: str, proxies: object = None) -> _ConnectionPool:
-        if (pool := self.pools.get(_POOL)) is None:
-            pool = self.pools[_POOL] = _ConnectionPool(url, self.socket_path, self.timeout, maxsize=self.max_pool_size)
+        pool: _ConnectionPool | None = self.pools.get(_POOL)
+        if pool is None:
+            pool = _ConnectionPool(url, self.socket_path, self.timeout, maxsize=self.max_pool_size)
+            self.pools[_POOL] = pool
         return pool
 
 
@@ -79,7 +81,7 @@ class EngineClient(docker.APIClient):  # type: ignore[misc]
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request, with the client's time limit also if the SDK sets none (attach, pull, import)."""
         options["timeout"] = options.get("timeout") or self.timeout
-        response = super().send(request, **options)
+        response: requests.Response = super().send(request, **options)
         self._responses.append(response)
         return response
 
