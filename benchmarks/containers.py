@@ -2,19 +2,25 @@
 
 Prints a table; with --json one object. A start takes from the request for a server to its first answer; the server is
 the same few lines of Python in all three. The pool's containers are made between the starts that are timed, as they are
-beside running episodes; the episodes per second include making and removing every container.
+beside running episodes; the episodes per second include making and removing every container. The CPU time of a start is
+the harness's own, from creation to removal, with Docker's SDK and with the same requests by `http.client`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import shutil
+import socket
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from report_table import Result, options, show
+from report_table import Result, against, options, show
 from reset_baselines import ECHO_SERVER, docker_run
 
 from gymcp.agents.runner.rollout import Rollout
@@ -25,6 +31,8 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import Launch, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.container import container_config, discard, inspect_container, start
+from gymcp.mcp_servers.sandbox.docker.engine_api import engine_info, socket_path
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.types import Trajectory
 
@@ -36,7 +44,7 @@ def main() -> None:
     Docker().check()
     check_images(Docker(), [None])
     starts, episodes = (10, 24) if args.quick else (30, 96)
-    results = [*_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
+    results = [*_starts(starts), *_cpu_of_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
     show("containers", results, as_json=args.json)
 
 
@@ -92,6 +100,62 @@ def _docker_run_ms() -> float:
         elapsed = time.perf_counter() - started
         process.stdin.close()
     return elapsed * 1e3
+
+
+def _cpu_of_starts(count: int) -> list[Result]:
+    engine_info()  # imports the SDK, and asks for the version of the API
+    pairs = [(_cpu_ms(_start_by_http_client), _cpu_ms(_start_by_sdk)) for _ in range(count)]
+    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+    baseline = Result(metric="CPU of a start by http.client p50", value=bare, unit="ms")
+    return [baseline, against("CPU of a start by Docker's SDK p50", ours, "ms", baseline)]
+
+
+def _cpu_ms(act: Callable[[], None]) -> float:
+    """Milliseconds of CPU time of this thread; the engine works in other processes."""
+    started = time.thread_time()
+    act()
+    return (time.thread_time() - started) * 1e3
+
+
+def _start_by_sdk() -> None:
+    container = start(Launch(argv=ECHO_SERVER), init=False)
+    inspect_container(container.id)
+    discard(container)
+
+
+def _start_by_http_client() -> None:
+    container = json.loads(_ask("POST", "/containers/create", container_config(Launch(argv=ECHO_SERVER), init=False)))
+    here = f"/containers/{container['Id']}"
+    streams = _Connection("docker")
+    streams.request(
+        "POST",
+        f"{here}/attach?stream=1&stdin=1&stdout=1&stderr=1",
+        headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+    )
+    with streams.getresponse():
+        _ask("POST", f"{here}/start")
+        json.loads(_ask("GET", f"{here}/json"))
+    streams.close()
+    _ask("DELETE", f"{here}?force=1&v=1")
+
+
+class _Connection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(str(socket_path()))
+
+
+def _ask(method: str, path: str, content: dict[str, Any] | None = None) -> bytes:
+    """The body of the engine's answer, over a connection of its own."""
+    connection = _Connection("docker")
+    body = None if content is None else json.dumps(content)
+    connection.request(method, path, body, {"Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        answer = response.read()
+    connection.close()
+    if response.status >= 400:
+        raise RuntimeError(f"{method} {path}: {answer.decode()}")
+    return answer
 
 
 def _throughput(env: LoadedEnv, count: int) -> list[Result]:

@@ -32,6 +32,7 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     find_containers,
     remove,
     socket_path,
+    was_used,
 )
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import (
@@ -57,9 +58,12 @@ class Leftover:
     owner: str
 
 
-def find_leftovers() -> list[Leftover]:
-    """Leftovers of this user's dead owners: processes first, folders last."""
-    return [*_processes(), *_containers(), *_cgroups(), *_folders(), *_staging_folders()]
+def find_leftovers(*, ask_engine: bool = False) -> list[Leftover]:
+    """Leftovers of this user's dead owners: processes first, folders last.
+
+    `ask_engine`: look for containers even if none was ever started with this cache.
+    """
+    return [*_processes(), *_containers(ask_engine), *_cgroups(), *_folders(), *_staging_folders()]
 
 
 def remove_leftovers(leftovers: list[Leftover]) -> None:
@@ -114,10 +118,12 @@ def _kill_process(pid: int, tag: str) -> None:
             os.close(handle)
 
 
-def _containers() -> Iterator[Leftover]:
+def _containers(ask_engine: bool) -> Iterator[Leftover]:
     """Containers of dead owners; none if no engine answers."""
     with contextlib.suppress(EngineError, SandboxUnavailable):
-        for container in find_containers(OWNER_LABEL, timeout_s=_REMOVE_TIMEOUT_S) if socket_path().exists() else ():
+        if not (ask_engine or was_used()) or not socket_path().exists():
+            return
+        for container in find_containers(OWNER_LABEL, timeout_s=_REMOVE_TIMEOUT_S):
             labels = container["Labels"]
             ours = (labels.get(USER_LABEL), labels.get(PIDS_LABEL)) == (str(os.getuid()), pid_namespace())
             if ours and not is_alive(labels[OWNER_LABEL]):

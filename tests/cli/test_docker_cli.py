@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 from cli_runner import BANK, GYMCP, gymcp
@@ -49,6 +52,17 @@ def test_a_missing_engine_is_one_line_and_no_failure_of_the_doctor() -> None:
     assert doctor.returncode == 0, doctor.stdout
     (finding,) = [found for found in json.loads(doctor.stdout)["findings"] if found["what"] == "docker"]
     assert finding["detail"].startswith("optional, not usable here: docker: no engine answers")
+
+
+def test_docker_s_sdk_is_imported_only_if_docker_is_used(tmp_path: Path) -> None:
+    """An engine is there to be asked, but this cache has never started a container."""
+    env = {**os.environ, "GYMCP_HOME": str(tmp_path / "home"), "DOCKER_HOST": f"unix://{tmp_path}/docker.sock"}
+    (tmp_path / "docker.sock").touch()
+    for words in (["--help"], ["eval", BANK, "--out", tmp_path / "run"], ["doctor"]):
+        command = [sys.executable, "-X", "importtime", str(GYMCP), *map(str, words)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert bool(re.search(r"\| +docker$", done.stderr, re.MULTILINE)) == (words == ["doctor"]), words
 
 
 def test_a_missing_dockerfile_is_one_line(engine: None, tmp_path: Path) -> None:

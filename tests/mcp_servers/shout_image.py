@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from gymcp.mcp_servers.native import runtime
-from gymcp.mcp_servers.sandbox.docker.engine_api import request
+from gymcp.mcp_servers.sandbox.docker.engine_api import open_engine
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, inspect
 
 SERVER = '''
@@ -49,7 +49,8 @@ class Shout:
         copy = shutil.copytree(self.folder, self.folder.with_name(f"build-{self._builds}"))
         built = build_dockerfile(copy / "Dockerfile", lambda text: None)
         repo, tag = self.name.split(":")
-        request("POST", f"/images/{built}/tag", query={"repo": repo, "tag": tag})
+        with open_engine() as client:
+            client.tag(built, repo, tag)
         self._ids.append(self.id())
         return self.name
 
@@ -68,4 +69,5 @@ class Shout:
         """Remove every image that was built."""
         for found in self._ids:
             if inspect(found) is not None:
-                request("DELETE", f"/images/{found}", query={"force": 1})
+                with open_engine() as client:
+                    client.remove_image(found, force=True)

@@ -25,7 +25,7 @@ from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_s
 from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, parse_own_cgroup
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, request
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, open_engine, remove
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, StreamDemultiplexer
@@ -112,7 +112,8 @@ def test_a_server_has_the_engines_own_limits(pool: Pool) -> None:
         launch = replace(LAUNCH, limits=Limits(memory_mb=300, processes=10, disk_mb=5, open_files=99))
         async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
             assert isinstance(process, ContainerProcess)
-            found: dict[str, Any] = request("GET", f"/containers/{process.container_id}/json")
+            with open_engine() as client:
+                found: dict[str, Any] = client.inspect_container(process.container_id)
             return found
 
     found = asyncio.run(inspect())
@@ -209,7 +210,8 @@ def test_a_server_from_a_dockerfile_runs_its_own_command(pool: Pool, tmp_path: P
     try:
         assert asyncio.run(output()) == f"{tmp_path}\n".encode()
     finally:
-        request("DELETE", f"/images/{image_name(dockerfile)}")
+        with open_engine() as client:
+            client.remove_image(image_name(dockerfile))
 
 
 def test_the_error_for_a_missing_image_has_the_command_to_run(pool: Pool) -> None:
@@ -298,11 +300,13 @@ def test_streams_are_separated_wherever_their_frames_are_split(size: int) -> Non
 def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:
     """It is unknown in this PID namespace whether their owner lives."""
     labels = {OWNER_LABEL: "1-1", "gymcp.user": str(os.getuid()), "gymcp.pids": "pid:[1]"}
-    made = request("POST", "/containers/create", content={"Image": image_name(None), "Cmd": ["true"], "Labels": labels})
+    config = {"Image": image_name(None), "Cmd": ["true"], "Labels": labels}
+    with open_engine() as client:
+        made = client.create_container_from_config(config)
     try:
         assert made["Id"] not in [found.name for found in find_leftovers()]
     finally:
-        request("DELETE", f"/containers/{made['Id']}")
+        remove(made["Id"])
 
 
 HOLDS_FIRST = """

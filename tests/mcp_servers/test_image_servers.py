@@ -24,7 +24,7 @@ from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, 
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.engine_api import request
+from gymcp.mcp_servers.sandbox.docker.engine_api import open_engine
 from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -61,6 +61,11 @@ def _say(server: LockedServer, sandbox: Sandbox) -> str:
     return asyncio.run(run())
 
 
+def image_ids() -> set[str]:
+    with open_engine() as client:
+        return {row["Id"] for row in client.images(all=True)}
+
+
 def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, docker: Sandbox) -> None:
     server = _locked(shout, docker, "!")
     assert (server.runtime, server.package, server.version) == ("image", *shout.name.split(":"))
@@ -79,7 +84,8 @@ def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shou
     with pytest.raises(IntegrityError, match=f"'{shout.name}' is now {shout.id()}, locked is {was}; .* lock loud"):
         check_server(server, docker)
     assert _say(server, docker) == "HI"  # what runs is what was locked
-    request("DELETE", f"/images/{was}", query={"force": 1})
+    with open_engine() as client:
+        client.remove_image(was, force=True)
     with pytest.raises(IntegrityError, match=f"is now {shout.id()}, locked is {was}"):
         make_spec(server)
 
@@ -151,11 +157,11 @@ def test_an_image_that_existed_before_is_not_removed_when_it_is_refused(shout: S
 
 
 def test_a_failed_build_leaves_nothing(docker: Sandbox, tmp_path: Path) -> None:
-    before = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+    before = image_ids()
     (tmp_path / "Dockerfile").write_text(f"FROM gymcp-base\nENV A={tmp_path.name}\nRUN echo {tmp_path}\nRUN exit 3\n")
     with pytest.raises(ConfigError, match="cannot be built"):
         lock_server(parse_command("docker run ./Dockerfile", name="broken", base=tmp_path), docker)
-    after = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+    after = image_ids()
     mine = [found for found in after - before if tmp_path.name in str(inspect(found))]
     assert mine == []
 

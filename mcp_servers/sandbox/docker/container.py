@@ -22,8 +22,9 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     USER_LABEL,
     EngineError,
     attach,
+    open_engine,
+    record_use,
     remove,
-    request,
 )
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing_message
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
@@ -186,16 +187,19 @@ def start(launch: Launch, *, init: bool) -> Container:
     """
     if launch.workspace is not None and not launch.read_only and launch.workspace.exists():
         hand_over(launch.workspace)
+    record_use()
     try:
-        container: str = request("POST", "/containers/create", content=container_config(launch, init=init))["Id"]
+        with open_engine() as client:
+            container: str = client.create_container_from_config(container_config(launch, init=init))["Id"]
     except EngineError as error:
         if error.status == 404:
             raise SandboxUnavailable(missing_message(launch.image)) from error
         raise
     streams: socket.socket | None = None
     try:
-        streams = attach(container)
-        request("POST", f"/containers/{container}/start")
+        with open_engine() as client:
+            streams = attach(client, container)
+            client.start(container)
     except BaseException:
         if streams is not None:
             streams.close()
@@ -212,7 +216,8 @@ def discard(container: Container) -> None:
 
 def inspect_container(container_id: str) -> State:
     """State of a container. Raises EngineError, also if the container is gone."""
-    state = request("GET", f"/containers/{container_id}/json")["State"]
+    with open_engine() as client:
+        state = client.inspect_container(container_id)["State"]
     return State(running=state["Running"], status=state["ExitCode"], out_of_memory=state["OOMKilled"], pid=state["Pid"])
 
 

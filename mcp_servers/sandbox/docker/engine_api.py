@@ -1,23 +1,23 @@
-"""Client of the Docker engine's API over its unix socket: one connection per request, blocking, standard library only.
+"""The Docker engine of this user, by Docker's SDK, which is imported when the engine is first asked.
 
-Docker's own Python SDK has three drawbacks. It takes 0.1 s to import, which every start of the command line would pay
-because it looks for leftovers; it pools connections, which threads and forks must not share; and it does not close the
-sockets that it attaches.
+The SDK takes 0.1 s to import, so the look for leftovers at every start of the command line asks `was_used` first. A
+client serves one thread for one use: threads and forks must not share its connections.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
+import functools
+import importlib
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from gymcp.errors import EnvInfraError, SandboxUnavailable
+from gymcp.paths import gymcp_home
 
 OWNER_LABEL = "gymcp.owner"
 USER_LABEL = "gymcp.user"
@@ -27,6 +27,9 @@ TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 1800.0
 """Seconds that a build may take without any output."""
 _DEFAULT = Path("/var/run/docker.sock")
+_ATTACH = {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1}
+_API_VERSIONS: dict[Path, str] = {}
+"""Socket -> version of the API of the engine there."""
 _REMEDY = (
     "install and start one (Debian, Ubuntu: sudo apt-get install docker.io; sudo systemctl start docker) "
     "and let this user reach it; or use --sandbox bwrap"
@@ -59,131 +62,70 @@ def socket_path() -> Path:
     return own if own.exists() and not os.access(_DEFAULT, os.W_OK) else _DEFAULT
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout_s: float) -> None:
-        super().__init__("docker", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
-def request(
-    method: str,
-    path: str,
-    *,
-    query: Mapping[str, str | int] | None = None,
-    content: Mapping[str, Any] | None = None,
-    timeout_s: float = TIMEOUT_S,
-) -> Any:
-    """The engine's answer, decoded; None if it is empty. Raises EngineError."""
-    with _open_response(method, path, query, _encode_json(content), _JSON, timeout_s) as response:
-        body = response.read()
-    return json.loads(body) if body else None
-
-
-def stream(path: str, *, query: Mapping[str, str | int], archive: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Send a tar archive and yield the engine's progress messages. Raises EngineError."""
-    with _open_response(
-        "POST", path, query, archive, {"Content-Type": "application/x-tar"}, BUILD_TIMEOUT_S
-    ) as response:
-        for line in response:
-            message = json.loads(line)
-            if "error" in message:
-                raise EngineError(f"docker: {message['error'].strip()}")
-            yield message
-
-
-_JSON = {"Content-Type": "application/json"}
-
-
-def _encode_json(content: Mapping[str, Any] | None) -> bytes | None:
-    return None if content is None else json.dumps(content).encode()
-
-
 @contextlib.contextmanager
-def _open_response(
-    method: str,
-    path: str,
-    query: Mapping[str, str | int] | None,
-    body: bytes | Iterable[bytes] | None,
-    headers: Mapping[str, str],
-    timeout_s: float,
-) -> Iterator[http.client.HTTPResponse]:
-    connection = _Connection(socket_path(), timeout_s)
-    target = quote(path) + (f"?{urlencode(query)}" if query else "")
+def open_engine(timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
+    """A ``docker.APIClient`` of this user's engine, with which all its connections are closed.
+
+    `timeout_s` limits each wait for the engine. The client's errors come out as EngineError.
+    """
+    sdk, path = _sdk(), socket_path()
     try:
-        chunked = body is not None and not isinstance(body, bytes)
-        connection.request(method, target, body, dict(headers), encode_chunked=chunked)
-        response = connection.getresponse()
-        if response.status >= 400:
-            raise EngineError(_refusal_message(response.read()), response.status)
-        yield response
-    except (OSError, http.client.HTTPException) as error:
-        raise EngineError(f"docker: no engine answers at {socket_path()} ({_reason(error)})") from error
-    finally:
-        connection.close()
+        if path not in _API_VERSIONS:
+            _API_VERSIONS[path] = sdk.find_api_version(path, timeout_s)
+        with sdk.EngineClient(path, timeout_s, _API_VERSIONS[path]) as client:
+            yield client
+    except sdk.API_ERRORS as error:
+        raise EngineError(f"docker: {str(error.explanation or error).strip()}", error.status_code or 0) from error
+    except sdk.CONNECTION_ERRORS as error:
+        raise EngineError(f"docker: {sdk.describe(error, path)}") from error
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+@functools.cache
+def _sdk() -> Any:
+    return importlib.import_module("gymcp.mcp_servers.sandbox.docker.engine_client")
 
 
-def _refusal_message(body: bytes) -> str:
-    try:
-        message = json.loads(body)["message"]
-    except (ValueError, KeyError, TypeError):
-        message = body.decode(errors="replace")
-    return f"docker: {message.strip()}"
+def check_progress(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The engine's progress messages. Raises EngineError at the first that reports an error."""
+    for message in messages:
+        if "error" in message:
+            raise EngineError(f"docker: {str(message['error']).strip()}")
+        yield message
 
 
-def attach(container: str) -> socket.socket:
+def parse_progress(text: str) -> list[dict[str, Any]]:
+    """Progress messages from lines of JSON."""
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def attach(client: Any, container: str) -> socket.socket:
     """Non-blocking connection to the standard streams of a container that has not been started yet.
 
-    Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error.
-    Raises EngineError.
+    Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error. The
+    caller closes it; the client closes the descriptor that it was copied from.
     """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(TIMEOUT_S)
-        connection.connect(str(socket_path()))
-        connection.sendall(
-            f"POST /containers/{quote(container)}/attach?stream=1&stdin=1&stdout=1&stderr=1 HTTP/1.1\r\n"
-            "Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode()
-        )
-        head = bytearray()
-        while not head.endswith(b"\r\n\r\n"):
-            if not (byte := connection.recv(1)):  # one byte: the rest belongs to the container
-                raise EngineError("docker: the engine closed the connection to a new container")
-            head += byte
-        status = int(head.split(maxsplit=2)[1])
-        if status not in (101, 200):
-            raise EngineError(f"docker: cannot attach to a container: {head.decode(errors='replace')}", status)
-    except OSError as error:
-        connection.close()
-        raise EngineError(f"docker: no engine answers at {socket_path()} ({_reason(error)})") from error
-    except EngineError:
-        connection.close()
-        raise
+    stream = client.attach_socket(container, params=dict(_ATTACH))
+    connection = socket.socket(fileno=os.dup(stream.fileno()))
     connection.setblocking(False)
     return connection
 
 
 def kill(container: str) -> None:
     """Kill a container; do nothing if it has ended or is gone. Raises EngineError."""
-    _unless_gone("POST", f"/containers/{container}/kill")
+    with _unless_gone(), open_engine() as client:
+        client.kill(container)
 
 
 def remove(container: str) -> None:
     """Kill a container and remove it with its volumes; do nothing if it is gone. Raises EngineError."""
-    _unless_gone("DELETE", f"/containers/{container}", {"force": 1, "v": 1})
+    with _unless_gone(), open_engine() as client:
+        client.remove_container(container, v=True, force=True)
 
 
-def _unless_gone(method: str, path: str, query: Mapping[str, str | int] | None = None) -> None:
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
     try:
-        request(method, path, query=query)
+        yield
     except EngineError as error:
         if error.status not in (404, 409):  # 409: not running, or another process is removing it
             raise
@@ -191,15 +133,31 @@ def _unless_gone(method: str, path: str, query: Mapping[str, str | int] | None =
 
 def find_containers(label: str, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
     """The engine's descriptions of the containers with a label (``NAME`` or ``NAME=VALUE``). Raises EngineError."""
-    filters = json.dumps({"label": [label]})
-    containers = request("GET", "/containers/json", query={"all": 1, "filters": filters}, timeout_s=timeout_s)
-    return list(containers or [])
+    with open_engine(timeout_s) as client:
+        return list(client.containers(all=True, filters={"label": [label]}))
 
 
 def engine_info() -> dict[str, Any]:
     """The engine's description of itself. Raises SandboxUnavailable if no engine can be reached."""
     try:
-        info: dict[str, Any] = request("GET", "/info", timeout_s=10.0)
+        with open_engine(10.0) as client:
+            info: dict[str, Any] = client.info()
     except EngineError as error:
         raise SandboxUnavailable(f"{error}: {_REMEDY}") from error
     return info
+
+
+def record_use() -> None:
+    """Note in the cache that gymcp has started containers, for `was_used`."""
+    with contextlib.suppress(OSError):  # in a cache that cannot be written, `gymcp clean` finds what is left
+        _used().parent.mkdir(parents=True, exist_ok=True)
+        _used().touch()
+
+
+def was_used() -> bool:
+    """True if a container was ever started with this cache; asks no engine."""
+    return _used().exists()
+
+
+def _used() -> Path:
+    return gymcp_home() / "docker-used"

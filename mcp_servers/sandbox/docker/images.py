@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import json
 import os
 import platform
 import re
@@ -19,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.sandbox.docker.engine_api import USER_LABEL, EngineError, engine_info, request, stream
+from gymcp.mcp_servers.sandbox.docker.engine_api import (
+    BUILD_TIMEOUT_S,
+    USER_LABEL,
+    EngineError,
+    check_progress,
+    engine_info,
+    open_engine,
+    parse_progress,
+)
 from gymcp.mcp_servers.sandbox.spec import Image
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import environment_with_owner, staging_folder
@@ -104,7 +111,8 @@ def inspect(name: str) -> dict[str, Any] | None:
     """
     engine_info()
     try:
-        image: dict[str, Any] = request("GET", f"/images/{name}/json")
+        with open_engine() as client:
+            image: dict[str, Any] = client.inspect_image(name)
     except EngineError as error:
         if error.status == 404:
             return None
@@ -115,8 +123,9 @@ def inspect(name: str) -> dict[str, Any] | None:
 def pull(reference: str) -> None:
     """Pull an image from its registry. Raises EngineError if the registry cannot be reached or lacks the image."""
     engine_info()
-    for _ in stream("/images/create", query={"fromImage": reference}, archive=()):
-        pass
+    with open_engine(BUILD_TIMEOUT_S) as client:
+        for _ in check_progress(client.pull(reference, stream=True, decode=True)):
+            pass
 
 
 def build_dockerfile(dockerfile: Path, say: Say) -> str:
@@ -132,10 +141,9 @@ def build_dockerfile(dockerfile: Path, say: Say) -> str:
         HOME_LABEL: str(gymcp_home().absolute()),
         DOCKERFILE_LABEL: str(dockerfile.absolute()),
     }
-    query: dict[str, str | int] = {"t": name, "dockerfile": dockerfile.name, "forcerm": 1, "labels": json.dumps(labels)}
     steps: list[str] = []
     try:
-        for message in stream("/build", query=query, archive=iter([_context(dockerfile.absolute())])):
+        for message in _build(dockerfile.absolute(), name, labels):
             if text := str(message.get("stream", "")).strip():
                 steps += _STEP.findall(text)
                 say(text)
@@ -146,10 +154,19 @@ def build_dockerfile(dockerfile: Path, say: Say) -> str:
     return name
 
 
+def _build(dockerfile: Path, name: str, labels: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The engine's progress messages. Raises EngineError if a step fails."""
+    context = io.BytesIO(_context(dockerfile))
+    options = {"tag": name, "dockerfile": dockerfile.name, "labels": labels, "rm": True, "forcerm": True}
+    with open_engine(BUILD_TIMEOUT_S) as client:
+        yield from check_progress(client.build(fileobj=context, custom_context=True, decode=True, **options))
+
+
 def remove_image(name: str) -> bool:
     """Remove an image; True if it is gone now, False if a container or another image uses it. Raises EngineError."""
     try:
-        request("DELETE", f"/images/{name}")
+        with open_engine() as client:
+            client.remove_image(name)
     except EngineError as error:
         if error.status not in (404, 409):
             raise
@@ -160,8 +177,8 @@ def remove_image(name: str) -> bool:
 def list_built_images() -> list[dict[str, Any]]:
     """The engine's descriptions of the images that this user has built with this cache; empty if no engine answers."""
     labels = [f"{USER_LABEL}={os.getuid()}", f"{HOME_LABEL}={gymcp_home().absolute()}", DOCKERFILE_LABEL]
-    with contextlib.suppress(EngineError, SandboxUnavailable):
-        return list(request("GET", "/images/json", query={"filters": json.dumps({"label": labels})}, timeout_s=10.0))
+    with contextlib.suppress(EngineError, SandboxUnavailable), open_engine(10.0) as client:
+        return list(client.images(filters={"label": labels}))
     return []
 
 
@@ -197,10 +214,11 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         say("importing the image")
         name = base_image()
         repository, tag = name.split(":")
-        changes = {"changes": f"LABEL {BASE_REPOSITORY}={tag}", "fromSrc": "-", "repo": repository, "tag": tag}
-        for _ in stream("/images/create", query=changes, archive=_tar(folder)):
-            pass
-        request("POST", f"/images/{name}/tag", query={"repo": BASE_REPOSITORY, "tag": "latest"})  # for FROM gymcp-base
+        label = f"LABEL {BASE_REPOSITORY}={tag}"
+        with open_engine(BUILD_TIMEOUT_S) as client:
+            text = client.import_image(_tar(folder), repository, tag, changes=[label], stream_src=True)
+            list(check_progress(parse_progress(text)))
+            client.tag(name, BASE_REPOSITORY, "latest")  # for FROM gymcp-base
     return name
 
 

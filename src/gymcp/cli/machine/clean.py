@@ -39,7 +39,7 @@ def command(
     Everything that belongs to a living process stays. An image built from a Dockerfile is removed as well once no lock
     names it and the Dockerfile has changed or is gone.
     """
-    leftovers = find_leftovers()
+    leftovers = find_leftovers(ask_engine=True)
     for item in leftovers:
         _say(f"{item.kind} {item.name} (of process {item.owner})")
     if leftovers and not dry_run:

@@ -185,7 +185,7 @@ def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
 
 
 def leftovers() -> Finding:
-    count = len(find_leftovers())
+    count = len(find_leftovers(ask_engine=True))
     return Finding(what="leftovers", works=True, detail=f"{count} of dead runs", fix="gymcp clean" if count else "")
 
 
