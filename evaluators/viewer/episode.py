@@ -9,7 +9,7 @@ from dataclasses import asdict
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
 from gymcp.evaluators.viewer.divergence import first_divergence
-from gymcp.evaluators.viewer.runs import OpenedRun, Runs
+from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
@@ -25,10 +25,6 @@ MAX_SIBLINGS = 64
 
 Decode = Callable[[Sequence[int]], list[str]]
 """Function from token ids to the text of each."""
-
-
-class NotFound(Exception):
-    """The page asked for something that does not exist or cannot be read; the message is for people."""
 
 
 def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:

@@ -1,0 +1,44 @@
+"""Names for people: of models, of runs, and of the parts of a breakdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gymcp.types import Json
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+
+def model_name(policy: str) -> str:
+    """The model of a policy spec without its address: "gpt-x" of ``openai:http://127.0.0.1:8799/v1#gpt-x``.
+
+    A folder is named by its last part, ``local:/models/mine`` by "mine"; any other spec is its own name.
+    """
+    address, mark, model = policy.partition("#")
+    if mark and model:
+        return model
+    kind, _, path = address.partition(":")
+    return path.rstrip("/").rpartition("/")[2] or policy if kind == "local" else policy
+
+
+def run_name(config: Mapping[str, Json]) -> str:
+    """ "MODEL · ENVIRONMENT · AGENT" of a run's config, without the parts that it lacks; empty if it lacks all.
+
+    The model comes first, because it is what differs between two runs.
+    """
+    model = model_name(str(config["policy"])) if config.get("policy") else ""
+    return " · ".join(part for part in (model, *(str(config.get(key) or "") for key in ("env", "agent"))) if part)
+
+
+def label_of_part(axis: str, value: str) -> str:
+    """A part of a breakdown as people say it: "level 2" and "split seeds", and a category or tag by its own name."""
+    if axis in ("category", "tag"):
+        return value
+    return f"level {value}" if axis == "difficulty" and value.isdigit() else f"{axis} {value}"
+
+
+def natural_order(text: str) -> list[tuple[int, int, str]]:
+    """Sort key by which "level 2" comes before "level 10"."""
+    pieces = enumerate(_DIGITS.split(text))  # every second one is a number
+    return [(number % 2, int(piece) if number % 2 else 0, piece) for number, piece in pieces]
