@@ -86,6 +86,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
             {"role": message.role, "is_error": message.is_error, "text": cut(message.content)}
             for message in step.observation.messages
         ],
+        "reasoning": cut(step.reasoning),
         "text": cut(step.action.text),
         "calls": [_call(call) for call in step.action.tool_calls],
         "results": [_result(result) for result in step.results],
@@ -139,6 +140,7 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
         parts: dict[str, Callable[[], str]] = {
             "message": lambda: step.observation.messages[item].content,
             "text": lambda: step.action.text,
+            "reasoning": lambda: step.reasoning,
             "call": lambda: format_arguments(step.action.tool_calls[item].arguments),
             "result": lambda: step.results[item].content,
         }

@@ -24,13 +24,13 @@ from gymcp.store.run_folder import RUN_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json
 
-MAX_TIMED_EPISODES = 200
+MAX_TIMED_EPISODES = 100
 """Episodes of a run whose steps are read for the quantiles of latency."""
 _STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal")
 """Files whose change makes a summary outdated."""
 
 Stamp = tuple[tuple[int, int] | None, ...]
-"""(time of the last change in ns, bytes) of each stamped file; None for a missing one."""
+"""(time of the last change in ns, bytes) of each stamped file; None for one that is missing or empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def stamp_of(folder: Path) -> Stamp:
         except OSError:
             found.append(None)
         else:
-            found.append((status.st_mtime_ns, status.st_size))
+            found.append((status.st_mtime_ns, status.st_size) if status.st_size else None)
     return tuple(found)
 
 

@@ -1,5 +1,6 @@
 // What the run is, while no episode is open; and the keys.
 
+import { curves } from "./curves.js";
 import { brief, el } from "./dom.js";
 import { go } from "./state.js";
 
@@ -17,6 +18,7 @@ export function overview(about, number) {
       ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
     ),
     el("p", { class: "soft" }, "Choose an episode on the left, or press ", el("kbd", {}, "j"), ". ", el("kbd", {}, "?"), " shows all keys."),
+    run.training && curves(number),
     Object.keys(run.tags).length > 0 &&
       el(
         "section",
@@ -41,6 +43,7 @@ const KEYS = [
   ["x", "unfold what the step changed and its tokens"],
   ["a", "the step's anchor: the same state in other episodes"],
   ["c", "the other run's episode of this task, side by side"],
+  ["r", "texts as they were written, or as markdown"],
   ["g  G", "first, last"],
   ["t", "light, dark"],
   ["?", "this"],
@@ -53,6 +56,7 @@ const WORDS = [
   ["tag:base  tool:ls  outcome:env_infra", "of one kind"],
   ["task:miss_*", "* stands for anything"],
   ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial"],
+  ["iteration:5  version<3", "of a training run: episodes of an iteration, or of a version of the weights"],
 ];
 
 export function help() {
