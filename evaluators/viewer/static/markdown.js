@@ -98,6 +98,7 @@ function list(lines, at) {
   let end = at;
   while (end < lines.length) {
     const item = itemOf(lines[end]);
+    if (item && items.length && item.depth <= items[0].depth && item.ordered !== items[0].ordered) break;
     if (item) items.push({ ...item, lines: [item.text] });
     else if (lines[end].trim() && /^\s+/.test(lines[end])) items.at(-1).lines.push(lines[end].trim());
     else if (!lines[end].trim() && end + 1 < lines.length && (itemOf(lines[end + 1]) || /^\s{2,}\S/.test(lines[end + 1]))) items.at(-1).lines.push("");

@@ -10,15 +10,16 @@ export function overview(about, number) {
   const config = Object.entries({ ...run.config, git: run.git, started: run.created }).filter(([, value]) => value !== null && value !== "");
   return [
     el("section", { class: "heading" }, el("h1", {}, brief(run.name)), el("p", { class: "soft mono" }, run.folder)),
+    run.training && curves(number),
+    run.training && el("h2", {}, "Practice"),
     el(
       "section",
       { class: "totals" },
-      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", "solved, of those scored"),
+      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", run.training ? "solved in practice, of those scored" : "solved, of those scored"),
       total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
       ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
     ),
     el("p", { class: "soft" }, "Choose an episode on the left, or press ", el("kbd", {}, "j"), ". ", el("kbd", {}, "?"), " shows all keys."),
-    run.training && curves(number),
     Object.keys(run.tags).length > 0 &&
       el(
         "section",

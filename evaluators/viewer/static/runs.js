@@ -57,7 +57,7 @@ const COLUMNS = [
   { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
   { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
   { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successCell },
-  { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below" }, count(run.iterations, "iteration"))] },
+  { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
   { key: "outcomes", name: "outcomes", says: "episodes without a score, by outcome", value: (run) => run.episodes - (run.outcomes.scored ?? 0), cell: outcomesCell },
   { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => el("span", { class: "nowrap" }, started(run) || "–") },
   { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? run.cost.toFixed(run.cost < 1 ? 4 : 2) : el("span", { class: "soft" }, "–")) },
