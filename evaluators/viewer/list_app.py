@@ -20,7 +20,7 @@ from gymcp.evaluators.viewer.run_list import RunList
 from gymcp.evaluators.viewer.task_facts import FindTasks
 from gymcp.types import Json
 
-_NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?")
+_NUMBERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?")
 """The part of an address that names one run, or two to be put side by side."""
 
 

@@ -72,7 +72,7 @@ def test_a_search_has_a_bound_and_says_so(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(discovery, "MAX_RUNS", 2)
     found = find_runs([folder])
     assert len(found.folders) == 2
-    assert found.problems == (f"folder {folder}: the first 2 runs are listed: name a subfolder",)
+    assert found.problems == (f"folder {folder}: holds more runs; the first 2 are listed: name a subfolder",)
     monkeypatch.setattr(discovery, "MAX_RUNS", 1000)
     monkeypatch.setattr(discovery, "MAX_FOLDERS", 1)
     assert "only its first 1 folders were searched" in find_runs([folder]).problems[0]
@@ -163,7 +163,7 @@ def test_addresses_name_runs_by_number_never_by_path(folder: Path) -> None:
         }
         for name in ("99", "-1", "a", "..", "%2e%2e", f"%2f{folder}%2fa", "0-1-2", "0-", "٣"):
             answer = browser.get(f"runs/{name}/api/about")
-            assert (answer.status_code, answer.json().get("runs")) == (404, None), name
+            assert (answer.status_code, "steady" in answer.text) == (404, False), name
         assert browser.get("runs/0/static/..%2Fapp.py").status_code == 404
         assert browser.get("runs/0/api/nothing").status_code == 404
 

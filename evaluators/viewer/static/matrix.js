@@ -130,9 +130,12 @@ function schedule() {
   });
 }
 
-/** The query for exactly this task's episodes. */
+const LONGEST = 300; // characters of a task's name that the server sends
+
+/** The query for this task's episodes: exact, or a pattern for a name that a query cannot hold. */
 export function taskQuery(task) {
-  return task.includes('"') ? `task:"${task.replaceAll('"', "*")}"` : `task="${task}"`;
+  const whole = task.length < LONGEST && !/["\ud800-\udfff]/u.test(task);
+  return whole ? `task="${task}"` : `task:"${task.replace(/["\ud800-\udfff]/gu, "*").replaceAll("[", "?")}*"`;
 }
 
 function open() {

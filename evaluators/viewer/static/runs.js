@@ -105,6 +105,7 @@ export function shownRuns() {
   const keyed = found.map((run) => ({ run, key: run.readable ? column.value(run) : null }));
   const empty = (key) => key === null || key === undefined || key === "";
   keyed.sort((a, b) => {
+    if (a.run.readable !== b.run.readable) return a.run.readable ? -1 : 1;
     if (empty(a.key) || empty(b.key)) return Number(empty(a.key)) - Number(empty(b.key)) || a.run.number - b.run.number;
     const order = column.text ? String(a.key).localeCompare(String(b.key), "en", { numeric: true }) : a.key < b.key ? -1 : a.key > b.key ? 1 : 0;
     return (down ? -order : order) || a.run.number - b.run.number;
