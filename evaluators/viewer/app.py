@@ -39,11 +39,11 @@ def show_run_page(request: Request) -> Response:
 def run_routes(
     runs: Runs, *, decode: Decode | None = None, find_tasks: FindTasks | None = None, listed: bool = False
 ) -> list[Route]:
-    """What the page of a run asks for. `listed`: the run was opened from a list, to which its page leads back."""
+    """Routes for the requests of a run's page. `listed`: the run was opened from a list, to which its page leads back."""
 
     def about(request: Request) -> Json:
         runs.refresh()
-        return {**describe_runs(runs), "listed": listed, **_searchable()}
+        return {**describe_runs(runs), "listed": listed, **_searchable(runs)}
 
     def episodes(request: Request) -> Json:
         asked = request.query_params
@@ -54,13 +54,13 @@ def run_routes(
             asked.get("sort", "recorded"),
             read_number(asked.get("offset", "0")),
         )
-        return {**rows, **_searchable()}
+        return {**rows, **_searchable(runs)}
 
     def pairs(request: Request) -> Json:
         asked = request.query_params
         runs.refresh()
         rows = runs.index.pairs(asked.get("q", ""), asked.get("sort", "parted"), read_number(asked.get("offset", "0")))
-        return {**rows, **_searchable()}
+        return {**rows, **_searchable(runs)}
 
     def curves(request: Request) -> Json:
         return curves_object(runs.numbered(read_number(request.query_params.get("run", "0"))).folder)
@@ -82,10 +82,6 @@ def run_routes(
         at, item = read_number(asked.get("at", "0")), read_number(asked.get("item", "0"))
         return {"text": whole_text(runs, _number(request, "n"), at, asked.get("part", ""), item)}
 
-    def _searchable() -> dict[str, Json]:
-        searchable, total = runs.index.searchable()
-        return {"searchable": searchable, "indexed": total}
-
     return [
         Route("/about", json_endpoint(about)),
         Route("/episodes", json_endpoint(episodes)),
@@ -97,6 +93,11 @@ def run_routes(
         Route("/episodes/{n}/anchors/{at}", json_endpoint(anchor)),
         Route("/episodes/{n}/beside/{other}", json_endpoint(comparison)),
     ]
+
+
+def _searchable(runs: Runs) -> dict[str, Json]:
+    searchable, total = runs.index.searchable()
+    return {"searchable": searchable, "indexed": total}
 
 
 def _number(request: Request, name: str) -> int:

@@ -55,7 +55,7 @@ class TaskCell:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     problem: str = ""
-    """What is wrong with the run, for people; empty for a sound one."""
+    """Problem of the run, for people; empty for a sound one."""
     readable: bool = True
     """False if no episode can be read."""
     running: bool = False
