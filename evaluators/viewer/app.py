@@ -39,7 +39,7 @@ def show_run_page(request: Request) -> Response:
 def run_routes(
     runs: Runs, *, decode: Decode | None = None, find_tasks: FindTasks | None = None, listed: bool = False
 ) -> list[Route]:
-    """Routes for the requests of a run's page. `listed`: the run was opened from a list, to which its page leads back."""
+    """Routes for the requests of a run's page. `listed`: the run was opened from a list."""
 
     def about(request: Request) -> Json:
         runs.refresh()

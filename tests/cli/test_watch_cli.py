@@ -48,7 +48,11 @@ def test_the_state_is_one_line(tmp_path: Path) -> None:
 def test_a_growing_run_is_followed_to_its_end(tmp_path: Path) -> None:
     with create_run(tmp_path / "run", CONFIG) as run, TrajectoryStore.open(run.folder, write=True) as store:
         assert is_in_use(run.folder)
-        looks = follow_run(run.folder, 0.0, pause=lambda seconds: store.append(episode("a"), {}) and None)
+
+        def work(seconds: float) -> None:
+            store.append(episode("a"), {})
+
+        looks = follow_run(run.folder, 0.0, pause=work)
         said = [line for line, _ in itertools.islice(looks, 2)]
         store.append(order_episode("b", 0, pays=False, run="r", score=None, outcome=Outcome.TIMEOUT), {})
     assert [line.split(" · ")[3] for line in said] == ["0/6 episodes", "1/6 episodes"]
