@@ -97,7 +97,7 @@ order => new Promise(done => {
 _MATRIX = """
 () => new Promise(done => {
   const began = performance.now();
-  document.dispatchEvent(new KeyboardEvent('keydown', {key: 'm', bubbles: true}));
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'm', bubbles: true}));
   const look = () => document.querySelector('.gridrow')
     ? requestAnimationFrame(() => done(performance.now() - began))
     : setTimeout(look, 1);
