@@ -2,10 +2,14 @@
 
 The baseline of each is the same page over a run of 100 episodes: the time of browser, server and machine by themselves.
 First paint takes from the request for the address to the first visible rows; a search, from the last key to its rows.
+
+`--list` measures the list of 50 runs with 10,000 episodes in all; its baseline is a list of two runs of 100 episodes.
+The matrix takes from the key to its first rows.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import statistics
@@ -24,6 +28,9 @@ from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
 
 EPISODES, FEW, STEPS, BATCH = 10_000, 100, 10, 100
+RUNS, FEW_RUNS = 50, 2
+LIST_QUERIES = ("agent", "agent7", "-agent1", "no_such_word")
+SORTS = ("-success", "model", "-model95", "started")
 QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
 WORDS = (
     "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
@@ -47,6 +54,51 @@ query => new Promise(done => {
   const began = performance.now();
   search.dispatchEvent(new Event('input'));
   const look = () => found.dataset.for === query
+    ? requestAnimationFrame(() => done(performance.now() - began))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+
+
+_LISTED = """
+() => new Promise(done => {
+  const look = () => document.querySelector('.runtable tbody tr')
+    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+_FILTER = """
+query => new Promise(done => {
+  const search = document.getElementById('search'), found = document.getElementById('found');
+  found.dataset.for = '\\u0000';
+  search.value = query;
+  const began = performance.now();
+  search.dispatchEvent(new Event('input'));
+  const look = () => found.dataset.for === query
+    ? requestAnimationFrame(() => done(performance.now() - began))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+_SORT = """
+order => new Promise(done => {
+  const select = document.getElementById('order'), found = document.getElementById('found');
+  select.value = order;
+  const began = performance.now();
+  select.dispatchEvent(new Event('change'));
+  const look = () => found.dataset.sort === order
+    ? requestAnimationFrame(() => done(performance.now() - began))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+_MATRIX = """
+() => new Promise(done => {
+  const began = performance.now();
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'm', bubbles: true}));
+  const look = () => document.querySelector('.gridrow')
     ? requestAnimationFrame(() => done(performance.now() - began))
     : setTimeout(look, 1);
   look();
@@ -158,22 +210,72 @@ def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
     return found
 
 
+def write_list(folder: Path, runs: int, episodes: int) -> Path:
+    """A folder of that many runs: copies of one, whose records name other agents."""
+    first = write(folder / "run00", episodes)
+    for n in range(1, runs):
+        copy = folder / f"run{n:02}"
+        shutil.copytree(first, copy)
+        record = json.loads((copy / "run.json").read_text())
+        record["config"]["agent"] = f"agent{n}"
+        (copy / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+def measure_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
+    """Median seconds of a first paint, of filters, orders and the matrix, and the seconds until all runs are read."""
+    with run_viewer(folder) as (address, started):
+        began = time.perf_counter()
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(address)
+        page.locator(".runtable tbody tr").first.wait_for(timeout=120_000)
+        cookie, paints = context.storage_state(), []
+        while page.evaluate("async () => (await (await fetch('api/runs')).json()).unread"):
+            page.wait_for_timeout(50)
+        read = time.perf_counter() - began
+        for _ in range(rounds):
+            again = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=cookie).new_page()
+            again.goto(page.url, wait_until="commit")
+            paints.append(float(again.evaluate(_LISTED)) / 1000)
+        found = {"start": started, "first paint": statistics.median(paints), "all runs read": read}
+        for script, values, name in ((_FILTER, LIST_QUERIES, "filter"), (_SORT, SORTS, "sort")):
+            for value in values:
+                times = []
+                for _ in range(rounds):
+                    times.append(float(again.evaluate(script, value)) / 1000)
+                    again.evaluate(script, "")
+                found[f"{name} {value}"] = statistics.median(times)
+        found["matrix"] = float(again.evaluate(_MATRIX)) / 1000
+    return found
+
+
 def main() -> None:
-    args = options(__doc__, "2,000 episodes, fewer rounds").parse_args()
+    parser = options(__doc__, "2,000 episodes, fewer rounds")
+    parser.add_argument("--list", action="store_true", help=f"a list of {RUNS} runs instead of one run")
+    args = parser.parse_args()
     many, rounds = (2_000, 3) if args.quick else (EPISODES, 5)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("viewer: no chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        folders = write(Path(scratch) / "many", many), write(Path(scratch) / "few", FEW)
+        top = Path(scratch)
+        if args.list:
+            folders = write_list(top / "many", RUNS, many // RUNS), write_list(top / "few", FEW_RUNS, FEW)
+        else:
+            folders = write(top / "many", many), write(top / "few", FEW)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        found, baseline = (measure(browser, folder, rounds) for folder in folders)
+        take = measure_list if args.list else measure
+        found, baseline = (take(browser, folder, rounds) for folder in folders)
         browser.close()
-    slowest = max(QUERIES, key=lambda name: found[name])
     results = [beside(name, found[name], baseline[name]) for name in found]
-    results.append(beside("slowest search", found[slowest], baseline[slowest]))
-    title = f"{many:,} episodes; targets: first paint 1,000 ms, search 200 ms"
-    show("viewer", results, as_json=args.json, title=title, also=f", {many:,} episodes")
+    searches = [name for name in found if name in QUERIES or name.startswith(("filter ", "sort "))]
+    slowest = max(searches, key=lambda name: found[name])
+    label = "slowest filter or sort" if args.list else "slowest search"
+    results.append(beside(label, found[slowest], baseline[slowest]))
+    of = f"{RUNS} runs with {many:,} episodes" if args.list else f"{many:,} episodes"
+    title = f"{of}; targets: first paint 1,000 ms, search 200 ms"
+    show("viewer", results, as_json=args.json, title=title, also=f", {of}")
 
 
 def beside(metric: str, seconds: float, few: float) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,4 +70,29 @@ def write_hostile(folder: Path) -> Path:
         store.append(one, {"state-0": {}, "state-1": {bad: bad}}, tags=(bad,))
         huge = order_episode("x" * 100_000, 0, pays=False, run="y" * 1000, words="z" * 2_000_000, reason="w" * 500_000)
         store.append(huge, {}, tags=("t" * 5000,))
+    return folder
+
+
+def write_training_run(folder: Path, *, iterations: int = 4, ended: str | None = "finished") -> Path:
+    """A training run of two tasks with two episodes each in every iteration, evaluated before and after it."""
+    folder.mkdir(parents=True)
+    recipe = {"name": "pays", "env": "shop", "seed": 0}
+    state = {"iteration": iterations, "recipe": recipe} | ({} if ended is None else {"ended": ended})
+    (folder / "training.json").write_text(json.dumps(state))
+    rows = []
+    for iteration in range(iterations + 1):
+        row: dict[str, Json] = {"iteration": iteration}
+        if iteration:
+            row |= {"success": 0.25 * min(iteration, 4), "entropy": 2.0 / iteration, "kl": 1e-5 * iteration}
+        if iteration in (0, iterations):
+            success = 0.5 if iteration else 0.25
+            row |= {"test/seeds/success": success, "test/seeds/low": success - 0.125, "test/seeds/high": success + 0.25}
+        rows.append(json.dumps(row))
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    with TrajectoryStore.open(folder, write=True) as store:
+        for iteration in range(iterations):
+            for n in range(4):
+                task, trial = f"task{n % 2}", 2 * iteration + n // 2
+                group = f"shop/{task}/{iteration}"
+                store.append(order_episode(task, trial, pays=n < iteration, run="train", group=group), {})
     return folder

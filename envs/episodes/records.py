@@ -38,6 +38,7 @@ def begin_step(
         sampled=decision.sampled,
         valid=decision.action.is_usable,
         agent_s=agent_s,
+        reasoning=decision.reasoning,
     )
     return state.begin_step(agent_s, history), step
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
 from gymcp.evaluators.viewer.divergence import align, first_divergence
-from gymcp.evaluators.viewer.runs import OpenedRun, Runs
+from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
@@ -25,10 +25,6 @@ MAX_SIBLINGS = 64
 
 Decode = Callable[[Sequence[int]], list[str]]
 """Function from token ids to the text of each."""
-
-
-class NotFound(Exception):
-    """The page asked for something that does not exist or cannot be read; the message is for people."""
 
 
 def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
@@ -90,6 +86,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
             {"role": message.role, "is_error": message.is_error, "text": cut(message.content)}
             for message in step.observation.messages
         ],
+        "reasoning": cut(step.reasoning),
         "text": cut(step.action.text),
         "calls": [_call(call) for call in step.action.tool_calls],
         "results": [_result(result) for result in step.results],
@@ -143,6 +140,7 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
         parts: dict[str, Callable[[], str]] = {
             "message": lambda: step.observation.messages[item].content,
             "text": lambda: step.action.text,
+            "reasoning": lambda: step.reasoning,
             "call": lambda: format_arguments(step.action.tool_calls[item].arguments),
             "result": lambda: step.results[item].content,
         }

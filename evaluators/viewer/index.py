@@ -28,6 +28,8 @@ MAX_TRANSCRIPT = 40_000
 MAX_PIECE = 4_000
 """Most characters of one message or result among them."""
 PAGE = 200
+MAX_DIGITS = 15
+"""Digits of the longest version number that is read."""
 """Episodes on one page."""
 
 # `n` names an episode as long as the viewer runs: an id can hold characters that an address cannot
@@ -36,7 +38,7 @@ CREATE TABLE episodes (
     n INTEGER PRIMARY KEY,
     run INTEGER NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL,
     task TEXT NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, latest INTEGER NOT NULL, seed,
-    "group" TEXT NOT NULL, outcome TEXT NOT NULL, score REAL, reason TEXT NOT NULL,
+    "group" TEXT NOT NULL, version INTEGER, outcome TEXT NOT NULL, score REAL, reason TEXT NOT NULL,
     steps INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL, tokens INTEGER NOT NULL,
     cost REAL NOT NULL, seconds REAL NOT NULL,
     tags TEXT NOT NULL, tools TEXT NOT NULL, haystack TEXT NOT NULL,
@@ -48,7 +50,9 @@ CREATE VIRTUAL TABLE transcripts USING fts5(
     words, content='', detail=full, tokenize='unicode61 remove_diacritics 2', prefix='1 2 3'
 );
 """
-_LISTED = "n, task, trial, attempt, latest, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
+_LISTED = (
+    "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
+)
 _SEPARATOR = "\x1f"
 
 
@@ -72,8 +76,8 @@ class EpisodeIndex:
     def put(self, run: int, rows: Iterable[EpisodeRow]) -> None:
         """Add episodes, or update those that have changed."""
         columns = (
-            'run, seq, id, task, trial, attempt, latest, seed, "group", outcome, score, reason, steps, calls, errors,'
-            " tokens, cost, seconds, tags, tools, haystack"
+            'run, seq, id, task, trial, attempt, latest, seed, "group", version, outcome, score, reason, steps, calls,'
+            " errors, tokens, cost, seconds, tags, tools, haystack"
         )
         names = columns.split(", ")
         update = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
@@ -273,10 +277,21 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
         for value in (
             run, row.seq, row.id, row.task, row.trial, row.attempt, row.latest,
             row.seed if abs(row.seed) < 2**63 else str(row.seed),
-            row.group, str(row.outcome), row.score, row.reason, row.steps, used.tool_calls, used.tool_errors,
-            used.prompt_tokens + used.completion_tokens, used.cost, used.wall_s, tags, tools, haystack,
+            row.group, version_of(row), str(row.outcome), row.score, row.reason, row.steps, used.tool_calls,
+            used.tool_errors, used.prompt_tokens + used.completion_tokens, used.cost, used.wall_s, tags, tools,
+            haystack,
         )
     )  # fmt: skip
+
+
+def version_of(row: EpisodeRow) -> int | None:
+    """Version of the weights that an episode of training began with, from its group ``ENV/TASK/VERSION``; else None.
+
+    The episodes of iteration n are played by version n - 1.
+    """
+    start = f"{row.env}/{row.task}/"
+    version = row.group[len(start) :] if row.group.startswith(start) else ""
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_DIGITS else None
 
 
 def _row_object(row: Sequence[Any]) -> dict[str, Json]:

@@ -21,6 +21,8 @@ _NUMBERS = {
     "trial": "trial",
     "attempt": "attempt",
     "seed": "seed",
+    "version": "version",
+    "iteration": "(version + 1)",
 }
 _TEXTS = {"task": "task", "outcome": "outcome", "group": '"group"', "why": "reason", "id": "id"}
 _LISTS = {"tag": "tags", "tool": "tools"}
@@ -108,5 +110,6 @@ ORDERS = {
     "calls": "calls DESC, n",
     "tokens": "tokens DESC, n",
     "seconds": "seconds DESC, n",
+    "iteration": "version IS NULL, version DESC, n",
 }
 """SQL orders by name."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
+from gymcp.evaluators.viewer.discovery import TRAINING_FILE
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
-from gymcp.store import Run, TrajectoryStore, open_run
-from gymcp.types import Json
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.types import Json, Task
 
 _BATCH = 50
 """Episodes whose transcripts are added in one transaction; a search may have to wait for one."""
@@ -30,10 +31,16 @@ class OpenedRun:
     damaged: bool = False
     seen: tuple[int, int] = (0, 0)
     """(episodes, grades) that are in the index."""
+    tasks: Mapping[str, Task] | None = None
+    """Tasks of the run by id, once they were looked for; {} if they are not available."""
 
     @property
     def name(self) -> str:
         return run_name(self.run.config if self.run else {}) or self.folder.name
+
+
+class NotFound(Exception):
+    """The page asked for something that does not exist or cannot be read; the message is for people."""
 
 
 class Runs:
@@ -47,6 +54,12 @@ class Runs:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
+
+    def numbered(self, number: int) -> OpenedRun:
+        """The opened run of that number. Raises NotFound."""
+        if number >= len(self.opened):
+            raise NotFound(f"no run {number}")
+        return self.opened[number]
 
     def refresh(self) -> None:
         """Index what was recorded or graded since the last call."""
@@ -126,21 +139,30 @@ def _open(number: int, folder: Path, index: EpisodeIndex, stack: ExitStack) -> O
     try:
         run = open_run(folder)
     except StoreError as error:
-        if not (folder / "training.json").exists():
+        if not (folder / TRAINING_FILE).exists():
             problems.append(str(error))
+    store, rows, problem = open_store(folder, stack)
+    if problem:
+        index.put(number, rows)
+        problems.append(problem)
+    return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems, damaged=bool(problem))
+
+
+def open_store(folder: Path, stack: ExitStack) -> tuple[TrajectoryStore, list[EpisodeRow], str]:
+    """The store, all attempts in it, and what is wrong with it in words: of a damaged one, what can be read.
+
+    Raises StoreError if nothing can be read.
+    """
     try:
         store = stack.enter_context(TrajectoryStore.open(folder))
-        store.summaries(latest=False)
+        return store, store.summaries(latest=False), ""
     except StoreError as error:
         if "is damaged" not in str(error):
             raise
         store = stack.enter_context(TrajectoryStore.open(folder, damaged=True))
         rows = store.salvage()
-        index.put(number, rows)
         broken = str(error).partition(";")[0]
-        problems.append(f"{broken}: the first {len(rows)} episodes can be read, later grades cannot")
-        return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems, damaged=True)
-    return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems)
+        return store, rows, f"{broken}: the first {len(rows)} episodes can be read, later grades cannot"
 
 
 def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
@@ -168,6 +190,7 @@ def describe_runs(runs: Runs) -> Json:
                 "folder": str(each.folder),
                 "created": each.run.created if each.run else "",
                 "problems": each.problems,
+                "training": (each.folder / TRAINING_FILE).exists(),
                 "config": dict(each.run.config) if each.run else {},
                 "versions": dict(each.run.versions) if each.run else {},
                 "git": each.run.git if each.run else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -13,7 +14,11 @@ import uvicorn
 from gymcp.errors import ConfigError
 from gymcp.evaluators.viewer.app import make_app
 from gymcp.evaluators.viewer.episode import Decode
+from gymcp.evaluators.viewer.guard import AccessGuard
+from gymcp.evaluators.viewer.list_app import make_list_app
+from gymcp.evaluators.viewer.run_list import open_run_list
 from gymcp.evaluators.viewer.runs import open_runs
+from gymcp.evaluators.viewer.task_facts import FindTasks
 
 _GRACE_S = 2
 """Seconds that running requests get when the viewer ends."""
@@ -24,15 +29,27 @@ def serve_viewer(
     *,
     port: int = 0,
     decode: Decode | None = None,
+    find_tasks: FindTasks | None = None,
     find: str = "",
+    listed: bool = False,
     ready: Callable[[Callable[[], str], Sequence[str]], None],
 ) -> None:
     """Show the runs until SIGINT or SIGTERM, which raise KeyboardInterrupt or end the process.
 
-    `ready` is called with a function that makes addresses, each of which lets in one browser, and with the problems of
-    the runs. Port 0: a free port. Raises StoreError if no run can be shown, and ConfigError if the port is taken.
+    `listed`: show a list of the runs among and below the folders; else the folders are one run, or two side by side.
+    `find`: the first search. `ready` is called with a function that makes addresses, each of which lets in one browser,
+    and with the problems of the runs. Port 0: a free port. Raises StoreError if no run can be shown, and ConfigError if
+    the port is taken.
     """
-    with open_runs(folders) as runs, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+    with ExitStack() as stack:
+        if listed:
+            runs = stack.enter_context(open_run_list(folders))
+            app, problems = make_list_app(runs, decode=decode, find_tasks=find_tasks), runs.problems
+        else:
+            shown = stack.enter_context(open_runs(folders))
+            app = make_app(shown, decode=decode, find_tasks=find_tasks)
+            problems = (*shown.problems, *(problem for each in shown.opened for problem in each.problems))
+        listening = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))
@@ -41,9 +58,9 @@ def serve_viewer(
                 f"view: port {port} of 127.0.0.1 cannot be had: {error.strerror}; try --port 0"
             ) from error
         first = "#" + urlencode({"q": find}) if find else ""
-        app = make_app(runs, port=int(listening.getsockname()[1]), decode=decode, first=first)
+        guard = AccessGuard(app, port=int(listening.getsockname()[1]), first=first)
         config = uvicorn.Config(
-            app,
+            guard,
             log_level="error",
             use_colors=False,
             access_log=False,
@@ -51,8 +68,7 @@ def serve_viewer(
             ws="none",
             timeout_graceful_shutdown=_GRACE_S,
         )
-        problems = [*runs.problems, *(problem for each in runs.opened for problem in each.problems)]
-        _Server(config, lambda: ready(app.new_address, problems)).run(sockets=[listening])
+        _Server(config, lambda: ready(guard.new_address, problems)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

@@ -14,6 +14,10 @@ Json = Any
 STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
 """Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
 
+NOT_EXPORTED = frozenset({"reasoning"})
+"""Fields of `Step` that exports leave out, and that run folders keep beside the steps: a reader of an earlier version
+refuses a step with a field that it does not know."""
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -229,6 +233,8 @@ class Decision:
     spent: ModelUsage | None = None
     reason: str = ""
     """Text to add to the episode's reason, such as that the context was shortened."""
+    reasoning: str = ""
+    """The model's reasoning before the action, if its endpoint tells it apart from the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +305,8 @@ class Step:
     """False if the agent produced nothing usable in this step."""
     agent_s: float = 0.0
     """Seconds the agent took to decide."""
+    reasoning: str = ""
+    """The model's reasoning before the action: recorded for people, and not exported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,10 @@ from gymcp.types import Action, Decision, Json, Message, ModelUsage, Sampling, T
 
 MAX_TOKEN_COUNT = 2**53
 """Number of tokens from which on a count in an answer is not believed."""
+MAX_REASONING_CHARS = 200_000
+"""Characters of a decision's reasoning that are recorded, from its beginning."""
+_REASONING_KEYS = ("reasoning_content", "reasoning")
+"""Keys of a message under which endpoints send reasoning: vLLM, DeepSeek and others; OpenRouter and newer vLLM."""
 MAX_CACHED_TOOLS = 4096
 """Maximum number of tools whose JSON is cached."""
 _TOO_LONG = (
@@ -107,7 +111,15 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
         completion_tokens=completion,
         cost=price.of(prompt, completion, min(cached, prompt)),
     )
-    return Decision(action=Action(text=text.strip(), tool_calls=calls), spent=spent)
+    return Decision(action=Action(text=text.strip(), tool_calls=calls), spent=spent, reasoning=_reasoning(message))
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    """The reasoning in a message, cut with a note if it is long; empty if there is none, or if it is not text."""
+    found = next((message[key] for key in _REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
+    if len(found) <= MAX_REASONING_CHARS:
+        return found
+    return f"{found[:MAX_REASONING_CHARS]}\n[cut: the first {MAX_REASONING_CHARS:,} of {len(found):,} characters]"
 
 
 def _text(content: Any) -> str:

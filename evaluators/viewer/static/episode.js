@@ -2,7 +2,7 @@
 
 import { ask, badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
 import { go, place } from "./state.js";
-import { card, text } from "./steps.js";
+import { call, card, text } from "./steps.js";
 
 const detail = document.getElementById("detail");
 let abort = new AbortController();
@@ -24,7 +24,7 @@ export async function show(make) {
 
 export async function episodePage(signal) {
   const episode = await ask(`api/episodes/${place.n}`, { signal });
-  return [heading(episode), strip(episode), timeline(episode)];
+  return [heading(episode), facts(episode), strip(episode), timeline(episode)];
 }
 
 export function heading(episode) {
@@ -47,6 +47,62 @@ export function heading(episode) {
     split(used),
     group(episode),
   );
+}
+
+/** Gold calls, target and tools of the task; asked for when one of them is unfolded. */
+function facts(episode) {
+  let answer = null;
+  const fold = (name, fill) => {
+    const made = el("details", { class: "facts" }, el("summary", {}, name));
+    made.addEventListener("toggle", async () => {
+      if (made.childElementCount > 1) return;
+      const body = el("div", {}, el("span", { class: "soft" }, "…"));
+      made.append(body);
+      try {
+        answer ??= ask(`api/episodes/${episode.n}/task`);
+        replace(body, fill(await answer));
+      } catch (error) {
+        answer = null;
+        replace(body, el("p", { class: "bad" }, error.message));
+      }
+    });
+    return made;
+  };
+  return el("section", { class: "taskfacts", "aria-label": "Task" }, fold("gold calls and target", gold), fold("tools on offer", tools));
+}
+
+function gold(task) {
+  if (task.unknown) return el("p", { class: "soft" }, task.unknown);
+  return [
+    task.gold.length === 0 && el("p", { class: "soft" }, "this task has no gold calls"),
+    task.gold.map((turn, at) =>
+      el(
+        "div",
+        { class: "goldturn" },
+        task.gold.length > 1 && el("span", { class: "tag" }, `turn ${at}`),
+        turn.calls.map((each) => el("div", { class: "exchange" }, call(each))),
+        turn.text !== "" && text(turn.text, { mono: false }),
+      ),
+    ),
+    el("h3", {}, "target"),
+    task.target === null ? el("p", { class: "soft" }, "this task has no target apart from its gold calls") : text(task.target),
+  ];
+}
+
+function tools(task) {
+  const empty = task.tools.every((list) => !list.count);
+  if (empty) return el("p", { class: "soft" }, "no tool was on offer");
+  return task.tools.map((list) => [
+    task.tools.length > 1 && el("h3", {}, `from step ${list.at}`),
+    el("p", { class: "fine" }, count(list.count, "tool"), list.count > list.tools.length && `, the first ${list.tools.length}`),
+    list.tools.map((tool) => {
+      const made = el("details", { class: "tooldef" }, el("summary", {}, el("b", {}, el("bdi", {}, brief(tool.name))), el("span", { class: "fine" }, " ", brief(typeof tool.description === "string" ? tool.description : tool.description.text, 120))));
+      made.addEventListener("toggle", () => {
+        if (made.childElementCount === 1) made.append(text(tool.description, { mono: false }), tool.schema === "" ? el("p", { class: "soft" }, "no schema") : text(tool.schema));
+      });
+      return made;
+    }),
+  ]);
 }
 
 const PARTS = [

@@ -111,6 +111,7 @@ function drawn(row, at) {
     el(
       "span",
       { class: "about" },
+      row.version !== null && el("span", {}, `iteration ${row.version + 1}`),
       row.trial > 0 && el("span", {}, `trial ${row.trial}`),
       row.attempt > 0 && el("span", {}, `attempt ${row.attempt}`),
       row.outcome !== "scored" && el("span", { class: row.score === null ? "warn" : "" }, row.outcome),

@@ -5,7 +5,7 @@ import { comparePage } from "./compare.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
 import { enter, load, mark, move, select } from "./list.js";
 import { help, overview } from "./overview.js";
-import { follow, go, place, read } from "./state.js";
+import { follow, go, nextTheme, place, read } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
 const search = $("search");
@@ -30,39 +30,29 @@ const SORTS = [
   ["tokens", "most tokens"],
   ["seconds", "slowest"],
 ];
+const TRAINING_SORTS = [...SORTS, ["iteration", "last iteration first"]];
 const SIDES = [
   ["", "where the scores differ"],
   ["all", "all tasks"],
 ];
 
-// ---------------------------------------------------------------------------------------------------------- light, dark
-
-const themes = ["", "light", "dark"];
-function setTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  else delete document.documentElement.dataset.theme;
-}
-function nextTheme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-  const next = now === "dark" ? "light" : "dark";
-  setTheme(next);
-  try {
-    localStorage.setItem("gymcp-theme", next);
-  } catch {
-    // a browser that stores nothing forgets the choice
-  }
-}
-try {
-  const kept = localStorage.getItem("gymcp-theme");
-  if (themes.includes(kept)) setTheme(kept);
-} catch {
-  // as above
-}
-
 // -------------------------------------------------------------------------------------------------------------- the bar
 
+/** The way back to the list of runs, as it was left. */
+function listAddress() {
+  try {
+    return `../../${sessionStorage.getItem("gymcp-list") ?? ""}`;
+  } catch {
+    return "../../";
+  }
+}
+
 function drawBar() {
+  if (about.listed) {
+    $("home").setAttribute("href", listAddress());
+    $("home").title = "all runs";
+    replace($("home"), "← runs");
+  }
   const tabs = about.runs.map((run, at) =>
     el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: [run.config.policy, run.folder].filter(Boolean).join(" · "), on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
   );
@@ -92,7 +82,8 @@ function drawFilters() {
     $("selects"),
     outcomes.length > 1 && choice("outcome", [["", "any outcome"], ...outcomes.map(([name, episodes]) => [`outcome:${name}`, `${name} (${episodes})`])]),
     tags.length > 0 && choice("tag", [["", "any tag"], ...tags.map(([tag, episodes]) => [`tag:"${tag}"`, `${brief(tag, 60)} (${episodes})`])]),
-    order(sides ? SIDES : SORTS),
+    order(sides ? SIDES : run.training ? TRAINING_SORTS : SORTS),
+    !sides && el("button", { type: "button", class: "chip whole", on: { click: () => go({ home: "1", n: "", other: "" }) } }, run.training ? "curves" : "the run"),
   );
 }
 
@@ -122,12 +113,12 @@ follow((before) => {
   if (search.value !== place.q) search.value = place.q;
   if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
   if (["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
-  if (["run", "view", "n", "other"].some((key) => before[key] !== place[key])) drawDetail();
+  if (["run", "view", "n", "other", "home"].some((key) => before[key] !== place[key])) drawDetail();
   mark();
 });
 
 function drawDetail() {
-  document.body.classList.toggle("reading", place.n !== "");
+  document.body.classList.toggle("reading", place.n !== "" || place.home !== "");
   if (place.n === "") {
     inside = false;
     replace(detail, place.view === "pairs" ? el("p", { class: "soft notice" }, "Choose a task on the left: its episodes of both runs are put side by side, from the step where they part.") : overview(about, Number(place.run)));
@@ -159,7 +150,9 @@ function back() {
     focused()?.classList.remove("focused");
     $("list").focus();
   } else if (place.n !== "") go({ n: "", other: "" });
+  else if (place.home !== "") go({ home: "" });
   else if (place.q !== "") go({ q: "" });
+  else if (about?.listed) location.assign(listAddress());
 }
 
 async function beside() {
@@ -196,6 +189,11 @@ const ACTIONS = {
   x: unfold,
   a: () => focused()?.querySelector("button.anchor")?.click(),
   c: beside,
+  r: () => {
+    const pressed = [...detail.querySelectorAll(".asis")];
+    const written = pressed.some((each) => each.getAttribute("aria-pressed") === "false");
+    for (const each of pressed) if ((each.getAttribute("aria-pressed") === "false") === written) each.click();
+  },
   t: nextTheme,
   "?": () => ($("keys").open ? $("keys").close() : $("keys").showModal()),
 };
@@ -229,8 +227,9 @@ $("list").addEventListener("focusin", () => {
 $("theme").addEventListener("click", nextTheme);
 $("help").addEventListener("click", () => ACTIONS["?"]());
 $("home").addEventListener("click", (event) => {
+  if (about?.listed) return;
   event.preventDefault();
-  go({ n: "", other: "", q: "", sort: "" });
+  go({ n: "", other: "", q: "", sort: "", home: "" });
 });
 replace($("keys"), help());
 

@@ -1,5 +1,6 @@
 // What the run is, while no episode is open; and the keys.
 
+import { curves } from "./curves.js";
 import { brief, el } from "./dom.js";
 import { go } from "./state.js";
 
@@ -9,10 +10,12 @@ export function overview(about, number) {
   const config = Object.entries({ ...run.config, git: run.git, started: run.created }).filter(([, value]) => value !== null && value !== "");
   return [
     el("section", { class: "heading" }, el("h1", {}, brief(run.name)), el("p", { class: "soft mono" }, run.folder)),
+    run.training && curves(number),
+    run.training && el("h2", {}, "Practice"),
     el(
       "section",
       { class: "totals" },
-      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", "solved, of those scored"),
+      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", run.training ? "solved in practice, of those scored" : "solved, of those scored"),
       total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
       ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
     ),
@@ -41,6 +44,7 @@ const KEYS = [
   ["x", "unfold what the step changed and its tokens"],
   ["a", "the step's anchor: the same state in other episodes"],
   ["c", "the other run's episode of this task, side by side"],
+  ["r", "texts as they were written, or as markdown"],
   ["g  G", "first, last"],
   ["t", "light, dark"],
   ["?", "this"],
@@ -53,6 +57,7 @@ const WORDS = [
   ["tag:base  tool:ls  outcome:env_infra", "of one kind"],
   ["task:miss_*", "* stands for anything"],
   ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial"],
+  ["iteration:5  version<3", "of a training run: episodes of an iteration, or of a version of the weights"],
 ];
 
 export function help() {

@@ -1,6 +1,7 @@
 // Where the page is: kept after the # of its address, so that back, forward and reload work and nothing is sent.
+// And whether it is light or dark, which the browser keeps.
 
-const DEFAULTS = { run: "0", q: "", sort: "", n: "", other: "", view: "" };
+const DEFAULTS = { run: "0", q: "", sort: "", n: "", other: "", view: "", task: "", home: "" };
 
 export const place = { ...DEFAULTS };
 const listeners = [];
@@ -33,3 +34,27 @@ function clean(text) {
 
 window.addEventListener("popstate", read);
 window.addEventListener("hashchange", read);
+
+const themes = ["", "light", "dark"];
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+/** Changes between light and dark, and remembers it. */
+export function nextTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  const next = now === "dark" ? "light" : "dark";
+  setTheme(next);
+  try {
+    localStorage.setItem("gymcp-theme", next);
+  } catch {
+    // a browser that stores nothing forgets the choice
+  }
+}
+try {
+  const kept = localStorage.getItem("gymcp-theme");
+  if (themes.includes(kept)) setTheme(kept);
+} catch {
+  // as above
+}

@@ -1,14 +1,40 @@
 // One step: what the agent saw, did and got, what that changed, which tokens it was, and what credit it was given.
 
 import { ask, badge, brief, bytes, count, el, number, replace, seconds, signed } from "./dom.js";
+import { isMarkdown, markdown } from "./markdown.js";
 import { go } from "./state.js";
 
 const LINES = 14; // of a text that stands open; the rest unfolds
 
-/** A text of the record, its end asked for when it was cut. */
-export function text(value, { from = null, mono = true } = {}) {
+/** A text of the record, its end asked for when it was cut. `rich`: markdown is shown as such. */
+export function text(value, { from = null, mono = true, rich = false } = {}) {
   const body = typeof value === "string" ? value : value.text;
-  const made = el("div", { class: `text ${mono ? "mono" : ""}`, dir: "auto" }, body);
+  const made = el("div", { class: `text ${mono ? "mono" : ""}`, dir: "auto" });
+  if (!rich || !isMarkdown(body)) {
+    replace(made, body);
+    return foldable(value, body, made, from, (whole) => replace(made, whole));
+  }
+  let shown = body;
+  const fill = () => {
+    replace(made, made.classList.contains("markdown") ? markdown(shown) : shown);
+  };
+  made.classList.add("markdown");
+  const plain = el("button", { type: "button", class: "asis", "aria-pressed": "false", title: "the text as it was written (r)" }, "as written");
+  plain.addEventListener("click", () => {
+    const written = !made.classList.toggle("markdown");
+    plain.setAttribute("aria-pressed", String(written));
+    fill();
+  });
+  fill();
+  const folded = foldable(value, body, made, from, (whole) => {
+    shown = whole;
+    fill();
+  });
+  return el("div", { class: "rich" }, folded, plain);
+}
+
+/** The text, folded if it is long, with a button that shows all of it. */
+function foldable(value, body, made, from, put) {
   if (typeof value === "string" && body.split("\n").length <= LINES && body.length < 1600) return made;
   made.classList.add("folded");
   const more = el("button", { type: "button", class: "more" }, more_label(value, body));
@@ -17,7 +43,7 @@ export function text(value, { from = null, mono = true } = {}) {
       more.disabled = true;
       try {
         const whole = await ask(`api/episodes/${from.n}/text?at=${from.at}&part=${from.part}&item=${from.item}`);
-        replace(made, whole.text);
+        put(whole.text);
         value = whole.text;
       } catch (error) {
         more.textContent = error.message;
@@ -62,12 +88,13 @@ export function card(episode, step, before, longest) {
         "div",
         { class: `said ${message.role}` },
         el("span", { class: "role" }, message.role === "tool" ? "as the agent saw it" : message.role),
-        text(message.text, { from: from("message", item), mono: message.role === "tool" }),
+        text(message.text, { from: from("message", item), mono: message.role === "tool", rich: message.role !== "tool" }),
       ),
     ),
+    reasoning(step, from),
     (step.text === "" && step.calls.length) || step.text === ""
       ? null
-      : el("div", { class: "said assistant" }, el("span", { class: "role" }, "assistant"), text(step.text, { from: from("text"), mono: false })),
+      : el("div", { class: "said assistant" }, el("span", { class: "role" }, "assistant"), text(step.text, { from: from("text"), mono: false, rich: true })),
     step.text === "" && !step.calls.length && el("div", { class: "said assistant" }, el("span", { class: "role" }, "assistant"), el("span", { class: "soft" }, "says nothing")),
     step.calls.map((call, item) => exchange(call, step.results[item], from, item)),
     step.results.slice(step.calls.length).map((result, item) => answer(result, from("result", step.calls.length + item))),
@@ -79,17 +106,27 @@ export function card(episode, step, before, longest) {
   );
 }
 
-function exchange(call, result, from, item) {
+/** The model's reasoning, folded. */
+function reasoning(step, from) {
+  if (!step.reasoning) return null;
+  const made = el("details", { class: "reasoning" }, el("summary", {}, "reasoning ", el("span", { class: "fine" }, count(step.reasoning.length, "character"))));
+  made.addEventListener("toggle", () => {
+    if (made.childElementCount === 1) made.append(text(step.reasoning, { from: from("reasoning"), mono: false, rich: true }));
+  });
+  return made;
+}
+
+function exchange(made, result, from, item) {
+  return el("div", { class: "exchange" }, call(made, from("call", item)), result && answer(result, from("result", item)));
+}
+
+/** A call: its tool and its arguments. */
+export function call(made, from = null) {
   return el(
     "div",
-    { class: "exchange" },
-    el(
-      "div",
-      { class: "call" },
-      el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      el("div", {}, el("b", { class: "tool" }, el("bdi", {}, brief(call.name))), args(call.arguments, from("call", item)), call.problem && el("div", { class: "bad" }, call.problem)),
-    ),
-    result && answer(result, from("result", item)),
+    { class: "call" },
+    el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+    el("div", {}, el("b", { class: "tool" }, el("bdi", {}, brief(made.name))), args(made.arguments, from), made.problem && el("div", { class: "bad" }, made.problem)),
   );
 }
 

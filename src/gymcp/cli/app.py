@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli.evaluation import compare, eval, grade, judge, report, stress, suites, view
+from gymcp.cli.evaluation import compare, eval, grade, judge, report, stress, suites, view, watch
 from gymcp.cli.machine import clean, doctor, sandbox
 from gymcp.cli.output import clean_output
 from gymcp.cli.servers import check, new, servers, tools
@@ -31,6 +31,7 @@ app.command("compare")(compare.command)
 app.add_typer(judge.app, name="judge")
 app.command("report")(report.command)
 app.command("view")(view.command)
+app.command("watch")(watch.command)
 app.command("export")(export.command)
 app.command("import")(export.import_command)
 app.command("train")(train.command)

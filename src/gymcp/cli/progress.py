@@ -58,18 +58,19 @@ class Progress:
     def _line(self) -> Text:
         elapsed = time.monotonic() - self._started
         rate = self._done / elapsed if elapsed > 0 else 0.0
-        left = f"{_format_time((self._total - self._done) / rate)} left" if rate else "estimating"
+        left = f"{format_time((self._total - self._done) / rate)} left" if rate else "estimating"
         parts = [
             f"{self._label}  {self._done}/{self._total} episodes",
             f"success {self._passed}/{self._scored}",
             *([f"{self._lost} without a score"] if self._lost else []),
             f"{rate:.1f}/s",
-            _format_time(elapsed),
+            format_time(elapsed),
             left,
         ]
         return Text(" · ".join(parts))
 
 
-def _format_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
+    """The duration as "minutes:seconds"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

@@ -10,7 +10,7 @@ from gymcp.exchange.source import Episode
 from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_action, decode_acts, decode_message, decode_results, decode_versions, dumps
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
-from gymcp.types import Json, Observation, Sampled, Step, Tool, Trajectory, Usage
+from gymcp.types import NOT_EXPORTED, Json, Observation, Sampled, Step, Tool, Trajectory, Usage
 
 FORMAT = "gymcp-1"
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, StopIteration)
@@ -60,7 +60,7 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
 
 
 def _field_values(record: Any) -> dict[str, Json]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in NOT_EXPORTED}
 
 
 def _read_step(found: Mapping[str, Json], tool_lists: list[tuple[Tool, ...]]) -> Step:

@@ -193,20 +193,23 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
             new.append(sampled.prompt_ids[shared:])
             drawn.append(sampled)
             before = sampled
-        rows += _rows(payloads, new, drawn)
+        reasoning = [step.reasoning for step in steps[start : start + STEPS_PER_ROW]]
+        rows += _rows(payloads, reasoning, new, drawn)
     return rows, interned
 
 
-def _rows(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled]) -> list[StepRow]:
+def _rows(
+    payloads: list[Json], reasoning: list[str], new: list[tuple[int, ...]], drawn: list[Sampled]
+) -> list[StepRow]:
     """One row, or several if one would be too long."""
     try:
-        return [_row(payloads, new, drawn)]
+        return [_row(payloads, reasoning, new, drawn)]
     except _LongRow:
         half = len(payloads) // 2
         sampled = sum("sampled" in payload and payload["sampled"] is not None for payload in payloads[:half])
         return [
-            *_rows(payloads[:half], new[:sampled], drawn[:sampled]),
-            *_rows(payloads[half:], new[sampled:], drawn[sampled:]),
+            *_rows(payloads[:half], reasoning[:half], new[:sampled], drawn[:sampled]),
+            *_rows(payloads[half:], reasoning[half:], new[sampled:], drawn[sampled:]),
         ]
 
 
@@ -214,9 +217,11 @@ class _LongRow(Exception):
     """A row of several steps is longer than `MAX_ROW_BYTES`."""
 
 
-def _row(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled]) -> StepRow:
+def _row(payloads: list[Json], reasoning: list[str], new: list[tuple[int, ...]], drawn: list[Sampled]) -> StepRow:
+    # beside the steps, because earlier versions refuse a step with a field that they do not know
+    beside: dict[str, Json] = {"reasoning": reasoning} if any(reasoning) else {}
     if not drawn:
-        return StepRow(payload=_pack_row({"steps": payloads}, len(payloads)))
+        return StepRow(payload=_pack_row({"steps": payloads, **beside}, len(payloads)))
     columns = {
         "prompt_ids": pack_int_column(new),
         "ids": pack_int_column([sampled.ids for sampled in drawn]),
@@ -224,7 +229,7 @@ def _row(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled])
     }
     kinds = {name: kind for name, (kind, _) in columns.items()}
     return StepRow(
-        payload=_pack_row({"steps": payloads, "kinds": kinds}, len(payloads)),
+        payload=_pack_row({"steps": payloads, "kinds": kinds, **beside}, len(payloads)),
         **{name: data for name, (_, data) in columns.items()},
     )
 
@@ -254,8 +259,9 @@ def decode_steps(
         if "steps" not in payload:
             payload = _upgrade_format_1(payload, row)
         prompts, ids, logprobs = _columns(payload, row)
-        for step in payload["steps"]:
+        for step, reasoning in zip(payload["steps"], _reasoning(payload), strict=True):
             sampled = step.pop("sampled")
+            step["reasoning"] = reasoning
             if sampled is None or row.ids is None:
                 steps.append(_step(step, None, tools))
                 continue
@@ -277,6 +283,11 @@ def decode_steps(
             context = record.prompt_ids + record.ids
             steps.append(_step(step, record, tools))
     return tuple(steps)
+
+
+def _reasoning(payload: Mapping[str, Json]) -> list[Json]:
+    """[T] reasoning of the steps of a row; empty texts if none was recorded."""
+    return require_list(payload.get("reasoning") or [""] * len(payload["steps"]))
 
 
 def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[Iterator[int], Iterator[int], Iterator[float]]:

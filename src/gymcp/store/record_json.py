@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 
 from gymcp.store.validation import build_record, require_integer, require_text
-from gymcp.types import STORED_NAMES, Action, Json, Message, ToolCall, ToolResult, UserToolCalls
+from gymcp.types import NOT_EXPORTED, STORED_NAMES, Action, Json, Message, ToolCall, ToolResult, UserToolCalls
 
 _CURRENT_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
 
@@ -84,10 +84,14 @@ def require_list(value: Json) -> list[Json]:
 
 
 def to_stored_fields(value: object) -> Json:
-    """Stored name -> value of a record's fields, or a mapping as a dictionary. Raises TypeError for any other value."""
+    """Stored name -> value of a record's fields but `NOT_EXPORTED`, or a mapping as a dictionary.
+
+    Raises TypeError for any other value.
+    """
     kind = type(value)
     if kind not in _FIELDS:
         names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+        names = tuple(name for name in names if name not in NOT_EXPORTED)
         stored = tuple(STORED_NAMES.get(name, name) for name in names)
         _FIELDS[kind] = (stored, attrgetter(*names)) if len(names) > 1 else None
     if (found := _FIELDS[kind]) is not None:

@@ -24,6 +24,8 @@ RUN_FILE = "run.json"
 RUN_FORMAT = 1
 
 _LOCK_FILE = ".lock"
+_LOCKS = Path("/proc/locks")
+"""The kernel's list of the locks that are held."""
 _ABSENT = "nothing"
 _KINDS = {dict: "an object", list: "a list", str: "a text"}
 
@@ -136,6 +138,23 @@ def open_run(folder: Path) -> Run:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: it has no {error}") from error
     except TypeError as error:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: {error!r}") from error
+
+
+def is_in_use(folder: Path) -> bool:
+    """True if a process holds the folder's lock. The lock is not touched: a run that starts now must not find it taken.
+
+    False as well if the kernel does not list the lock, as for a process of another container.
+    """
+    try:
+        owner = read_foreign(folder, _LOCK_FILE, most_bytes=100).decode(errors="replace").strip()
+        inode = os.lstat(folder / _LOCK_FILE).st_ino
+        held = _LOCKS.read_text(encoding="ascii", errors="replace").splitlines()
+    except (OSError, StoreError):
+        return False
+    parts = (line.split() for line in held)
+    return any(
+        len(part) > 5 and part[1] == "FLOCK" and part[4] == owner and part[5].endswith(f":{inode}") for part in parts
+    )
 
 
 def git_revision(folder: Path) -> str | None:

@@ -15,21 +15,28 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.policies.specs import TRAINED
+from gymcp.cli.evaluation.report import find_tasks
 from gymcp.cli.output import console, in_one_line
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.viewer.discovery import find_runs, holds_runs_below
 from gymcp.evaluators.viewer.serve import serve_viewer
 from gymcp.store import open_run
 
+MAX_SEARCHED = 100
+"""Listed runs in which a tokenizer is looked for."""
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_FOLDERS = ("final", "model", ".")
 """Folders of a training run that may hold a tokenizer, in the order of the search."""
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
-    other: Annotated[
-        Path | None, typer.Argument(help="Second run folder, to show episodes of the two side by side.")
-    ] = None,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run folder; two: shown side by side; more, or a folder with runs below it: a list.",
+            metavar="RUN|FOLDER...",
+        ),
+    ],
     find: Annotated[str, typer.Option(help="Initial search, such as 'is:failed tag:refund'.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
     tokenizer: Annotated[
@@ -40,9 +47,10 @@ def command(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
-    """Show the episodes of one run, or of two side by side, in a browser on this machine, until Ctrl-C."""
+    """Show one run, two side by side, or a list of runs, in a browser on this machine, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    folders = [run] if other is None else [run, other]
+    listed = len(runs) > 2 or any(holds_runs_below(folder) for folder in runs)
+    decode = find_decoder(tokenizer, find_runs(runs).folders[:MAX_SEARCHED] if listed else runs)
 
     def ready(new_address: Callable[[], str], problems: Sequence[str]) -> None:
         for problem in problems:
@@ -53,7 +61,7 @@ def command(
             webbrowser.open(private_page(private, new_address()).as_uri())
 
     with tempfile.TemporaryDirectory(prefix="gymcp-view-") as private, contextlib.suppress(KeyboardInterrupt):
-        serve_viewer(folders, port=port, decode=find_decoder(tokenizer, folders), find=find, ready=ready)
+        serve_viewer(runs, port=port, decode=decode, find_tasks=find_tasks, find=find, listed=listed, ready=ready)
     console.print("stopped", highlight=False)
 
 

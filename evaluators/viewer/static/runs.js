@@ -1,0 +1,313 @@
+// The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
+
+import { ask, brief, count, el, replace, seconds } from "./dom.js";
+import { drawMatrix, matrixKey } from "./matrix.js";
+import { follow, go, nextTheme, place, read } from "./state.js";
+
+const $ = (id) => document.getElementById(id);
+const EVERY = 2000; // milliseconds between two questions for news
+
+let list = { version: 0, folders: [], problems: [], runs: [], unread: 0 };
+let chosen = []; // numbers of at most two runs, to be put side by side
+let focus = 0; // place of the row that keys act on
+
+const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)}`);
+const tokens = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${Math.round(value / 1e3)} k` : value.toLocaleString("en"));
+
+/** The success of a run: of its episodes, or of the last evaluation of a training run. */
+function success(run) {
+  if (run.held_out) return { value: run.held_out.success, low: run.held_out.low, high: run.held_out.high, note: `held-out, iteration ${run.held_out.iteration}`, why: `last evaluation on held-out tasks (${run.held_out.split}), after iteration ${run.held_out.iteration}` };
+  if (!run.scored) return { value: null, note: "", why: "no episode has a score" };
+  return { value: run.solved / run.scored, low: run.low, high: run.high, note: run.iterations === null ? "" : "practice", why: `${run.solved} of ${run.scored} scored episodes` };
+}
+
+function successCell(run) {
+  const found = success(run);
+  if (found.value === null) return el("span", { class: "soft", title: found.why }, "–");
+  const known = typeof found.low === "number" && typeof found.high === "number";
+  return el(
+    "span",
+    { class: "rate", title: `${found.why}${known ? `; 95 % interval ${share(found.low)} to ${share(found.high)} %` : ""}` },
+    el("b", {}, `${share(found.value)} %`),
+    known && el("span", { class: "fine" }, ` ${share(found.low)} – ${share(found.high)}`),
+    known && el("span", { class: "whisker", "aria-hidden": "true" }, el("i", { style: { left: `${100 * found.low}%`, width: `${100 * (found.high - found.low)}%` } }), el("u", { style: { left: `${100 * found.value}%` } })),
+    found.note && el("span", { class: "fine below" }, found.note),
+  );
+}
+
+function outcomesCell(run) {
+  const others = Object.entries(run.outcomes).filter(([name]) => name !== "scored");
+  if (!others.length) return el("span", { class: "soft" }, run.outcomes.scored ? "all scored" : "–");
+  return others.map(([name, episodes], at) => el("span", { class: "warn nowrap" }, at ? ", " : "", `${episodes.toLocaleString("en")} ${name}`));
+}
+
+function started(run) {
+  if (!run.started) return "";
+  const time = new Date(run.started);
+  return Number.isNaN(time.getTime()) ? run.started : `${time.toISOString().slice(0, 10)} ${time.toISOString().slice(11, 16)}`;
+}
+
+const latency = (part, key) => ({
+  value: (run) => run[part]?.[key] ?? null,
+  cell: (run) => (run[part] ? el("span", { title: `of ${count(run[part].count, part === "tool_latency" ? "call" : "decision")} in ${count(run.timed_episodes, "episode")}` }, seconds(run[part][key])) : el("span", { class: "soft" }, "–")),
+});
+
+const COLUMNS = [
+  { key: "model", name: "model", text: true, value: (run) => run.model || run.agent, cell: nameCell },
+  { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
+  { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
+  { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successCell },
+  { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
+  { key: "outcomes", name: "outcomes", says: "episodes without a score, by outcome", value: (run) => run.episodes - (run.outcomes.scored ?? 0), cell: outcomesCell },
+  { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => el("span", { class: "nowrap" }, started(run) || "–") },
+  { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? run.cost.toFixed(run.cost < 1 ? 4 : 2) : el("span", { class: "soft" }, "–")) },
+  { key: "tokens", name: "tokens", says: "read and written by models, all attempts", value: (run) => run.prompt_tokens + run.completion_tokens, cell: (run) => (run.prompt_tokens + run.completion_tokens ? el("span", { class: "nowrap", title: `${run.prompt_tokens.toLocaleString("en")} read, ${run.completion_tokens.toLocaleString("en")} written` }, tokens(run.prompt_tokens + run.completion_tokens)) : el("span", { class: "soft" }, "–")) },
+  { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50") },
+  { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95") },
+  { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50") },
+  { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95") },
+  { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
+];
+
+function nameCell(run) {
+  return el("a", { class: "runname", href: address(run), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
+}
+
+function address(run) {
+  return `runs/${run.number}/`;
+}
+
+/** Keeps the place in the list for the way back from a run. */
+function remember() {
+  try {
+    sessionStorage.setItem("gymcp-list", location.hash);
+  } catch {
+    // a browser that stores nothing goes back to the beginning of the list
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- filter and order
+
+function words(run) {
+  return [run.model, run.policy, run.agent, run.env, run.suite, run.label, run.started, run.problem, ...Object.keys(run.outcomes ?? {}), run.running ? "running" : "", run.problem ? "broken" : "", run.iterations !== null && run.iterations !== undefined ? "training" : ""].join("\n").toLowerCase();
+}
+
+/** The runs that hold every word of the query, and none that it excludes; in the order that was asked for. */
+export function shownRuns() {
+  const asked = place.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = list.runs.filter((run) => {
+    const has = words(run);
+    return asked.every((word) => (word.startsWith("-") && word.length > 1 ? !has.includes(word.slice(1)) : has.includes(word)));
+  });
+  const down = place.sort.startsWith("-");
+  const column = COLUMNS.find((each) => each.key === place.sort.replace(/^-/, ""));
+  if (!column) return found;
+  const keyed = found.map((run) => ({ run, key: run.readable ? column.value(run) : null }));
+  const empty = (key) => key === null || key === undefined || key === "";
+  keyed.sort((a, b) => {
+    if (a.run.readable !== b.run.readable) return a.run.readable ? -1 : 1;
+    if (empty(a.key) || empty(b.key)) return Number(empty(a.key)) - Number(empty(b.key)) || a.run.number - b.run.number;
+    const order = column.text ? String(a.key).localeCompare(String(b.key), "en", { numeric: true }) : a.key < b.key ? -1 : a.key > b.key ? 1 : 0;
+    return (down ? -order : order) || a.run.number - b.run.number;
+  });
+  return keyed.map(({ run }) => run);
+}
+
+function sortBy(column) {
+  const first = column.text ? column.key : `-${column.key}`;
+  const second = column.text ? `-${column.key}` : column.key;
+  go({ sort: place.sort === first ? second : first }, { quietly: true });
+}
+
+// --------------------------------------------------------------------------------------------------------------- the table
+
+function drawTable() {
+  const runs = shownRuns();
+  focus = Math.max(0, Math.min(focus, runs.length - 1));
+  const active = document.activeElement?.closest?.("tr")?.dataset.number;
+  const header = document.activeElement?.closest?.("th")?.dataset.key;
+  const heads = COLUMNS.map((column) => {
+    const on = place.sort.replace(/^-/, "") === column.key;
+    const down = place.sort.startsWith("-");
+    return el(
+      "th",
+      { scope: "col", class: column.text ? "" : "figure", "data-key": column.key, "aria-sort": on ? (down ? "descending" : "ascending") : null },
+      el("button", { type: "button", title: column.says ?? null, on: { click: () => sortBy(column) } }, column.name, el("span", { class: "mark", "aria-hidden": "true" }, on ? (down ? " ↓" : " ↑") : "")),
+    );
+  });
+  replace(
+    $("table"),
+    el(
+      "table",
+      { class: "runtable" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "aside" }, "side by side")), heads)),
+      el("tbody", {}, runs.map((run, at) => row(run, at))),
+    ),
+    !runs.length && el("p", { class: "empty soft" }, list.runs.length ? "no run matches the filter" : "no run was found"),
+  );
+  if (active !== undefined) $("table").querySelector(`tr[data-number="${active}"]`)?.focus({ preventScroll: true });
+  if (header !== undefined) $("table").querySelector(`th[data-key="${header}"] button`)?.focus({ preventScroll: true });
+}
+
+function row(run, at) {
+  const open = (event) => {
+    if (event.target.closest("a, input, button, label") || String(getSelection())) return;
+    remember();
+    if (event.ctrlKey || event.metaKey) window.open(address(run));
+    else location.assign(address(run));
+  };
+  const box = run.readable && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
+  const attributes = { "data-number": run.number, tabindex: at === focus ? "0" : "-1", class: run.problem ? "broken" : "", on: { click: open, focus: () => { focus = at; } } };
+  if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: COLUMNS.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
+  if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: COLUMNS.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
+  return el(
+    "tr",
+    attributes,
+    el("td", {}, box),
+    COLUMNS.map((column, place) => el("td", { class: column.text ? "" : "figure", "data-label": column.name }, column.cell(run), place === 0 && run.problem && el("span", { class: "warn below fine" }, run.problem))),
+  );
+}
+
+function choose(number) {
+  chosen = chosen.includes(number) ? chosen.filter((each) => each !== number) : [...chosen, number].slice(-2);
+  drawTools();
+  drawTable();
+}
+
+function besides() {
+  if (chosen.length !== 2) return;
+  remember();
+  location.assign(`runs/${chosen.join("-")}/#view=pairs`);
+}
+
+// ------------------------------------------------------------------------------------------------------------ the rest of it
+
+function drawBar() {
+  const tab = (view, name) => el("button", { type: "button", class: place.view === view ? "current" : "", "aria-current": place.view === view ? "page" : null, on: { click: () => go({ view }) } }, name);
+  replace($("runs"), tab("", "runs"), tab("tasks", "tasks × runs"));
+  replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : count(list.runs.length, "run"));
+  replace($("problems"), list.problems.map((problem) => el("p", {}, problem)));
+}
+
+function drawTools() {
+  const tools = $("tools");
+  if (!tools.firstChild) {
+    const search = el("input", { id: "search", type: "search", placeholder: "filter runs   /", "aria-label": "Filter runs by words: model, agent, suite, folder, outcome", autocomplete: "off", spellcheck: "false", value: place.q });
+    search.addEventListener("input", () => go({ q: search.value.trim() }, { quietly: true }));
+    const order = el("select", { id: "order", "aria-label": "order", on: { change: () => go({ sort: order.value }, { quietly: true }) } });
+    replace(order, el("option", { value: "" }, "by folder"), COLUMNS.map((column) => [el("option", { value: column.key }, `${column.name} ↑`), el("option", { value: `-${column.key}` }, `${column.name} ↓`)]));
+    tools.append(search, order, el("span", { id: "found", role: "status" }), el("button", { id: "besides", type: "button", on: { click: besides } }, "side by side"));
+  }
+  if ($("search") !== document.activeElement || !place.q) $("search").value = place.q;
+  $("order").value = place.sort;
+  $("besides").hidden = place.view !== "" || chosen.length === 0;
+  $("besides").disabled = chosen.length !== 2;
+  replace($("besides"), chosen.length === 2 ? "side by side" : "choose one more");
+}
+
+let drawn = "";
+async function draw() {
+  const began = performance.now();
+  drawBar();
+  drawTools();
+  document.body.classList.toggle("tasks", place.view === "tasks");
+  if (place.view === "tasks") {
+    await drawMatrix($("table"), { runs: shownRuns(), version: list.version, remember });
+  } else drawTable();
+  if (drawn !== place.view) $("table").scrollTo(0, 0);
+  drawn = place.view;
+  if (place.view === "") replace($("found"), count(shownRuns().length, "run"), el("span", { class: "soft" }, ` · ${Math.round(performance.now() - began)} ms`));
+  $("found").dataset.for = place.q;
+  $("found").dataset.sort = place.sort;
+}
+
+function move(to) {
+  const rows = [...$("table").querySelectorAll("tbody tr")];
+  if (!rows.length) return;
+  const next = rows[Math.max(0, Math.min(rows.length - 1, to))];
+  rows.forEach((each) => each.setAttribute("tabindex", each === next ? "0" : "-1"));
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+const KEYS = [
+  ["j  k  ↓  ↑", "next, previous run; in the table of tasks, arrows move by cells"],
+  ["enter", "open the run, or the task's episodes in the run"],
+  ["/", "filter by words; -word leaves out"],
+  ["m", "runs, or tasks × runs"],
+  ["x", "choose the run for side by side; two of them, then c"],
+  ["g  G", "first, last"],
+  ["t", "light, dark"],
+  ["?", "this"],
+];
+const ACTIONS = {
+  j: () => move(focus + 1),
+  k: () => move(focus - 1),
+  ArrowDown: () => move(focus + 1),
+  ArrowUp: () => move(focus - 1),
+  g: () => move(0),
+  G: () => move(Infinity),
+  Enter: () => $("table").querySelector("tbody tr[tabindex='0'] a")?.click(),
+  o: () => ACTIONS.Enter(),
+  x: () => {
+    const run = shownRuns()[focus];
+    if (run?.readable) choose(run.number);
+  },
+  c: besides,
+  m: () => go({ view: place.view ? "" : "tasks" }),
+  "/": () => $("search").select(),
+  t: nextTheme,
+  "?": () => ($("keys").open ? $("keys").close() : $("keys").showModal()),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    event.preventDefault();
+    if ($("keys").open) $("keys").close();
+    else if (event.target.matches("input")) event.target.blur();
+    else if (place.q || place.task) go({ q: "", task: "" });
+    return;
+  }
+  if (event.target.matches("input[type='search']")) {
+    if (event.key !== "Enter" && event.key !== "ArrowDown") return;
+    event.preventDefault();
+    if (place.view === "tasks") document.getElementById("grid")?.focus();
+    else move(0);
+    return;
+  }
+  if (event.target.matches("select") || ($("keys").open && event.key !== "?")) return;
+  if ((event.key === "Enter" || event.key === " ") && event.target.matches("button, a, input")) return;
+  if (place.view === "tasks" && matrixKey(event)) return;
+  const act = ACTIONS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+follow(draw);
+$("theme").addEventListener("click", nextTheme);
+$("help").addEventListener("click", () => ACTIONS["?"]());
+$("home").addEventListener("click", (event) => {
+  event.preventDefault();
+  go({ q: "", sort: "", view: "", task: "" });
+});
+replace($("keys"), el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)])), el("p", { class: "soft" }, "Esc closes this."));
+
+// ----------------------------------------------------------------------------------------------------------------- following
+
+async function news() {
+  try {
+    const found = await ask(`api/runs?version=${list.version}`);
+    if (found.runs) {
+      list = found;
+      await draw();
+    }
+  } catch (error) {
+    replace($("problems"), el("p", {}, error.message));
+  }
+  setTimeout(news, document.hidden ? 5 * EVERY : list.unread ? 250 : EVERY);
+}
+
+read();
+news();

@@ -1,0 +1,237 @@
+"""Summary of one run for the list of runs: its figures, read from its rows and a sample of its steps."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.names import model_name
+from gymcp.evaluators.statistics import mean_ci95
+from gymcp.evaluators.viewer.curves import HeldOut, last_held_out
+from gymcp.evaluators.viewer.discovery import TRAINING_FILE, is_run
+from gymcp.evaluators.viewer.runs import open_store
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, is_in_use, open_run
+from gymcp.store.database import FILE_NAME
+from gymcp.store.metric_rows import METRICS_FILE, read_metric_rows
+from gymcp.store.run_folder import RUN_FILE
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.types import Json
+
+MAX_TIMED_EPISODES = 100
+"""Episodes of a run whose steps are read for the quantiles of latency."""
+_STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal")
+"""Files whose change makes a summary outdated."""
+
+Stamp = tuple[tuple[int, int] | None, ...]
+"""(time of the last change in ns, bytes) of each stamped file; None for one that is missing or empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Quantiles of seconds."""
+
+    p50: float
+    p95: float
+    count: int
+    """Number of decisions or calls in the sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCell:
+    """The latest trials of one task in one run."""
+
+    episodes: int
+    scored: int
+    solved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    problem: str = ""
+    """Problem of the run, for people; empty for a sound one."""
+    readable: bool = True
+    """False if no episode can be read."""
+    running: bool = False
+    """True while a process works on the run."""
+    model: str = ""
+    policy: str = ""
+    """The policy as it was given, with its address."""
+    agent: str = ""
+    env: str = ""
+    suite: str = ""
+    started: str = ""
+    """UTC, ISO 8601; empty if it was not recorded."""
+    episodes: int = 0
+    attempts: int = 0
+    """Number of episodes, replaced ones included."""
+    scored: int = 0
+    solved: int = 0
+    low: float | None = None
+    """Lower end of the 95 % interval of the success; None if no episode is scored."""
+    high: float | None = None
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    cost: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    """Seconds summed over all attempts, which may have run in parallel."""
+    iterations: int | None = None
+    """Complete iterations of a training run; None for any other run."""
+    held_out: HeldOut | None = None
+    """Last evaluation of a training run."""
+    model_latency: Latency | None = None
+    """Seconds per decision of the agent; None if it is not known (yet)."""
+    tool_latency: Latency | None = None
+    """Seconds per tool call; None if it is not known (yet)."""
+    timed_episodes: int = 0
+    """Number of episodes whose steps the latencies are from."""
+    tasks: Mapping[tuple[str, str], TaskCell] = field(default_factory=dict)
+    """(environment, task) -> its trials."""
+
+    def object(self) -> dict[str, Json]:
+        """The summary for the page, without its tasks."""
+        names = (name for name in self.__dataclass_fields__ if name not in ("tasks", "outcomes"))
+        found = {name: getattr(self, name) for name in names}
+        for name in ("held_out", "model_latency", "tool_latency"):
+            part = found[name]
+            found[name] = None if part is None else {key: getattr(part, key) for key in part.__dataclass_fields__}
+        return {**found, "outcomes": dict(self.outcomes)}
+
+
+def stamp_of(folder: Path) -> Stamp:
+    """State of the run's files; a summary is valid as long as it stays the same."""
+    found: list[tuple[int, int] | None] = []
+    for name in _STAMPED:
+        try:
+            status = os.lstat(folder / name)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_mtime_ns, status.st_size) if status.st_size else None)
+    return tuple(found)
+
+
+def summarise_run(folder: Path) -> RunSummary:
+    """The summary without latencies. A folder that cannot be read gives a summary that says why."""
+    run, problem = _read_record(folder)
+    known = _describe(run)
+    is_training = (folder / TRAINING_FILE).exists()
+    if is_training:
+        known |= _describe_training(folder)
+    try:
+        with ExitStack() as stack:
+            _, rows, damage = open_store(folder, stack)
+    except StoreError as error:
+        why = str(error) if is_run(folder) or not folder.is_dir() else f"run folder {folder}: holds no run"
+        return RunSummary(**{**known, "problem": why, "readable": False, "running": is_in_use(folder)})
+    model = known["model"] or ", ".join(sorted({name for row in rows for name in row.usage.models}))[:200]
+    env = known["env"] or ", ".join(sorted({row.env for row in rows}))[:200]
+    found = {**known, "model": model, "env": env, "problem": damage or problem, "running": is_in_use(folder)}
+    return RunSummary(**found, **_count(rows))
+
+
+def time_steps(folder: Path) -> tuple[Latency | None, Latency | None, int]:
+    """Latency of decisions and of tool calls, and the number of episodes that they are from, evenly spread."""
+    decisions: list[float] = []
+    calls: list[float] = []
+    timed = 0
+    with suppress(StoreError), TrajectoryStore.open(folder) as store:
+        ids = [row.id for row in store.summaries() if row.steps]
+        for id in _spread(ids, MAX_TIMED_EPISODES):
+            with suppress(StoreError, KeyError, TypeError, ValueError):
+                steps = store.load(id, tokens=False).steps
+                decisions += [step.agent_s for step in steps]
+                calls += [result.seconds for step in steps for result in step.results]
+                timed += 1
+    return _latency(decisions), _latency(calls), timed
+
+
+def _spread(ids: Sequence[str], most: int) -> list[str]:
+    return list(ids) if len(ids) <= most else [ids[at * len(ids) // most] for at in range(most)]
+
+
+def _latency(seconds: Iterable[float]) -> Latency | None:
+    found = sorted(value for value in seconds if math.isfinite(value))
+    if not found or not found[-1] > 0:  # not recorded, as in an imported run
+        return None
+    p50, p95 = (found[min(len(found) - 1, math.ceil(share * len(found)) - 1)] for share in (0.5, 0.95))
+    return Latency(p50=p50, p95=p95, count=len(found))
+
+
+def _count(rows: Sequence[EpisodeRow]) -> dict[str, Json]:
+    latest = [row for row in rows if row.latest]
+    trials: dict[tuple[str, str], list[EpisodeRow]] = {}
+    for row in latest:
+        trials.setdefault((row.env, row.task), []).append(row)
+    cells = {
+        key: TaskCell(
+            episodes=len(of_task),
+            scored=sum(row.score is not None for row in of_task),
+            solved=sum(bool(row.success) for row in of_task),
+        )
+        for key, of_task in trials.items()
+    }
+    successes = {
+        "\0".join(key): [float(row.success) for row in of_task if row.success is not None]
+        for key, of_task in trials.items()
+    }
+    interval = mean_ci95(successes) if any(successes.values()) else None
+    return {
+        "episodes": len(latest),
+        "attempts": len(rows),
+        "scored": sum(cell.scored for cell in cells.values()),
+        "solved": sum(cell.solved for cell in cells.values()),
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "outcomes": dict(Counter(str(row.outcome) for row in latest).most_common()),
+        "cost": math.fsum(row.usage.cost for row in rows),
+        "prompt_tokens": sum(row.usage.prompt_tokens for row in rows),
+        "completion_tokens": sum(row.usage.completion_tokens for row in rows),
+        "seconds": math.fsum(row.usage.wall_s for row in rows),
+        "tasks": cells,
+    }
+
+
+def _read_record(folder: Path) -> tuple[Run | None, str]:
+    try:
+        return open_run(folder), ""
+    except StoreError as error:
+        return None, "" if (folder / TRAINING_FILE).exists() else str(error)
+
+
+def _describe(run: Run | None) -> dict[str, Json]:
+    config = run.config if run else {}
+    policy = _text(config, "policy")
+    return {
+        "model": model_name(policy) if policy else "",
+        "policy": policy,
+        "agent": _text(config, "agent"),
+        "env": _text(config, "env"),
+        "suite": _text(config, "suite"),
+        "started": run.created[:40] if run else "",
+    }
+
+
+def _describe_training(folder: Path) -> dict[str, Json]:
+    found: dict[str, Json] = {"iterations": 0, "held_out": last_held_out(read_metric_rows(folder))}
+    with suppress(StoreError, OSError, ValueError, RecursionError):
+        state = json.loads(read_foreign(folder, TRAINING_FILE))
+        recipe = state.get("recipe") if isinstance(state, dict) else None
+        if isinstance(recipe, dict):
+            name = _text(recipe, "name")
+            found |= {"agent": "training", "env": _text(recipe, "env"), "model": name, "policy": f"recipe {name}"}
+        if isinstance(state, dict) and isinstance(state.get("iteration"), int):
+            found["iterations"] = state["iteration"]
+    return found
+
+
+def _text(table: Mapping[str, Json], key: str) -> str:
+    value = table.get(key)
+    return "" if value is None else str(value)[:200]

@@ -1,0 +1,205 @@
+"""``gymcp watch``: follow a run in the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from gymcp.agents.runner.run import Plan, select_tasks
+from gymcp.cli.evaluation.report import find_tasks
+from gymcp.cli.output import console, in_one_line
+from gymcp.cli.progress import LINE_EVERY_S, format_time
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.names import run_name
+from gymcp.evaluators.viewer.discovery import TRAINING_FILE
+from gymcp.evaluators.viewer.runs import open_store
+from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run
+from gymcp.store import EpisodeRow, is_in_use, open_run
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.types import Json, Suite
+
+INTERRUPTED = 130
+RATE_WINDOW_S = 120.0
+"""Seconds over which the rate of episodes is measured."""
+QUIET_S = 300.0
+"""Seconds without a change of the run after which the line says so."""
+MAX_LOST = 20
+"""Lost episodes that are printed one by one; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The size of a whole run."""
+
+    episodes: int | None = None
+    """None: not known."""
+    iterations: int | None = None
+    """Iterations of a training run; None: not known, or no training run."""
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
+    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks at the run.")] = 2.0,
+) -> None:
+    """Follow a run: progress, rate, time left, success with its 95 % interval, lost episodes. Ends when the run ends.
+
+    Exit code: 0 when the run has ended, 130 if interrupted (the run goes on), 2 if there is no run.
+    """
+    try:
+        _watch(run, every)
+    except KeyboardInterrupt:
+        print(f"gymcp: stopped watching; run folder {run} is left as it is", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _watch(run: Path, every: float) -> None:
+    line, printed, printed_at = Text(), "", -LINE_EVERY_S
+    with ExitStack() as stack:
+        if console.is_terminal:
+            stack.enter_context(Live(console=console, transient=True, get_renderable=lambda: line))
+        for text, lost in follow_run(run, every):
+            for each in lost:
+                console.print(in_one_line(each), highlight=False, markup=False, soft_wrap=True, style="yellow")
+            line = Text(text)
+            if not console.is_terminal and text != printed and time.monotonic() - printed_at >= LINE_EVERY_S:
+                printed, printed_at = text, time.monotonic()
+                print(text, flush=True)
+    if line.plain != printed:
+        print(line.plain, flush=True)
+
+
+def follow_run(
+    folder: Path, every_s: float, *, pause: Callable[[float], None] = time.sleep
+) -> Iterator[tuple[str, list[str]]]:
+    """The state of the run in one line, and new lost episodes, at each look; the last look is after the run's end.
+
+    Raises StoreError if the folder holds no run that can be read.
+    """
+    stamp: Stamp | None = None
+    known = 0
+    changed_at = time.time()
+    summary, rows, goal = RunSummary(), list[EpisodeRow](), Goal()
+    while True:
+        running = _is_running(folder)  # before the look, so that the last look sees everything
+        if (now := stamp_of(folder)) != stamp:
+            summary, rows, goal = _look(folder, running)
+            changed_at = time.time() if stamp is not None else changed_at
+            stamp = now
+        lost = [row for row in rows if row.score is None and row.seq > known]
+        known = max((row.seq for row in rows), default=known)
+        told = [f"lost: {row.task} trial {row.trial}: {row.outcome}: {row.reason}" for row in lost[:MAX_LOST]]
+        if len(lost) > MAX_LOST:
+            told.append(f"lost: {len(lost) - MAX_LOST} more")
+        quiet_s = time.time() - changed_at
+        yield describe_state(summary, rows, goal, running=running, now=time.time(), quiet_s=quiet_s), told
+        if not running:
+            return
+        pause(every_s)
+
+
+def _look(folder: Path, running: bool) -> tuple[RunSummary, list[EpisodeRow], Goal]:
+    summary = summarise_run(folder)
+    if not summary.readable:
+        if running:  # it has not recorded anything yet
+            return summary, [], Goal()
+        raise StoreError(summary.problem)
+    with ExitStack() as stack:
+        _, rows, _ = open_store(folder, stack)
+    return summary, rows, read_goal(folder)
+
+
+def read_goal(folder: Path) -> Goal:
+    """The size that the run's record says, as far as it can be known."""
+    training = _read_training(folder)
+    if training is not None:
+        recipe = training.get("recipe")
+        learn = recipe.get("learn") if isinstance(recipe, dict) else None
+        iterations = learn.get("iterations") if isinstance(learn, dict) else None
+        return Goal(iterations=iterations if isinstance(iterations, int) else None)
+    try:
+        run = open_run(folder)
+    except StoreError:
+        return Goal()
+    limit, trials, glob = (run.config.get(key) for key in ("limit", "trials", "tasks"))
+    if not isinstance(limit, int) or not isinstance(trials, int) or not isinstance(glob, str):
+        return Goal()
+    tasks = find_tasks(run)
+    suite = Suite(name="", version="", tasks=tuple(tasks.values()))
+    with suppress(ConfigError):  # tasks that are not at hand
+        plan = Plan(agent=str(run.config.get("agent")), tasks=glob, limit=limit, trials=trials)
+        return Goal(episodes=len(select_tasks(suite, plan)) * trials)
+    return Goal(episodes=limit * trials if limit > 0 else None)
+
+
+def describe_state(
+    summary: RunSummary, rows: Sequence[EpisodeRow], goal: Goal, *, running: bool, now: float, quiet_s: float = 0.0
+) -> str:
+    """The state of a run in one line."""
+    done = sum(row.latest and not row.outcome.runs_again for row in rows)
+    config = {"policy": summary.model, "env": summary.env, "agent": summary.agent}
+    of_all = f"/{goal.episodes:,}" if goal.episodes else ""
+    parts = [run_name(config) or "run", f"{done:,}{of_all} episodes"]
+    if summary.iterations is not None:
+        parts.insert(1, f"iteration {summary.iterations}{f'/{goal.iterations}' if goal.iterations else ''}")
+    if (held := summary.held_out) is not None:
+        interval = f" ({_percent(held.low)} – {_percent(held.high)})" if None not in (held.low, held.high) else ""
+        parts.append(f"held-out {_percent(held.success)} %{interval} after iteration {held.iteration}")
+    if summary.scored:
+        interval = f" ({_percent(summary.low)} – {_percent(summary.high)})"
+        name = "success" if summary.iterations is None else "practice"
+        parts.append(f"{name} {_percent(summary.solved / summary.scored)} %{interval}")
+        parts.append(f"{summary.scored - summary.solved:,} failed")
+    if lost := summary.episodes - summary.scored:
+        parts.append(f"{lost:,} without a score")
+    if summary.cost:
+        parts.append(f"cost {summary.cost:.4f}")
+    if not running:
+        return " · ".join([*parts, "ended"])
+    if rate := rate_per_s(rows, now):
+        parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
+        if goal.episodes and goal.episodes > done:
+            parts.append(f"{format_time((goal.episodes - done) / rate)} left")
+    if quiet_s >= QUIET_S:
+        parts.append(f"nothing new for {format_time(quiet_s)}")
+    return " · ".join(parts)
+
+
+def rate_per_s(rows: Sequence[EpisodeRow], now: float) -> float:
+    """Episodes that ended per second, over the last `RATE_WINDOW_S` seconds, or since the first one began; else 0."""
+    begun = [row.usage.started_at for row in rows if row.usage.started_at > 0]
+    if not begun:
+        return 0.0
+    window_s = min(RATE_WINDOW_S, max(1.0, now - min(begun)))
+    ends = (row.usage.started_at + row.usage.wall_s for row in rows if row.usage.started_at > 0)
+    return sum(now - window_s <= end <= now for end in ends) / window_s
+
+
+def _is_running(folder: Path) -> bool:
+    """True if a process works on the run. No lock tells that of a training run, only the reason why it has ended."""
+    training = _read_training(folder)
+    return is_in_use(folder) if training is None else "ended" not in training
+
+
+def _read_training(folder: Path) -> dict[str, Json] | None:
+    """The content of a training run's state file; None for any other run. One that cannot be read counts as ended."""
+    if not (folder / TRAINING_FILE).exists():
+        return None
+    try:
+        state = json.loads(read_foreign(folder, TRAINING_FILE))
+    except (StoreError, OSError, ValueError, RecursionError):
+        return {"ended": "its state cannot be read"}
+    return state if isinstance(state, dict) else {"ended": "its state cannot be read"}
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"

@@ -1,0 +1,97 @@
+"""`gymcp watch`: what it says of a run that grows, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_runner import GYMCP, gymcp
+from recorded_runs import write_run, write_training_run
+from records import episode, order_episode
+
+from gymcp.cli.evaluation.watch import Goal, describe_state, follow_run, rate_per_s, read_goal
+from gymcp.evaluators.viewer.summary import summarise_run
+from gymcp.outcome import Outcome
+from gymcp.store import EpisodeRow, TrajectoryStore, create_run, is_in_use
+from gymcp.types import Usage
+
+CONFIG = {"env": "shop", "suite": "shop", "agent": "react", "policy": "tiny", "tasks": "*", "limit": 3, "trials": 2}
+
+
+def ended_at(seconds: float) -> EpisodeRow:
+    return EpisodeRow(id=str(seconds), env="e", task="t", usage=Usage(started_at=seconds - 1, wall_s=1))
+
+
+def test_the_rate_is_that_of_the_last_two_minutes() -> None:
+    assert rate_per_s([ended_at(1000.0 + n) for n in range(60)], now=1059.0) == pytest.approx(1.0)
+    assert rate_per_s([ended_at(1000.0), ended_at(5000.0)], now=5060.0) == pytest.approx(1 / 120)
+    assert rate_per_s([], now=5060.0) == 0.0
+
+
+def test_the_state_is_one_line(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", "steady", paying=5, tasks=10)
+    line = describe_state(summarise_run(run), [], Goal(episodes=50), running=False, now=0.0)
+    assert line == (
+        "shop · steady · 0/50 episodes · success 50.0 % (24.8 – 75.2) · 10 failed · 1 without a score · ended"
+    )
+    trained = describe_state(
+        summarise_run(write_training_run(tmp_path / "t")), [], Goal(iterations=9), running=True, now=0.0, quiet_s=600.0
+    )
+    assert "iteration 4/9" in trained
+    assert "held-out 50.0 % (37.5 – 75.0) after iteration 4" in trained
+    assert trained.endswith("nothing new for 10:00")
+
+
+def test_a_growing_run_is_followed_to_its_end(tmp_path: Path) -> None:
+    with create_run(tmp_path / "run", CONFIG) as run, TrajectoryStore.open(run.folder, write=True) as store:
+        assert is_in_use(run.folder)
+
+        def work(seconds: float) -> None:
+            store.append(episode("a"), {})
+
+        looks = follow_run(run.folder, 0.0, pause=work)
+        said = [line for line, _ in itertools.islice(looks, 2)]
+        store.append(order_episode("b", 0, pays=False, run="r", score=None, outcome=Outcome.TIMEOUT), {})
+    assert [line.split(" · ")[3] for line in said] == ["0/6 episodes", "1/6 episodes"]
+    assert not is_in_use(run.folder)
+    ((last, lost),) = follow_run(run.folder, 0.0)
+    assert last.endswith("1 without a score · ended")
+    assert lost == ["lost: b trial 0: timeout: order 7 is open, wanted paid"]
+
+
+def test_the_goal_is_that_of_the_record(tmp_path: Path) -> None:
+    with create_run(tmp_path / "run", CONFIG):
+        assert read_goal(tmp_path / "run") == Goal(episodes=6)
+    assert read_goal(write_training_run(tmp_path / "t")) == Goal()
+    assert read_goal(tmp_path / "nothing") == Goal()
+
+
+def test_a_run_that_has_ended_is_described_and_left(tmp_path: Path) -> None:
+    done = gymcp("watch", write_run(tmp_path / "run", "steady", paying=1, tasks=1))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].startswith("lost: lost trial 0: env_infra")
+    assert done.stdout.splitlines()[1].endswith("ended")
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty", "broken"])
+def test_what_is_no_run_is_one_line_and_exit_code_2(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    done = gymcp("watch", tmp_path / name)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"gymcp: run folder {tmp_path / name}: ")
+
+
+def test_an_interrupt_ends_watching_with_130(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "run", ended=None)  # still going on, as far as its record says
+    command = [str(GYMCP), "watch", str(run)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert "iteration 4" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, f"gymcp: stopped watching; run folder {run} is left as it is\n")

@@ -1,0 +1,240 @@
+"""The list of runs without a browser: what is found, its summaries, and what addresses can name."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from recorded_runs import write_run, write_training_run
+from records import SEARCH, episode, order_episode
+from test_viewer import enter
+from viewer_process import run_viewer
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.viewer import discovery
+from gymcp.evaluators.viewer.curves import curves_object
+from gymcp.evaluators.viewer.discovery import find_runs
+from gymcp.evaluators.viewer.query import QueryError, condition
+from gymcp.evaluators.viewer.run_list import RunList, open_run_list
+from gymcp.evaluators.viewer.runs import open_runs
+from gymcp.evaluators.viewer.summary import summarise_run
+from gymcp.evaluators.viewer.task_facts import task_object
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.store.database import FILE_NAME
+from gymcp.types import GoldTurn, Observation, Task, ToolCall
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two good runs, a training run, a truncated one, one without episodes, and things that are no runs."""
+    top = tmp_path_factory.mktemp("runs")
+    write_run(top / "a", "steady", paying=5, tasks=10)
+    write_run(top / "deep" / "er" / "b", "hasty", paying=2, tasks=10)
+    write_training_run(top / "train")
+    cut = write_run(top / "cut", "cut", paying=5, tasks=40) / FILE_NAME
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    (top / "empty").mkdir()
+    (top / "bare").mkdir()
+    (top / "bare" / "run.json").write_text("{")
+    (top / "loop").symlink_to(top)
+    return top
+
+
+def until(runs: RunList, holds: Callable[[RunList], bool]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + 60
+    while not holds(runs):
+        assert time.monotonic() < end
+        time.sleep(0.02)  # a thread reads
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> Iterator[RunList]:
+    with open_run_list([folder]) as runs:
+        until(runs, lambda each: each.object()["unread"] == 0)
+        yield runs
+
+
+def test_runs_are_found_at_any_depth_and_links_are_not_followed(folder: Path) -> None:
+    found = find_runs([folder])
+    assert [str(each.relative_to(folder)) for each in found.folders] == ["a", "bare", "cut", "deep/er/b", "train"]
+    assert found.problems == ()
+    assert find_runs([folder / "a", folder / "empty", folder]).folders[:2] == (folder / "a", folder / "empty")
+
+
+def test_a_search_has_a_bound_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "MAX_RUNS", 2)
+    found = find_runs([folder])
+    assert len(found.folders) == 2
+    assert found.problems == (f"folder {folder}: holds more runs; the first 2 are listed: name a subfolder",)
+    monkeypatch.setattr(discovery, "MAX_RUNS", 1000)
+    monkeypatch.setattr(discovery, "MAX_FOLDERS", 1)
+    assert "only its first 1 folders were searched" in find_runs([folder]).problems[0]
+
+
+def test_summaries_have_the_figures_and_say_what_is_wrong(runs: RunList, folder: Path) -> None:
+    by_label = {each["label"]: each for each in runs.object()["runs"]}
+    good = by_label["a"]
+    assert (good["episodes"], good["scored"], good["solved"], good["outcomes"]) == (
+        21, 20, 10, {"scored": 20, "env_infra": 1},
+    )  # fmt: skip
+    assert (good["low"], good["high"]) == pytest.approx((0.248, 0.752), abs=1e-3)
+    assert (good["prompt_tokens"], good["completion_tokens"], good["problem"]) == (294, 168, "")
+    assert by_label["bare"]["readable"] is False
+    assert by_label["bare"]["problem"] == f"run folder {folder / 'bare'}: holds no trajectories.sqlite"
+    cut = by_label["cut"]
+    assert (cut["readable"], "is damaged: the first" in cut["problem"]) == (True, True)
+    assert 0 < cut["episodes"] < 81
+    train = by_label["train"]
+    assert (train["iterations"], train["model"], train["agent"]) == (4, "pays", "training")
+    assert train["held_out"] == {"split": "seeds", "iteration": 4, "success": 0.5, "low": 0.375, "high": 0.75}
+
+
+def test_latencies_are_quantiles_of_recorded_steps(runs: RunList) -> None:
+    until(runs, lambda each: each.object()["runs"][0]["model_latency"] is not None)
+    first = runs.object()["runs"][0]
+    assert first["model_latency"] == {"p50": 0.1, "p95": 0.3, "count": 42}
+    assert first["tool_latency"] == {"p50": 0.0, "p95": 0.02, "count": 42}
+    assert first["timed_episodes"] == 21
+
+
+def test_the_matrix_counts_trials_by_task_and_run(runs: RunList) -> None:
+    found = runs.matrix()
+    names = [task["task"] for task in found["tasks"]]
+    (first,) = (run["cells"] for run in found["runs"] if run["number"] == 0)
+    cells = {names[place]: cell for place, *cell in first}
+    assert (cells["task003"], cells["task006"], cells["lost"]) == ([1, 2, 2], [1, 2, 2], [0, 0, 1])
+    assert cells["task004"] == [2, 2, 2]
+    assert {run["number"] for run in found["runs"]} == {0, 2, 3, 4}  # all but the one without episodes
+
+
+def test_a_growing_run_and_a_new_one_appear(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", "steady", paying=1, tasks=1, trials=1)
+    with open_run_list([tmp_path]) as runs:
+        until(runs, lambda each: each.object()["unread"] == 0)
+        with create_run(run, {"env": "shop", "suite": "shop", "suite_version": "1", "agent": "steady"}, resume=True):
+            with TrajectoryStore.open(run, write=True) as store:
+                store.append(order_episode("new", 0, pays=True, run="steady"), {})
+            until(runs, lambda each: each.object()["runs"][0]["episodes"] == 3)
+            until(runs, lambda each: each.object()["runs"][0]["running"])
+        until(runs, lambda each: not each.object()["runs"][0]["running"])
+        write_run(tmp_path / "b", "later", paying=1, tasks=1, trials=1)
+        until(runs, lambda each: [run.get("episodes") for run in each.object()["runs"]] == [3, 2])
+
+
+def test_runs_are_opened_by_number_alone(runs: RunList) -> None:
+    with runs.opened((0,)) as opened:
+        assert opened.index.page(0, "", "recorded", 0)["total"] == 21
+    with runs.opened((0, 3)) as pair:
+        assert [each.folder.name for each in pair.opened] == ["a", "b"]
+    with pytest.raises(KeyError), runs.opened((99,)):
+        pass
+    with pytest.raises(StoreError, match=r"holds no trajectories.sqlite"), runs.opened((1,)):
+        pass
+    for _ in range(3):
+        for number in (0, 2, 3, 4):
+            for other in (0, 2, 3, 4):
+                with runs.opened((number, other)) as pair:
+                    assert len(pair.opened) == 2
+
+
+def test_addresses_name_runs_by_number_never_by_path(folder: Path) -> None:
+    with run_viewer(folder) as (address, _), httpx.Client() as browser:
+        assert httpx.get(address.split("?")[0] + "api/runs").status_code == 403
+        browser.base_url = httpx.URL(address.split("/?token=")[0] + enter(browser, browser.get(address)))
+        listed = browser.get("api/runs")
+        assert len(listed.json()["runs"]) == 5
+        assert "default-src 'none'" in listed.headers["content-security-policy"]
+        assert browser.get("api/runs", headers={"host": "evil.example"}).status_code == 421
+        assert browser.post("api/runs").status_code == 405
+        assert browser.get("runs/0/").status_code == 200
+        assert browser.get("runs/0/static/main.js").status_code == 200
+        assert browser.get("runs/0/api/about").json()["listed"] is True
+        assert browser.get("runs/0-3/api/pairs").json()["total"] > 0
+        assert browser.get("runs/4/api/curves").json()[0]["name"] == "test/seeds/success"
+        assert browser.get("runs/1/api/about").json() == {
+            "error": f"run folder {folder / 'bare'}: holds no trajectories.sqlite"
+        }
+        for name in ("99", "-1", "a", "..", "%2e%2e", f"%2f{folder}%2fa", "0-1-2", "0-", "٣"):
+            answer = browser.get(f"runs/{name}/api/about")
+            assert (answer.status_code, "steady" in answer.text) == (404, False), name
+        assert browser.get("runs/0/static/..%2Fapp.py").status_code == 404
+        assert browser.get("runs/0/api/nothing").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "count"), [("iteration:1", 4), ("version:0", 4), ("iteration>2", 8), ("version<1", 4)]
+)
+def test_iterations_and_versions_are_searched(tmp_path: Path, query: str, count: int) -> None:
+    with open_runs([write_training_run(tmp_path / "train")]) as runs:
+        assert runs.index.page(0, query, "recorded", 0)["total"] == count
+        assert runs.index.page(0, "", "iteration", 0)["rows"][0]["version"] == 3
+
+
+def test_the_error_for_an_unknown_key_names_iteration_and_version() -> None:
+    with pytest.raises(QueryError, match=r"no such key; have .*version, iteration.*"):
+        condition("foo:1")
+
+
+def test_an_ordinary_run_has_no_iterations(folder: Path) -> None:
+    with open_runs([folder / "a"]) as runs:
+        assert runs.index.page(0, "iteration>=0", "recorded", 0)["total"] == 0
+
+
+def test_curves_begin_with_held_out_success_and_its_interval(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    found = curves_object(run)
+    assert [each["name"] for each in found] == ["test/seeds/success", "entropy", "kl", "success"]
+    assert found[0]["points"] == [(0, 0.25), (4, 0.5)]
+    assert found[0]["band"] == [[0, 0.125, 0.5], [4, 0.375, 0.75]]
+    assert found[1]["points"] == [(1, 2.0), (2, 1.0), (3, 2 / 3), (4, 0.5)]
+    lines = ['{"iteration": 5, "x": 1e999, "y": true, "z": "a"}', "{", "[1]", '{"iteration": "a"}', '{"iteration": 6']
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("\n".join(lines))
+    assert curves_object(run) == found
+    (run / "metrics.jsonl").unlink()
+    assert curves_object(run) == []
+
+
+def test_long_curves_are_thinned(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    rows = (json.dumps({"iteration": n, "x": n}) for n in range(5_000))
+    (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    ((points,),) = ([each["points"]] for each in curves_object(run))
+    assert (len(points), points[0], points[-1]) == (400, (0, 0.0), (4999, 4999.0))
+
+
+def test_gold_target_and_tools_stand_beside_an_episode(tmp_path: Path) -> None:
+    shown = episode("pay")
+    first = replace(shown.steps[0], observation=Observation(messages=(), tools=(SEARCH, SEARCH)))
+    with create_run(tmp_path, {"env": "shop"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(replace(shown, steps=(first, shown.steps[1])), {})
+    gold = GoldTurn(calls=(ToolCall(id="1", name="pay_order", arguments={"order": "7"}),), final_text="Paid.")
+    task = Task(id="pay", prompts=("Pay.",), target={"paid": True}, gold=(gold,))
+    with open_runs([tmp_path]) as runs:
+        found = task_object(runs, 1, lambda run: {"pay": task})
+        assert (found["unknown"], found["target"]) == ("", '{\n  "paid": true\n}')
+        assert found["gold"] == [
+            {"calls": [{"name": "pay_order", "arguments": '{\n  "order": "7"\n}'}], "text": "Paid."}
+        ]
+        assert [(each["at"], each["count"]) for each in found["tools"]] == [(0, 2), (1, 1)]
+        assert found["tools"][1]["tools"][0]["name"] == "search"
+        assert '"q": {}' in found["tools"][1]["tools"][0]["schema"]
+    with open_runs([tmp_path]) as runs:
+        unknown = task_object(runs, 1, lambda run: {})
+        assert (unknown["gold"], "not in a run folder" in unknown["unknown"]) == ([], True)
+
+
+def test_a_run_that_goes_away_says_so(tmp_path: Path) -> None:
+    assert summarise_run(tmp_path / "gone").problem == f"run folder {tmp_path / 'gone'}: no such folder"
+    (tmp_path / "empty").mkdir()
+    assert summarise_run(tmp_path / "empty").problem == f"run folder {tmp_path / 'empty'}: holds no run"
+    (tmp_path / "fifo").mkdir()
+    os.mkfifo(tmp_path / "fifo" / "run.json")
+    assert "holds no trajectories.sqlite" in summarise_run(tmp_path / "fifo").problem
