@@ -18,6 +18,11 @@ LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
 
 
+def typed_lines(block: str) -> list[str]:
+    """The gymcp commands of a shell block, and what is typed between two of them."""
+    return re.findall(r"^gymcp .*$|^(?!gymcp )(?:.*\n)+?(?=gymcp |\Z)", block, re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
     """Run every line of a shell block and write every Python block with a file name, in order, in one folder."""
@@ -27,7 +32,7 @@ def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) ->
         if language == "python":
             (tmp_path / text.splitlines()[0].removeprefix("# file: ")).write_text(text)
             continue
-        for line in re.findall(r"^gymcp .*$|^(?!gymcp )(?:.*\n)+?(?=gymcp |\Z)", text, re.MULTILINE):
+        for line in typed_lines(text):
             if line.startswith("gymcp "):
                 done = gymcp(*shlex.split(line, comments=True)[1:], cwd=tmp_path)
             else:
