@@ -44,8 +44,8 @@ PROCESSES = 2
 LOAD = Learner.load
 
 # three tasks, in a number of micro-batches that two processes cannot share equally
-ROWS = [*tiny.group(1), *tiny.group(2), *tiny.group(3, episodes=1)]
-GROUPS = [0] * 4 + [1] * 4 + [2]
+ROWS = [*tiny.group(1, episodes=2), *tiny.group(2, episodes=2), *tiny.group(3, episodes=1)]
+GROUPS = [0, 0, 1, 1, 2]
 SETTINGS = LearnerSettings(learning_rate=1e-2, micro_batch_tokens=60, max_grad_norm=0.5)
 LOSS = Loss(kl=0.1)
 
