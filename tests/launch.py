@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tiny
+import small_models as tiny
 import torch
 import warm_command
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
