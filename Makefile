@@ -4,10 +4,10 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTHON ?= python3
 DEMO_OUT ?= runs/demo
-# Further words for the demo; tests instead of all; processes that run them.
+# Further words for the demo; tests instead of all; processes that run them: 3, because many tests wait, or 2 if none does.
 DEMO ?=
 TESTS ?=
-WORKERS ?= 2
+WORKERS ?=
 
 # If the home cannot be written, gymcp's cache is in the virtualenv.
 CACHE := $(or $(GYMCP_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gymcp)
@@ -55,12 +55,12 @@ demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT) $(DEMO)
 
 test: setup bwrap node chromium
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TESTS)
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 # What needs no sandbox, network, browser, vLLM and no other process: a minute and a half.
 .PHONY: test-fast
 test-fast: setup
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)
+	$(PY) -m pytest -n $(or $(WORKERS),2) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)
 
 lint: setup
 	$(VENV)/bin/ruff check .

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = {".html", ".css", ".js", ".svg"}
+of_one_wheel = pytest.mark.xdist_group("wheel")
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers")
 
 
@@ -53,6 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
+@of_one_wheel
 def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -72,6 +74,7 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     assert "gymcp/evaluators/viewer/static/main.js" in pages
 
 
+@of_one_wheel
 def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -> None:
     code = (
         "import sys, gymcp.cli.app, gymcp.trainers.credit.step_batch, gymcp.envs; print(gymcp.__file__);"
@@ -82,6 +85,7 @@ def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -
     assert bare == "[]"
 
 
+@of_one_wheel
 def test_no_server_can_read_the_gold_with_the_built_wheel_installed(installed: Path, tmp_path: Path) -> None:
     """Both suites: ours in one file, and BFCL, whose own wheel carries the answers."""
     shutil.copy2(ROOT / "examples" / "bank.py", tmp_path / "bank.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import warm_command
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,11 +35,11 @@ def test_every_command_of_a_block_works(commands: list[str], tmp_path: Path) -> 
     for folder in ("examples", "recipes"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for command in commands:
-        words = shlex.split(command.replace(".venv/bin/gymcp", str(GYMCP), 1), comments=True)
-        if words[1] == "view":
-            open_viewer(words, tmp_path)
+        _, *words = shlex.split(command, comments=True)
+        if words[0] == "view":
+            open_viewer([str(GYMCP), *words], tmp_path)
             continue
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+        done = warm_command.run(words, cwd=tmp_path, env=os.environ, timeout_s=600)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 

@@ -53,12 +53,13 @@ BY_PATH = {
     "host_guard": "slow",
 }
 LONGEST = (
-    "tests/test_readme.py::test_every_command_of_a_block_works",
     "tests/agents/test_vllm",
-    "tests/trainers/test_vllm_training.py",
+    "tests/test_readme.py::test_every_command_of_a_block_works",
+    "tests/cli/test_servers_cli.py::test_the_documentation",
     "tests/trainers/test_processes.py",
-    "tests/envs/test_clean_resets.py",
     "tests/trainers/test_resumed.py",
+    "tests/conformance/",
+    "tests/envs/test_clean_resets.py",
     "tests/cli/test_servers_cli.py",
     "tests/chaos/",
     "tests/adversarial/test_attempts.py",

@@ -1,7 +1,7 @@
-"""The gymcp command from a process that has imported it already: a second less for each of some hundred commands.
+"""A command from a process that has imported it already: seconds less for each of some hundred commands.
 
-`run` starts the server of this process on first use; a command is a fork of it, with the caller's environment, folder
-and streams, and from then on goes the way of the console script. Signals, start-up and what differs between two
+`run` starts the server of a program on first use; a command is a fork of it, with the caller's environment, folder and
+streams, and from then on goes the way of the console script. Signals, start-up and what differs between two
 interpreters are tested with the real command.
 """
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -20,17 +23,31 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
+from types import ModuleType
 from typing import IO
 
 GYMCP = Path(sys.executable).with_name("gymcp")
-_STARTED: dict[int, socket.socket] = {}
-"""Process id -> the wire to its server: a fork of a process starts a server of its own."""
+COMMAND = "gymcp.cli.main"
+"""Module whose `main` is the console script."""
+_ON_DEMAND = (
+    "gymcp.agents.policies.engine.engine",
+    "gymcp.agents.policies.local_model",
+    "gymcp.agents.policies.tiny_model",
+)
+"""Modules that the command line imports for some arguments only, because they take seconds."""
+_STARTED: dict[tuple[int, str], socket.socket] = {}
+"""Process id and program -> the wire to its server: a fork of a process starts servers of its own."""
+_STARTING = Lock()
 
 
 def run(
-    arguments: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], timeout_s: float
+    arguments: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], timeout_s: float, program: str = COMMAND
 ) -> subprocess.CompletedProcess[str]:
-    """The finished command. Raises TimeoutExpired, after which it is killed."""
+    """The finished command. Raises TimeoutExpired, after which it is killed.
+
+    `program`: the module whose `main` is the command; it reads `sys.argv`. Threads may run several at a time.
+    """
     request = json.dumps({"arguments": list(arguments), "cwd": str(cwd or Path.cwd()), "env": dict(env)}).encode()
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         asked.write(request)
@@ -38,7 +55,7 @@ def run(
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with own:
             with other:
-                _send(_server(), [other.fileno(), asked.fileno(), 0, out.fileno(), err.fileno()])
+                _send(_server(program), [other.fileno(), asked.fileno(), 0, out.fileno(), err.fileno()])
             pid = int(own.recv(100) or b"0")
             if not select.select([own], [], [], timeout_s)[0]:
                 os.kill(pid, signal.SIGKILL)
@@ -52,14 +69,17 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode().replace("\r\n", "\n")
 
 
-def _server() -> socket.socket:
-    if os.getpid() not in _STARTED:
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            process = subprocess.Popen([sys.executable, __file__, str(other.fileno())], pass_fds=[other.fileno()])
-        _STARTED[os.getpid()] = own
-        atexit.register(_end, os.getpid(), own, process)
-    return _STARTED[os.getpid()]
+def _server(program: str) -> socket.socket:
+    key = os.getpid(), program
+    with _STARTING:
+        if key not in _STARTED:
+            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            command = [sys.executable, __file__, str(other.fileno()), program]
+            with other:
+                process = subprocess.Popen(command, pass_fds=[other.fileno()])
+            _STARTED[key] = own
+            atexit.register(_end, os.getpid(), own, process)
+        return _STARTED[key]
 
 
 def _end(pid: int, own: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -75,10 +95,8 @@ def _send(wire: socket.socket, fds: list[int]) -> None:
 # ------------------------------------------------------------------------------------------------------- the server
 
 
-def main() -> None:
+def main(wire: socket.socket) -> None:
     """Returns in each command's own process, which then runs it; ends with the wire."""
-    wire = socket.socket(fileno=int(sys.argv[1]))
-    importlib.import_module("gymcp.cli.app")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
     while True:
         message, fds, _, _ = socket.recv_fds(wire, 1, 5)
@@ -110,6 +128,34 @@ def main() -> None:
     sys.argv = [str(GYMCP), *request["arguments"]]
 
 
+def import_program(name: str) -> ModuleType:
+    """The module, after what it imports later: the verbs of the command line and the models of policies."""
+    if name == COMMAND:
+        verbs = importlib.import_module("gymcp.cli")
+        found = [module.name for module in pkgutil.walk_packages(verbs.__path__, "gymcp.cli.")]
+        for module in (*found, *_ON_DEMAND):
+            if not module.endswith("__main__"):
+                with contextlib.suppress(ModuleNotFoundError):  # without the extra `train` a verb says so itself
+                    importlib.import_module(module)
+    return importlib.import_module(name)
+
+
+def leave(code: list[int]) -> None:
+    """End this process without tearing down its thousands of modules, which would first copy all of their memory."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    os._exit(code[-1])
+
+
 if __name__ == "__main__":
-    main()
-    sys.exit(importlib.import_module("gymcp.cli.main").main())
+    codes = [1]  # of an exception
+    atexit.register(leave, codes)  # the first that is registered runs last
+    program = import_program(sys.argv[2])
+    gc.freeze()
+    main(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        sys.exit(program.main())
+    except SystemExit as ended:
+        codes.append(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise

@@ -1,4 +1,4 @@
-"""A forked server that turned against its walls: it runs the code it is given."""
+"""A forked server that turned against its sandbox: it runs the code it is given."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import secrets
@@ -13,55 +13,33 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from equipment import lacking, usable
 from ordinary_user import UID, as_ordinary_user, groups_for
+from sandbox_runs import Ended, run_to_end, sandbox_of
 from start_paths import START_PATHS
 
-from gymcp.mcp_servers.sandbox import Launch, Sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 
-TIMEOUT_S = 60.0
 PLAY_S = 900.0
 Played = Callable[[str, str], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A server that ran to its end, by itself or not."""
-
-    out: str
-    err: str
-    status: int
-    limit: str | None
-
-
 @pytest.fixture(scope="session", params=["bwrap", "docker"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return usable(request.param)
+    """A test can name others: see `sandbox_runs.sandbox_of`."""
+    return sandbox_of(request.param)
 
 
 @pytest.fixture(scope="session")
 def attack(sandbox: Sandbox) -> Callable[..., Ended]:
     """Runs Python code in the sandbox to its end."""
-
-    def run(code: str, launch: Launch | None = None) -> Ended:
-        python = replace(launch or Launch(argv=()), argv=("python3", "-I", "-S", "-c", code))
-
-        async def to_end() -> Ended:
-            async with asyncio.timeout(TIMEOUT_S), sandbox.start(python) as process:
-                out = await process.stdout.read()
-                status = await process.wait()
-                return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.limit_hit())
-
-        return asyncio.run(to_end())
-
-    return run
+    return functools.partial(run_to_end, sandbox)
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ GREED = {
     "use_up_descriptors": Greed(reported=r"result: \d+ files, then Too many open files", gets="3000 files"),
     "spin": Greed(
         reported=r"Server(Died|LimitExceeded): .*cpu: the process tree used more than 0.5 s of CPU time",
-        gets="6.0 s of CPU time",
+        gets="1.0 s of CPU time",
         limits=Limits(cpu_s=0.5),
     ),
     "flood_of_errors": Greed(reported=r"^result: 200 MB; then: result: honest$", gets="200 MB"),

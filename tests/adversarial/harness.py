@@ -149,7 +149,7 @@ async def play_greed(play: Play) -> dict[str, Said]:
             "name": f"{play.given['token']}-{name}",
             # what ends them looks now and then, and later on a busy machine; what nothing ends need not be so long
             "hold_s": 0.0 if play.control else 30.0,
-            "spun_s": 1.5 if play.control else 12.0,
+            "spun_s": 0.25 if play.control else 12.0,
             "folder": f"/dev/shm/{play.given['token']}" if play.control else "inodes",
             "daemon": daemon,
         }

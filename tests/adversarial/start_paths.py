@@ -24,7 +24,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
-    start: Literal["exec", "fork", "zygote"] = "exec"
+    start: Literal["exec", "fork", "fork_script"] = "exec"
     """How one starts: by itself, forked as a program of gymcp's own, or as a script of others."""
     warm_pool_size: int = 0
     has_worlds: bool = True
@@ -44,7 +44,7 @@ class StartPath:
     ) -> ServerSpec:
         start: Literal["exec", "fork"] = "fork" if self.start == "fork" else "exec"
         spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=start)
-        if self.start == "zygote":
+        if self.start == "fork_script":
             argv = ("python3", "-s", "-B", str(PROGRAM / "server_main.py"), *arguments)
             spec = replace(spec, argv=argv, fork=forkable_script(argv))
         else:
@@ -55,7 +55,7 @@ class StartPath:
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap"),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
-    "zygote": StartPath(sandbox="bwrap", start="zygote"),
+    "fork_script": StartPath(sandbox="bwrap", start="fork_script"),
     "pool": StartPath(sandbox="bwrap", warm_pool_size=1, has_worlds=False),
     "docker": StartPath(sandbox="docker"),
 }

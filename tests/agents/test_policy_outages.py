@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_command
 from chat_server import Reply, chat_server, says
 
 from gymcp.agents.policies.models import ChatModel
@@ -178,9 +180,9 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
         return says("", ("add", json.dumps({"number": spoken}))) if spoken < 9 else says("All is counted.")
 
     with chat_server(answer) as server:
-        command = [GYMCP, "eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{server.url}#m"]
+        command = ["eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{server.url}#m"]
         command += ["--trials", "24", "--concurrency", "4", "--out", str(folder), "--resume", "--json"]
-        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        killed = subprocess.Popen([GYMCP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + WAIT_S
         while count_records(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -189,7 +191,7 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
         assert killed.wait(timeout=60) == -signal.SIGKILL
         is_killed.set()
         before = count_records(folder)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        done = warm_command.run(command, cwd=None, env=os.environ, timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert 8 <= before < 24
     with TrajectoryStore.open(folder) as store:

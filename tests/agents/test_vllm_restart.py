@@ -27,7 +27,7 @@ TRIALS, KILLED_AT = 6, 5
 WAIT_S = 120.0
 
 
-class Mortal:
+class DyingServer:
     """A server with vLLM's API whose model pays back 5. It dies at its n-th answer; started again, it stays alive."""
 
     def __init__(self, pay: list[int], done: list[int]) -> None:
@@ -83,7 +83,7 @@ def contains(whole: list[int], part: list[int]) -> bool:
 def test_no_episode_is_lost_if_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     known = load(make_tiny_model(tmp_path, "compact", size=TinySize(hidden=32, layers=1, heads=2)))
     end = min(known.renderer.end_ids)
-    server = Mortal(*([*known.renderer.tokenizer.encode(text), end] for text in (PAY, DONE)))
+    server = DyingServer(*([*known.renderer.tokenizer.encode(text), end] for text in (PAY, DONE)))
     jobs = [Job(task=BANK.suite.tasks[0], trial=trial, seed=trial) for trial in range(TRIALS)]
     played: list[Rollout] = []
 

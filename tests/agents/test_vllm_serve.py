@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+import warm_command
 from engine_models import error_of
 from said import errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -44,16 +45,9 @@ pytestmark = pytest.mark.xdist_group("vllm")
 
 
 def evaluate(policy: str, *options: object) -> subprocess.CompletedProcess[str]:
-    command = [GYMCP, "eval", BANK, "--agent", "react", "--policy", policy, *options]
-    keys = {"OPENAI_API_KEY": KEY, "WRONG_KEY": "x"}
-    return subprocess.run(
-        [*map(str, command)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-        env={**os.environ, **keys},
-    )
+    command = ["eval", str(BANK), "--agent", "react", "--policy", policy, *map(str, options)]
+    env = {**os.environ, "OPENAI_API_KEY": KEY, "WRONG_KEY": "x"}
+    return warm_command.run(command, cwd=None, env=env, timeout_s=WAIT_S)
 
 
 def test_a_served_model_is_evaluated_and_every_row_is_exact(
@@ -71,6 +65,11 @@ def test_a_served_model_is_evaluated_and_every_row_is_exact(
     assert len(drawn) == len(rows) > 0
     assert sum(len(sampled.ids) for sampled in drawn) == found["completion_tokens"]
     assert max(error_of(sampled, {sampled.versions[0][0]: model}, 0.9) for sampled in drawn) < 1e-4
+
+
+@pytest.fixture(scope="module")
+def other_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "other", "llama")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +91,10 @@ def test_a_served_model_is_evaluated_and_every_row_is_exact(
     ],
 )
 def test_a_wrong_served_policy_is_one_error(
-    policy: str, options: tuple[str, ...], why: str, vllm_spec: str, tmp_path: Path
+    policy: str, options: tuple[str, ...], why: str, vllm_spec: str, other_tokenizer: Path
 ) -> None:
     spec = parse_policy(vllm_spec)
-    words = {"url": f"vllm:{spec.url}", "at": spec.url, "spec": vllm_spec, "other": make_tiny_model(tmp_path, "llama")}
+    words = {"url": f"vllm:{spec.url}", "at": spec.url, "spec": vllm_spec, "other": other_tokenizer}
     done = evaluate(policy.format(**words), *(str(option).format(**words) for option in options))
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr

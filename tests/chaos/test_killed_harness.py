@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_command
 from chaos import TOKEN, find_marked
 from faults import SANDBOX, StartPath
 
@@ -94,7 +95,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         handle = os.pidfd_open(reaper) if reaper is not None else None
         victim.process.send_signal(signal.SIGKILL)
         victim.process.communicate(timeout=60)
-        cleaned = subprocess.run([str(GYMCP), "clean"], capture_output=True, text=True, timeout=300, check=False)
+        cleaned = warm_command.run(["clean"], cwd=None, env=os.environ, timeout_s=300)
         assert cleaned.returncode == 0, cleaned.stderr
         assert f"(of process {living.owner})" not in cleaned.stdout
         if handle is not None:

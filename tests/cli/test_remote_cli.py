@@ -99,19 +99,19 @@ def test_a_run_and_its_reports_hold_no_token_that_a_server_repeats(tmp_path: Pat
 
 def test_a_lock_holds_remote_servers(tmp_path: Path) -> None:
     lock = tmp_path / "servers.lock"
-    wall = get_sandbox("bwrap")
+    sandbox = get_sandbox("bwrap")
     with elsewhere() as url:
-        server = lock_server(parse_command(url, name="far"), wall)
+        server = lock_server(parse_command(url, name="far"), sandbox)
         write_lock(lock, {"far": server})
         assert read_lock(lock) == {"far": server}
-        assert [tool.name for tool in check_server(server, wall)] == ["count", "whoami"]
+        assert [tool.name for tool in check_server(server, sandbox)] == ["count", "whoami"]
     spec = locked_server("far", lock=lock, state="stateless")
     assert (spec.url, spec.argv, spec.tools_sha256) == (url, (), server.tools_sha256)
     assert is_present(server)
     with pytest.raises(ConfigError, match="server 'far': runs elsewhere: it takes no env"):
         locked_server("far", lock=lock, env={"A": "b"})
     with pytest.raises(EnvInfraError, match="ConnectError"):
-        check_server(server, wall)
+        check_server(server, sandbox)
 
 
 FAR = ServerSpec(name="far", url="https://example.org/mcp", headers={"A": "${GYMCP_TEST_UNSET}"}, state="stateless")

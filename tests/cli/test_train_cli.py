@@ -7,6 +7,8 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
+pytestmark = pytest.mark.xdist_group("credit")  # of one run
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

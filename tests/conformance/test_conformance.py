@@ -73,6 +73,9 @@ WITHHELD = {
 }
 """Reasons why the session does not show a scenario of the server suite that the server passes."""
 
+beside_the_server_itself = pytest.mark.xdist_group("conformance")
+"""One process runs them, and with it the suite against the server itself."""
+
 Suite = Callable[..., list[str]]
 Passed = frozenset[tuple[str, str]]
 
@@ -137,6 +140,7 @@ def passed_directly(suite: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return _passed(direct(EVERYTHING), suite, tmp_path_factory.mktemp("direct"))
 
 
+@beside_the_server_itself
 def test_sandbox_and_transport_change_nothing_except_that_they_drop_notifications(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
@@ -146,6 +150,7 @@ def test_sandbox_and_transport_change_nothing_except_that_they_drop_notification
     assert len({scenario for scenario, _ in passed_directly}) >= 28
 
 
+@beside_the_server_itself
 def test_the_session_changes_nothing_except_what_it_documents_as_withheld(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:

@@ -65,12 +65,16 @@ def play_all(
 
         asyncio.run(run_jobs(env, get_sandbox("bwrap"), agent, jobs, once, keep))
     else:
+        two = asyncio.Semaphore(2)
 
-        async def one_by_one() -> None:
-            for job in jobs:
+        async def play(job: Job) -> None:
+            async with two:
                 ended[job.task.id] = await rollout(env, get_sandbox("bwrap"), agent, job, timeout_s=120)
 
-        asyncio.run(one_by_one())
+        async def play_jobs() -> None:
+            await asyncio.gather(*map(play, jobs))
+
+        asyncio.run(play_jobs())
     return ended
 
 

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from equipment import usable
 from runtime_wire import RUNTIME, Wire
+from sandbox_runs import Ended, run_to_end, sandbox_of
 
-from gymcp.mcp_servers.sandbox import Launch, Sandbox
+from gymcp.mcp_servers.sandbox import Launch
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-
-TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A server that ran to its end, by itself or not."""
-
-    out: str
-    err: str
-    status: int
-    limit: str | None
-
-
-def run_to_end(sandbox: Sandbox, code: str, launch: Launch | None = None) -> Ended:
-    """Python code in the sandbox, without packages."""
-    launch = launch or Launch(argv=())
-    launch = replace(launch, argv=("python3", "-I", "-S", "-c", code))
-
-    async def run() -> Ended:
-        async with asyncio.timeout(TIMEOUT_S), sandbox.start(launch) as process:
-            out = await process.stdout.read()
-            status = await process.wait()
-            return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.limit_hit())
-
-    return asyncio.run(run())
 
 
 @pytest.fixture(scope="session")
@@ -48,12 +21,12 @@ def bwrap() -> Bubblewrap:
     return Bubblewrap()
 
 
-@pytest.fixture(scope="session", params=["cgroup", "watchdog"])
+@pytest.fixture(scope="session", params=["bwrap", "bwrap-watchdog"], ids=["cgroup", "watchdog"])
 def limited(request: pytest.FixtureRequest) -> Bubblewrap:
     """Once with limits held by the kernel, once by the watchdog."""
-    usable("bwrap")
-    sandbox = Bubblewrap(use_cgroup=request.param == "cgroup")
-    if request.param == "cgroup" and not sandbox.uses_cgroup:
+    sandbox = sandbox_of(request.param)
+    assert isinstance(sandbox, Bubblewrap)
+    if request.param == "bwrap" and not sandbox.uses_cgroup:
         pytest.skip("no writable cgroup with memory and pids")
     return sandbox
 

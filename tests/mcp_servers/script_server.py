@@ -1,4 +1,4 @@
-"""A server as others write them: its state in globals, no library of gymcp's. Served by `test_zygote.py`."""
+"""A server as others write them: its state in globals, no library of gymcp's. Served by `test_fork_scripts.py`."""
 
 from __future__ import annotations
 

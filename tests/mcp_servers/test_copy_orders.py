@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from cell_program import Cell
+from code_runner import CodeRunner
 
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -17,7 +17,7 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.types import ToolCall
 
-SPEC = native_server("cell", Cell, start="fork")
+SPEC = native_server("code_runner", CodeRunner, start="fork")
 ANSWERS = {
     "no JSON": b"no JSON",
     "no object": b"[]",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cell_program import Cell, Threaded
+from code_runner import CodeRunner, Threaded
 
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
@@ -29,8 +29,8 @@ from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import ToolCall
 
-FORKED = native_server("cell", Cell, start="fork")
-STARTED = native_server("cell", Cell)
+FORKED = native_server("code_runner", CodeRunner, start="fork")
+STARTED = native_server("code_runner", CodeRunner)
 
 
 @contextlib.asynccontextmanager
@@ -153,7 +153,7 @@ def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) ->
     ],
 )
 def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: str, said: str) -> None:
-    spec = native_server("cell", Cell, start="fork", limits=limits)
+    spec = native_server("code_runner", CodeRunner, start="fork", limits=limits)
 
     async def episodes() -> str:
         async with open_warm_sandbox(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
@@ -341,7 +341,7 @@ def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblew
 
 
 def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
-    spec = native_server("cell", Cell, start="fork", limits=Limits(open_files=99))
+    spec = native_server("code_runner", CodeRunner, start="fork", limits=Limits(open_files=99))
 
     async def episode() -> str:
         async with open_warm_sandbox(bwrap) as warm, session(warm, spec) as opened:

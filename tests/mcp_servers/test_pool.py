@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from cell_program import Cell
+from code_runner import CodeRunner
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
@@ -105,7 +105,7 @@ def test_a_failed_start_raises_in_the_task_that_takes_the_member() -> None:
 
 
 def test_episodes_on_prestarted_servers_have_processes_of_their_own(bwrap: Bubblewrap) -> None:
-    spec = replace(native_server("cell", Cell), warm_pool_size=2)
+    spec = replace(native_server("code_runner", CodeRunner), warm_pool_size=2)
 
     async def episodes() -> list[int]:
         pids = []

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-import gymcp
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, SandboxProcess, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
-from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
+from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sandbox.users.identity import describe_identity, identity
 
 Inside = Callable[..., str]
@@ -59,19 +58,6 @@ def test_only_these_folders_are_there(inside: Inside) -> None:
     assert "local" not in inside("import os; print(*os.listdir('/usr'))").split()
 
 
-def test_environment_is_cleared(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    everywhere = (
-        "import os\n"
-        "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
-        "    try: print(open(f'/proc/{pid}/environ').read())\n"
-        "    except OSError: pass\n"
-    )
-    assert "sk-secret" not in inside(everywhere)
-    names = inside("import os; print(*sorted(os.environ))", Launch(argv=(), env={"GIVEN": "1"}))
-    assert names.split() == ["GIVEN", "HOME", "LANG", "PATH", "PWD", "TMPDIR"]
-
-
 def test_environment_is_not_on_the_hosts_command_line(bwrap: Bubblewrap) -> None:
     async def command_lines() -> str:
         launch = Launch(argv=("cat",), env={"TOKEN": "sk-secret"})
@@ -83,20 +69,6 @@ def test_environment_is_not_on_the_hosts_command_line(bwrap: Bubblewrap) -> None
     line = asyncio.run(command_lines())
     assert "cat" in line
     assert "sk-secret" not in line
-
-
-def test_harness_code_is_unreadable_from_inside(inside: Inside) -> None:
-    assert gymcp.__file__ is not None
-    paths = [*map(str, harness_paths()), gymcp.__file__, sys.prefix, __file__, str(Path.home())]
-    out = inside(
-        "import os\n"
-        f"for path in {paths!r}:\n"
-        "    try: found = os.listdir(path) if os.path.isdir(path) else open(path, 'rb').read(1)\n"
-        "    except OSError: continue\n"
-        "    if found: print(path)\n"
-        "print('end')"
-    )
-    assert out == "end"
 
 
 WALK_PACKAGES = """

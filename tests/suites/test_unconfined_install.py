@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_command
 from said import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
-
-GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def _gymcp(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run gymcp as on a machine without bubblewrap."""
     (tmp_path / "bin").mkdir()
     env = {**os.environ, "PATH": str(tmp_path / "bin"), "GYMCP_HOME": str(tmp_path / "home")}
-    return subprocess.run([GYMCP, *words], env=env, capture_output=True, text=True, timeout=300, check=False)
+    return warm_command.run(words, cwd=None, env=env, timeout_s=300)
 
 
 @pytest.mark.parametrize("words", [("suites", "install", "bfcl"), ("eval", "bfcl", "--sandbox", "none")])

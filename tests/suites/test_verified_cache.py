@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_command
 from said import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
@@ -17,8 +17,6 @@ from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import is_unlocked
-
-GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 def test_a_folder_is_hashed_once_and_held_and_let_go_if_it_has_changed(tmp_path: Path) -> None:
@@ -73,4 +71,4 @@ def test_a_suite_that_has_changed_is_refused_and_installed_again(home: Path, fil
 
 def _gymcp(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "GYMCP_HOME": str(home)}
-    return subprocess.run([GYMCP, *words], cwd=home, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return warm_command.run(words, cwd=home, env=env, timeout_s=300)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
+import small_models as tiny
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import small_models as tiny
 import torch
 
 from gymcp.errors import ConfigError

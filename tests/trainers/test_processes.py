@@ -1,17 +1,17 @@
-"""Training in two processes that a launcher starts: DDP and FSDP2, on CPU cores."""
+"""Training in two processes: DDP and FSDP2, on CPU cores. One run is started by torch's launcher."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
-from launch import SCRIPT, WAIT_S, launch
+import warm_command
+from launch import WAIT_S, launch, run_together
 from transformers import AutoModelForCausalLM
 
 from gymcp.trainers.run.checkpoints import CHECKPOINT
@@ -34,7 +34,7 @@ RECIPE: dict[str, Any] = {
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp-from-main"])
 def test_two_processes_compute_and_learn_the_same_as_one(way: str, tmp_path: Path) -> None:
-    done = launch(SCRIPT, way, "compare", tmp_path)
+    done = run_together(way, "compare", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     for kind, found in json.loads((tmp_path / "found.json").read_text()).items():
         assert found.pop("spoilt") == 0
@@ -60,36 +60,39 @@ def approximate_metrics(folder: Path) -> list[Mapping[str, Any]]:
     ]
 
 
+def train_alone(*arguments: object) -> None:
+    command = ["train", *map(str, arguments)]
+    warm_command.run(command, cwd=None, env=os.environ, timeout_s=WAIT_S).check_returncode()
+
+
 def test_a_run_in_two_processes_has_the_metrics_and_the_model_of_a_run_in_one(recipe: Path, tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     done = launch("-m", "gymcp.cli", "train", recipe, "--out", together)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("finished after 2 iterations") == 1
-    one = [sys.executable, "-m", "gymcp.cli", "train", str(recipe), "--out", str(alone)]
-    subprocess.run(one, check=True, capture_output=True, timeout=WAIT_S)
+    train_alone(recipe, "--out", alone)
     assert read_metrics(together) == approximate_metrics(alone)
     final = [AutoModelForCausalLM.from_pretrained(folder / FINAL) for folder in (alone, together)]
     for one_weight, other in zip(*(model.parameters() for model in final), strict=True):
         assert (one_weight - other).abs().max() < 1e-3
 
     # a checkpoint that one process cannot see is an error: that process does not go on with other weights
-    blind = launch(SCRIPT, "ddp", "blind", recipe, "--resume", "--set", "learn.iterations=3", "--out", together)
+    blind = run_together("ddp", "blind", recipe, "--resume", "--set", "learn.iterations=3", "--out", together)
     assert blind.returncode != 0
     assert f"checkpoint {together.with_name('nowhere')}: there is no learner.pt" in blind.stderr
     assert "training: load: 1 of 2 processes failed, and the main one did not" in blind.stderr
     assert len(read_metrics(together)) == 3
 
     # one process continues the checkpoint of two
-    more = [*one[:-1], str(together), "--resume", "--set", "learn.iterations=3"]
-    subprocess.run(more, check=True, capture_output=True, timeout=WAIT_S)
+    train_alone(recipe, "--out", together, "--resume", "--set", "learn.iterations=3")
     assert (together / CHECKPOINT / "3" / "learner.pt").exists()
     assert [row["iteration"] for row in read_metrics(together)] == [0, 1, 2, 3]
 
 
 def test_an_impossible_setup_is_reported_once_and_ends_every_process(recipe: Path, tmp_path: Path) -> None:
-    done = launch(SCRIPT, "fsdp", "train", recipe, "--out", tmp_path / "run")
+    done = run_together("fsdp", "train", recipe, "--out", tmp_path / "run")
     assert done.returncode != 0
     assert done.stderr.count("the embedded engine needs whole weights, and FSDP spreads them") == 1
     assert not (tmp_path / "run").exists()
-    done = launch(SCRIPT, "ddp", "refuse")
+    done = run_together("ddp", "refuse")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -61,6 +61,9 @@ tasks = 2
 """
 
 
+pytestmark = pytest.mark.xdist_group("resumed")  # all compare with the first run
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """One thread here, as in the process that is killed, because sums depend on the number of threads."""

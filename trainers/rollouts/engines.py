@@ -101,8 +101,14 @@ def open_vllm_server(recipe: Recipe) -> Iterator[str]:
     if rollout.server:
         yield rollout.server
         return
-    on_gpu = torch.cuda.is_available()
-    plan = VllmServerOptions(
+    with run_vllm_server(make_server_options(recipe, on_gpu=torch.cuda.is_available()), lambda line: None) as server:
+        yield server.spec
+
+
+def make_server_options(recipe: Recipe, *, on_gpu: bool) -> VllmServerOptions:
+    """The settings of the server that the recipe starts."""
+    rollout = recipe.rollout
+    return VllmServerOptions(
         model=Path(recipe.model.path),
         name=recipe.name,
         cpu=not on_gpu,
@@ -113,8 +119,6 @@ def open_vllm_server(recipe: Recipe) -> Iterator[str]:
         takes_weights=True,
         extra=rollout.vllm_args,
     )
-    with run_vllm_server(plan, lambda line: None) as server:
-        yield server.spec
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.protocols import StateReader
 from gymcp.types import Score, Task, Trajectory
 
-BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+BANK = Path(__file__).parents[1] / "examples" / "bank.py"
 
 
 def make_coin_flip_bank() -> LoadedEnv:

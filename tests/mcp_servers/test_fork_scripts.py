@@ -119,7 +119,7 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap, make: Make) -
     assert asyncio.run(episodes()) == ["([], False, False, False, None, False, [], [], [])"] * 2
 
 
-def test_siblings_and_zygote_are_out_of_reach(bwrap: Bubblewrap, make: Make) -> None:
+def test_siblings_and_the_fork_server_are_out_of_reach(bwrap: Bubblewrap, make: Make) -> None:
     reach = (
         "import ctypes, os, signal\nlibc = ctypes.CDLL(None, use_errno=True)\nsaid = []\n"
         "pids = sorted(int(name) for name in os.listdir('/proc') if name.isdigit())\n"

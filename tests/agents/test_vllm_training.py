@@ -5,28 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
-from equipment import is_required
-from launch import SCRIPT, keep_served, launch
+from launch import keep_served, run_together
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
+from vllm_serving import KEY
 
 from gymcp.agents.policies.specs import parse_policy
-from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.policies.vllm.client import open_vllm
-from gymcp.agents.policies.vllm.install import CPU, vllm_python
+from gymcp.agents.policies.vllm.keys import publish_key
+from gymcp.agents.policies.vllm.server import VllmServerOptions
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.engines import open_vllm_server
+from gymcp.trainers.rollouts.engines import make_server_options
 from gymcp.trainers.run.checkpoints import recipe_as_json
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
@@ -43,10 +45,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tied_models: dict[str, Path]) -> Path:
     """A tiny model like the real ones: grouped-query attention, tied embeddings, tools and calls in Qwen's format."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    return make_tiny_model(folder, "qwen", size=TinySize(hidden=64, heads=2, layers=2, init_std=0.1))
+    return tied_models["0"]
 
 
 def small(path: Path, model: Path, **more: Json) -> Recipe:
@@ -71,19 +72,30 @@ def small(path: Path, model: Path, **more: Json) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def server(model: Path) -> Iterator[str]:
-    """The server that the LoRA recipe starts; the other recipe is trained with it too."""
-    if vllm_python(CPU) is None and not is_required("vllm"):
-        pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
-    with open_vllm_server(small(LORA, model, **{"model.lora_rank": 4})) as spec:
-        yield spec
+def server(vllm_spec: str, model: Path) -> Iterator[str]:
+    """The one server of all tests, whose key trainers find as that of a server which the recipe has started."""
+    port = urlsplit(parse_policy(vllm_spec).url).port
+    assert port is not None
+    with publish_key(port, KEY):
+        yield vllm_spec
+        asyncio.run(reset(vllm_spec, model, "0"))
 
 
-async def reset(server: str, model: Path) -> None:
+async def reset(server: str, model: Path, version: str = "start") -> None:
     """Load the model's own weights into the server, because another test has changed them."""
     spec = parse_policy(server)
     async with open_vllm(spec.url, spec.model) as policy:
-        await policy.load_weights(model, "start")
+        await policy.load_weights(model, version)
+
+
+def test_a_recipe_starts_the_server_that_these_tests_use(model: Path) -> None:
+    """`gymcp serve --cpu --lora-rank 8 --training`, with the recipe's name, context, requests and type of weights."""
+    recipe = small(LORA, model, **{"model.lora_rank": 8, "rollout.slots": 32})
+    options = make_server_options(recipe, on_gpu=False)
+    served = VllmServerOptions(model=model, cpu=True, lora_rank=8, takes_weights=True)
+    assert options == replace(served, name="qwen3-4b-lora", max_context=2048, max_requests=32, dtype="float32")
+    on_gpu = make_server_options(recipe, on_gpu=True)
+    assert on_gpu == replace(options, cpu=False, dtype="bfloat16")
 
 
 def run_training(recipe: Recipe, folder: Path, way: str) -> Path:
@@ -95,7 +107,7 @@ def run_training(recipe: Recipe, folder: Path, way: str) -> Path:
     else:
         file = folder.with_suffix(".json")
         file.write_text(json.dumps(recipe_as_json(recipe)))
-        done = launch(SCRIPT, way, "train-on-bank", file, folder)
+        done = run_together(way, "train-on-bank", file, folder)
         assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

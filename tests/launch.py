@@ -1,4 +1,4 @@
-"""Launches two training processes, and is the program that each of them runs (``launch.py WAY COMMAND ...``)."""
+"""Starts two training processes, and is the program that each of them runs (``launch.py WAY COMMAND ...``)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import json
 import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tiny
+import small_models as tiny
 import torch
+import warm_command
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
 from coin_flip_bank import make_coin_flip_bank
 from peft import LoraConfig, get_peft_model
@@ -37,12 +40,12 @@ from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Row
 
 WAIT_S = 400
-SCRIPT = Path(__file__)
+PROCESSES = 2
 LOAD = Learner.load
 
 # three tasks, in a number of micro-batches that two processes cannot share equally
-ROWS = [*tiny.group(1), *tiny.group(2), *tiny.group(3, episodes=1)]
-GROUPS = [0] * 4 + [1] * 4 + [2]
+ROWS = [*tiny.group(1, episodes=2), *tiny.group(2, episodes=2), *tiny.group(3, episodes=1)]
+GROUPS = [0, 0, 1, 1, 2]
 SETTINGS = LearnerSettings(learning_rate=1e-2, micro_batch_tokens=60, max_grad_norm=0.5)
 LOSS = Loss(kl=0.1)
 
@@ -62,11 +65,33 @@ MODELS: dict[str, Callable[[int], PreTrainedModel]] = {
 
 
 def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run two processes of ``python ARGUMENTS`` to their end."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    """Run two processes of ``python ARGUMENTS`` under torch's launcher to their end."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(PROCESSES)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*launcher, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
+
+
+def run_together(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run two processes of ``launch.py ARGUMENTS`` to their end, with the variables that a launcher sets.
+
+    They are forks of a process that has imported all of it: that takes longer than what most of them do. No launcher
+    ends the second if the first fails. Returns the output of both, and the first exit code that is not 0.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": PROCESSES, "LOCAL_WORLD_SIZE": PROCESSES}
+
+    def run(rank: int) -> subprocess.CompletedProcess[str]:
+        variables = {**shared, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
+        env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+        return warm_command.run(list(map(str, arguments)), cwd=None, env=env, timeout_s=WAIT_S, program="launch")
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        ended = list(pool.map(run, range(PROCESSES)))
+    code = next((one.returncode for one in ended if one.returncode), 0)
+    out, err = ("".join(streams) for streams in zip(*((one.stdout, one.stderr) for one in ended), strict=True))
+    return subprocess.CompletedProcess(list(map(str, arguments)), code, out, err)
 
 
 def make_accelerator(way: str, **options: Any) -> Accelerator:
@@ -169,7 +194,8 @@ def train_together(recipe: Recipe, folder: Path, way: str) -> None:
         assert ending.reason == "finished"
 
 
-def main(way: str, command: str, *arguments: str) -> None:
+def main() -> None:
+    way, command, *arguments = sys.argv[1:]
     torch.set_num_threads(1)
     if command == "compare":
         accelerator, folder = make_accelerator(way), Path(arguments[0])
@@ -194,7 +220,3 @@ def main(way: str, command: str, *arguments: str) -> None:
         distributed_controller.join_process_group = lambda: Accelerated(make_accelerator(way))
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Cell:
+class CodeRunner:
     seen: list[str] = []  # noqa: RUF012 - shared on purpose: it must not outlive an episode
 
     def __init__(self, note: str = "") -> None:

@@ -1,0 +1,45 @@
+"""Python code run to its end in a sandbox, and sandboxes by name, also those that hold limits without a cgroup."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from equipment import usable
+
+from gymcp.mcp_servers.sandbox import Launch, Sandbox
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.unconfined import Unconfined
+
+TIMEOUT_S = 120.0
+WITHOUT_CGROUP = {"bwrap-watchdog": Bubblewrap, "none-watchdog": Unconfined}
+"""Sandboxes whose limits are held by the watchdog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A server that ran to its end, by itself or not."""
+
+    out: str
+    err: str
+    status: int
+    limit: str | None
+
+
+def run_to_end(sandbox: Sandbox, code: str, launch: Launch | None = None) -> Ended:
+    """Run Python code in the sandbox, without packages."""
+    python = replace(launch or Launch(argv=()), argv=("python3", "-I", "-S", "-c", code))
+
+    async def run() -> Ended:
+        async with asyncio.timeout(TIMEOUT_S), sandbox.start(python) as process:
+            out = await process.stdout.read()
+            status = await process.wait()
+            return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.limit_hit())
+
+    return asyncio.run(run())
+
+
+def sandbox_of(name: str) -> Sandbox:
+    """The sandbox of that name; without it the test is skipped, or fails."""
+    sandbox = usable(name.removesuffix("-watchdog"))
+    return WITHOUT_CGROUP[name](use_cgroup=False) if name in WITHOUT_CGROUP else sandbox
