@@ -23,6 +23,16 @@ from pathlib import Path
 from typing import IO
 
 GYMCP = Path(sys.executable).with_name("gymcp")
+WORK = (
+    *(
+        f"evaluation.{name}"
+        for name in ("compare", "eval_run", "grade", "judge_run", "report", "stress", "suites", "view")
+    ),
+    *(f"machine.{name}" for name in ("clean", "doctor", "sandbox")),
+    *(f"servers.{name}" for name in ("check", "new", "servers", "tools")),
+    *(f"training.{name}" for name in ("export", "serve")),
+)
+"""Modules that the verbs import when they run."""
 _STARTED: dict[int, socket.socket] = {}
 """Process id -> the wire to its server: a fork of a process starts a server of its own."""
 
@@ -78,7 +88,8 @@ def _send(wire: socket.socket, fds: list[int]) -> None:
 def main() -> None:
     """Returns in each command's own process, which then runs it; ends with the wire."""
     wire = socket.socket(fileno=int(sys.argv[1]))
-    importlib.import_module("gymcp.cli.app")
+    for name in ("app", *WORK):
+        importlib.import_module(f"gymcp.cli.{name}")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
     while True:
         message, fds, _, _ = socket.recv_fds(wire, 1, 5)

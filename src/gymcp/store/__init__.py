@@ -1,7 +1,18 @@
 """The record of a run: its folder and its episodes."""
 
 from gymcp.store.rows import EpisodeRow, Grade, StepCredit, with_grade
-from gymcp.store.run_folder import Run, create_run, open_run
+from gymcp.store.run_folder import RUN_FILE, Growth, Run, create_run, open_run
 from gymcp.store.trajectories import TrajectoryStore
 
-__all__ = ["EpisodeRow", "Grade", "Run", "StepCredit", "TrajectoryStore", "create_run", "open_run", "with_grade"]
+__all__ = [
+    "RUN_FILE",
+    "EpisodeRow",
+    "Grade",
+    "Growth",
+    "Run",
+    "StepCredit",
+    "TrajectoryStore",
+    "create_run",
+    "open_run",
+    "with_grade",
+]

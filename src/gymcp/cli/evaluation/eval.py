@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
-import typer
-
-from gymcp.agents.runner.run import RunEnd
 from gymcp.agents.strategies.budgets import Budget
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
 from gymcp.cli.evaluation.eval_options import (
     AgentOption,
     AttackOption,
@@ -44,23 +40,17 @@ from gymcp.cli.evaluation.eval_options import (
     TrialsOption,
     UserPolicyOption,
 )
-from gymcp.cli.evaluation.eval_run import EvalConfig, EvalResult, run_eval
-from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskGlob
-from gymcp.cli.output import print_json, print_summary
-from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, ModelConfig
+from gymcp.cli.lazy_verbs import import_place
+from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
-
-LOST_TO_INFRA = 3
-OUT_OF_MONEY = 4
-INTERRUPTED = 130
 
 
 def command(
     env: EnvName,
-    agent: AgentOption = "oracle",
+    agent: AgentOption = None,
     sandbox: SandboxName = "bwrap",
-    tasks: TaskGlob = "*",
-    limit: LimitOption = 0,
+    tasks: TaskPatterns = None,
+    limit: LimitOption = None,
     trials: TrialsOption = 1,
     concurrency: Concurrency = 8,
     seed: Seed = 0,
@@ -97,7 +87,11 @@ def command(
     slots: SlotsOption = 16,
     device: DeviceOption = None,
 ) -> None:
-    """Run an agent on the tasks of an environment: a name of the catalog, or a Python file, whose code is run.
+    """Run an agent on the tasks of an environment.
+
+    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
+
+    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
 
     Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
     4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
@@ -113,19 +107,4 @@ def command(
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, policy=policy, max_cost=max_cost,
         user_policy=user_policy, model=model)  # fmt: skip
-    _finish(run_eval(config), max_cost, as_json)
-
-
-def _finish(result: EvalResult, max_cost: float | None, as_json: bool) -> None:
-    """Print the result, and how to continue a run that did not finish; end the command with the exit code."""
-    print_json(result.summary) if as_json else print_summary(result.summary)
-    if result.ended is not RunEnd.FINISHED:
-        interrupted = result.ended is RunEnd.INTERRUPTED
-        why = "interrupted" if interrupted else f"--max-cost {max_cost:g} is spent"
-        more = "" if interrupted else ", and a higher --max-cost"
-        print(
-            f"gymcp: {why}; to go on, type the same command with: --out {result.folder} --resume{more}", file=sys.stderr
-        )
-        raise typer.Exit(INTERRUPTED if interrupted else OUT_OF_MONEY)
-    if result.summary["scored"] < result.summary["episodes"]:
-        raise typer.Exit(LOST_TO_INFRA)
+    import_place("evaluation.eval_run:execute")(config, as_json=as_json)

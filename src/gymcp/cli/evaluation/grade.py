@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from gymcp.agents.runner.run import regrade
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.graders.registry import FORMS, make_grader
+from gymcp.evaluators.graders.registry import make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.store import Run, TrajectoryStore, open_run
 
@@ -23,29 +21,8 @@ REQUIRED_KEYS = ("source", "suite_version", "suite_digest")
 """Keys that the config of a run must have for grading it again."""
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    env: Annotated[
-        str | None,
-        typer.Option(
-            help="Environment file of the run, whose code is run; required for a file that you never ran here."
-        ),
-    ] = None,
-    grader: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Grade with this grader instead of the environment's: {FORMS}; repeatable, all must pass."),
-    ] = None,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Look up again the values that dynamic graders compare with.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Grade a recorded run again, offline; the first grades stay, the newest count.
-
-    The grader is code of the run's environment. Code of the catalog is gymcp's own; a file that the run names is run
-    only if you ran it here before with the same content, or name it with --env.
-    Exit code 1 if a score differs from the previous one.
-    """
+def execute(run: Path, *, env: str | None, grader: list[str] | None, refresh: bool, as_json: bool) -> None:
+    """Grade a recorded run again, offline. Exit code 1 if a score differs from the previous one."""
     other = make_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in REQUIRED_KEYS if not isinstance(recorded.config.get(key), str)]:

@@ -10,9 +10,6 @@ import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gymcp.agents.policies.specs import TRAINED
 from gymcp.cli.output import console, in_one_line
@@ -25,21 +22,7 @@ TOKENIZER_FOLDERS = ("final", "model", ".")
 """Folders of a training run that may hold a tokenizer, in the order of the search."""
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
-    other: Annotated[
-        Path | None, typer.Argument(help="Second run folder, to show episodes of the two side by side.")
-    ] = None,
-    find: Annotated[str, typer.Option(help="Initial search, such as 'is:failed tag:refund'.")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="Tokenizer folder, to show tokens as text; default: that of the training run or of its local policy."
-        ),
-    ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
-) -> None:
+def execute(run: Path, *, other: Path | None, find: str, port: int, tokenizer: Path | None, no_open: bool) -> None:
     """Show the episodes of one run, or of two side by side, in a browser on this machine, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folders = [run] if other is None else [run, other]
