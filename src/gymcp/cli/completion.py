@@ -12,6 +12,8 @@ from gymcp.cli import known_names
 
 MAX_OFFERED = 200
 """Most files or folders that are offered."""
+MAX_SEARCHED = 1000
+"""Most folders in which runs are searched."""
 RUN_DEPTH = 3
 """Levels of folders below the typed one in which runs are searched."""
 RUN_FILES = ("run.json", "training.json")
@@ -44,11 +46,11 @@ def complete_environment(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Run folders at most `RUN_DEPTH` levels below the folder that was typed."""
+    """Run folders at most `RUN_DEPTH` levels below the folder that was typed; the nearest `MAX_OFFERED`."""
     folder, _, beginning = incomplete.rpartition("/")
     top = Path(folder or ("/" if incomplete.startswith("/") else "."))
-    found = (str(path) for path in _find_runs(top, beginning, RUN_DEPTH))
-    return list(itertools.islice(found, MAX_OFFERED))
+    found = _find_runs(_list_folders(top, beginning))
+    return sorted(str(path) for path in itertools.islice(found, MAX_OFFERED))
 
 
 def complete_preset(incomplete: str) -> list[str]:
@@ -63,15 +65,32 @@ def _find_files(incomplete: str, suffix: str) -> list[str]:
     return [f"{folder}{slash}{name}" for name in names[:MAX_OFFERED]]
 
 
-def _find_runs(top: Path, beginning: str, depth: int) -> Iterator[Path]:
-    for entry in _list_folder(top):
-        if entry.name.startswith(".") or not (entry.name.startswith(beginning) and entry.is_dir()):
-            continue
-        path = top / entry.name
-        if any((path / name).is_file() for name in RUN_FILES):
-            yield path
-        elif depth > 1:
-            yield from _find_runs(path, "", depth - 1)
+def _find_runs(folders: Sequence[Path]) -> Iterator[Path]:
+    """Runs among the folders and below them, level by level; at most `MAX_SEARCHED` folders are looked into."""
+    searched = 0
+    for _ in range(RUN_DEPTH):
+        below: list[Path] = []
+        for path in folders:
+            if any(_is_file(path / name) for name in RUN_FILES):
+                yield path
+            elif searched < MAX_SEARCHED:
+                searched += 1
+                below += _list_folders(path)
+        folders = below
+
+
+def _list_folders(folder: Path, beginning: str = "") -> list[Path]:
+    """Folders in a folder whose name begins like that, without hidden ones and links."""
+    entries = [entry for entry in _list_folder(folder) if entry.name.startswith(beginning) and entry.name[0] != "."]
+    return [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _is_file(path: Path) -> bool:
+    """True for a file; False for anything that this user cannot see."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _list_folder(folder: Path) -> list[os.DirEntry[str]]:

@@ -10,9 +10,7 @@ AGENTS = (
 )  # fmt: skip
 SCRIPTED_AGENTS = AGENTS[:-1]
 """Agents without a model."""
-ATTACKS = (
-    "none", "direct", "ignore_previous", "system_message", "important_instructions", "injecagent", "tool_knowledge",
-)  # fmt: skip
+ATTACKS = ("none", "direct", "ignore_previous", "system_message", "important_instructions")
 STRESSORS = (
     "latency", "faults", "truncated", "noisy", "renamed", "reordered", "distractors", "changed", "stale", "missing",
 )  # fmt: skip
