@@ -235,7 +235,7 @@ def test_a_wrong_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Pa
     empty.write_text("")
     for words, kind, why in (
         (("judge", run), ConfigError, "needs --policy"),
-        (("judge", run, "--policy", "tiny"), ConfigError, "and --rubric FILE"),
+        (("judge", run, "--policy", "tiny"), ConfigError, "judge: needs --rubric FILE"),
         (("judge", run, "--policy", "tiny", "--rubric", empty), ConfigError, "is empty: give it points"),
         (("judge", run, "--policy", "tiny", "--rubric", tmp_path / "no"), ConfigError, "cannot be read: No such file"),
         (("judge", run, "--policy", "gpt", "--rubric", rubric), ConfigError, "no policy 'gpt'"),
