@@ -21,6 +21,14 @@ EnvName = Annotated[
         autocompletion=complete_environment,
     ),
 ]
+EnvNames = Annotated[
+    list[str],
+    typer.Argument(
+        help="Names in the catalog (see `gymcp suites`), or paths of environment files, whose code is run.",
+        metavar="ENV...",
+        autocompletion=complete_environment,
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=complete_run)]
 SandboxName = Annotated[
     str,

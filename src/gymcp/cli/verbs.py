@@ -31,12 +31,12 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="eval",
         group=EVALUATE,
-        help="Run an agent on the tasks of an environment.",
+        help="Run an agent on the tasks of an environment, or of several.",
         place="evaluation.eval:command",
         examples=(
             "gymcp eval backoffice --limit 20",
             "gymcp eval bfcl --policy openai:http://127.0.0.1:8000/v1#my-model --limit 50 --trials 3",
-            "gymcp eval bank.py --agent null --out runs/null",
+            "gymcp eval bfcl tau2 --policy tiny --policy local:models/mine --limit 20 --out runs/both",
             "gymcp eval bfcl --tasks 'multi_turn_base_1*,multi_turn_base_20' --tasks @mine.txt",
             "gymcp eval bfcl --limit 100 --out runs/bfcl --resume",
         ),

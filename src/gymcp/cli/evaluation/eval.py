@@ -41,12 +41,12 @@ from gymcp.cli.evaluation.eval_options import (
     UserPolicyOption,
 )
 from gymcp.cli.lazy_verbs import import_place
-from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskPatterns
+from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
 
 
 def command(
-    env: EnvName,
+    env: EnvNames,
     agent: AgentOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
@@ -87,9 +87,11 @@ def command(
     slots: SlotsOption = 16,
     device: DeviceOption = None,
 ) -> None:
-    """Run an agent on the tasks of an environment.
+    """Run an agent on the tasks of an environment, or of several.
 
     With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
+
+    Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
 
     A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
 
@@ -103,8 +105,12 @@ def command(
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    config = EvalConfig(env=env, agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
+    policies = policy or []
+    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
-        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, policy=policy, max_cost=max_cost,
-        user_policy=user_policy, model=model)  # fmt: skip
-    import_place("evaluation.eval_run:execute")(config, as_json=as_json)
+        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
+        policy=policies[0] if policies else None, user_policy=user_policy, model=model)  # fmt: skip
+    if len(env) == 1 and len(policies) < 2:
+        import_place("evaluation.eval_run:execute")(config, as_json=as_json)
+    else:
+        import_place("evaluation.eval_matrix:execute")(config, envs=env, policies=policies, as_json=as_json)

@@ -31,8 +31,12 @@ AgentOption = Annotated[
     ),
 ]
 PolicyOption = Annotated[
-    str | None,
-    _of(AGENT_PANEL, f"Model of agent react: {POLICY_FORMS}; default: none.", autocompletion=offer(_POLICIES)),
+    list[str] | None,
+    _of(
+        AGENT_PANEL,
+        f"Model of agent react: {POLICY_FORMS}; repeatable; default: none.",
+        autocompletion=offer(_POLICIES),
+    ),
 ]
 LimitOption = Annotated[
     int | None, _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", min=0)

@@ -73,13 +73,14 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
         raise typer.Exit(LOST_TO_INFRA)
 
 
-def run_eval(config: EvalConfig) -> EvalResult:
+def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
-    Shows its progress on standard error. It starts event loops of its own, so call it from a thread without one. Raises
-    UsageError for an option that is wrong or a sandbox, server or model that cannot be used.
+    Shows its progress on standard error, or in a display that is open already. It starts event loops of its own, so
+    call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
+    cannot be used.
     """
-    config = replace(config, agent=_choose_agent(config))
+    config = replace(config, agent=choose_agent(config))
     _check(config)
     policy, user = _plan_policies(config)
     wrappers = WrapperSelection(
@@ -94,7 +95,7 @@ def run_eval(config: EvalConfig) -> EvalResult:
         **wrappers.to_config(),
     }
     plan = Plan(
-        agent=_choose_agent(config), sandbox=config.sandbox, tasks=read_patterns(config.tasks),
+        agent=choose_agent(config), sandbox=config.sandbox, tasks=read_patterns(config.tasks),
         limit=config.limit or 0, earlier_limits=_read_earlier_limits(config), trials=config.trials, seed=config.seed,
         settings=settings,
     )  # fmt: skip
@@ -111,10 +112,11 @@ def run_eval(config: EvalConfig) -> EvalResult:
             agents = SCRIPTED[plan.agent]
         else:
             agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
-        return _record(config, plan, recorded, env, sandbox, agents, runner)
+        shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
+        return _record(config, plan, recorded, env, sandbox, agents, runner, shown)
 
 
-def _choose_agent(config: EvalConfig) -> str:
+def choose_agent(config: EvalConfig) -> str:
     """Name of the agent: ``react`` is the only one with a model."""
     return config.agent or (REACT if config.policy is not None else ORACLE)
 
@@ -176,6 +178,7 @@ def _record(
     sandbox: Sandbox,
     agents: AgentFactory,
     runner: asyncio.Runner,
+    progress: Progress,
 ) -> EvalResult:
     """Play the plan into the run folder, whose config is `recorded`, and write the report."""
     name = f"{env.spec.name}-{plan.agent}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -183,8 +186,7 @@ def _record(
     versions = _list_versions(sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
     with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing):
-        store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
-        with store, Progress(f"{env.spec.name} · {plan.agent}") as progress:
+        with TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store:
             ended = run_plan(
                 env,
                 sandbox,
