@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
 from gymcp.cli.evaluation.eval_options import (
@@ -90,27 +93,29 @@ def command(
     """Run an agent on the tasks of an environment, or of several.
 
     With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
-
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-
     A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
 
     Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
     4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
     """
     sampling = Sampling(
-        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ())
-    )
+        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ()))  # fmt: skip
     budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    policies = policy or []
     config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        policy=policies[0] if policies else None, user_policy=user_policy, model=model)  # fmt: skip
-    if len(env) == 1 and len(policies) < 2:
-        import_place("evaluation.eval_run:execute")(config, as_json=as_json)
+        user_policy=user_policy, model=model)  # fmt: skip
+    _start(config, env, policy or [], as_json=as_json)
+
+
+def _start(config: EvalConfig, envs: Sequence[str], policies: Sequence[str], *, as_json: bool) -> None:
+    """One run, or a run for each pair of an environment and a policy."""
+    if len(envs) == 1 and len(policies) < 2:
+        one = replace(config, policy=policies[0]) if policies else config
+        import_place("evaluation.eval_run:execute")(one, as_json=as_json)
     else:
-        import_place("evaluation.eval_matrix:execute")(config, envs=env, policies=policies, as_json=as_json)
+        import_place("evaluation.eval_matrix:execute")(config, envs=envs, policies=policies, as_json=as_json)
