@@ -29,6 +29,10 @@ from gymcp.types import Json, Suite, Task, Trajectory
 MAX_RESUMES = 3
 """A job is run again until this number times `Schedule.max_attempts` of its attempts have failed."""
 
+TaskPatterns = str | tuple[str, ...]
+"""One glob or id of tasks, or several."""
+_GLOB_CHARACTERS = frozenset("*?[")
+
 REACT = "react"
 AGENTS = (*SCRIPTED, REACT)
 
@@ -47,10 +51,12 @@ class Plan:
 
     agent: str
     sandbox: str = "bwrap"
-    tasks: str = "*"
-    """Glob pattern for task ids."""
+    tasks: TaskPatterns = "*"
+    """Ids of tasks, or globs."""
     limit: int = 0
     """Maximum number of tasks, evenly spread over those that match; 0 for all."""
+    earlier_limits: tuple[int, ...] = ()
+    """Limits that a run had before it grew, in order: the tasks of each are among those of the next."""
     trials: int = 1
     seed: int = 0
     settings: Mapping[str, Json] = field(default_factory=dict)
@@ -71,7 +77,7 @@ class Plan:
             "suite_digest": suite_digest(env.suite),
             "agent": self.agent,
             "sandbox": self.sandbox,
-            "tasks": self.tasks,
+            "tasks": self.tasks if isinstance(self.tasks, str) else list(self.tasks),
             "limit": self.limit,
             "trials": self.trials,
             "seed": self.seed,
@@ -84,19 +90,37 @@ def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
     """The tasks of the plan that its agent can play. Raises ConfigError if there are none."""
     if plan.agent not in AGENTS:
         raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(AGENTS)}")
-    matching = [task for task in suite.tasks if fnmatch.fnmatchcase(task.id, plan.tasks)]
-    if not matching:
-        some = ", ".join(task.id for task in suite.tasks[:3])
-        raise ConfigError(f"suite '{suite.name}': no task matches '{plan.tasks}'; the ids look like {some}, ...")
+    matching = _match_tasks(suite, (plan.tasks,) if isinstance(plan.tasks, str) else plan.tasks)
     playable = [task for task in matching if applies(plan.agent, task)]
     if not playable:
         raise ConfigError(
             f"suite '{suite.name}': agent '{plan.agent}' applies to none of the {len(matching)} tasks; it needs "
             f"{NEEDS[plan.agent]}"
         )
-    if not plan.limit or plan.limit >= len(playable):
-        return tuple(playable)
-    return _spread_evenly(matching, {task.id for task in playable}, plan.limit)
+    chosen: set[str] = set()
+    for limit in (*plan.earlier_limits, plan.limit):
+        if not limit or limit >= len(playable):
+            return tuple(playable)
+        left = [task for task in matching if task.id not in chosen]
+        more = _spread_evenly(left, {task.id for task in playable} - chosen, limit - len(chosen))
+        chosen |= {task.id for task in more}
+    return tuple(task for task in matching if task.id in chosen)
+
+
+def _match_tasks(suite: Suite, patterns: Sequence[str]) -> list[Task]:
+    """Tasks that fit a pattern, in the order of the suite. Raises ConfigError for a pattern that no task fits."""
+    ids = {task.id for task in suite.tasks}
+    chosen = {pattern for pattern in patterns if pattern in ids}
+    for pattern in patterns:
+        if pattern in ids:
+            continue
+        found = [id for id in ids if fnmatch.fnmatchcase(id, pattern)]
+        if not found:
+            some = ", ".join(task.id for task in suite.tasks[:3])
+            what = f"matches '{pattern}'" if _GLOB_CHARACTERS & set(pattern) else f"'{pattern}'"
+            raise ConfigError(f"suite '{suite.name}': no task {what}; the ids look like {some}, ...")
+        chosen.update(found)
+    return [task for task in suite.tasks if task.id in chosen]
 
 
 def _spread_evenly(matching: Sequence[Task], playable: Set[str], limit: int) -> tuple[Task, ...]:

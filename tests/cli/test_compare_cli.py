@@ -13,7 +13,7 @@ import pytest
 from cli_runner import BANK, gymcp
 
 from gymcp.cli.app import run as run_typed
-from gymcp.cli.evaluation.compare import read_contenders
+from gymcp.cli.runs.compare import read_contenders
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory

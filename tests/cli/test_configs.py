@@ -12,10 +12,9 @@ import pytest
 from cli_runner import BANK
 
 from gymcp.agents.runner.run import RunEnd
+from gymcp.cli.configs import EvalConfig, JudgeConfig, ModelConfig
 from gymcp.cli.evaluation import eval, judge
-from gymcp.cli.evaluation.eval_run import EvalConfig, run_eval
-from gymcp.cli.evaluation.judge_run import JudgeConfig
-from gymcp.cli.policy_options import ModelConfig
+from gymcp.cli.evaluation.eval_run import run_eval
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 

@@ -12,7 +12,7 @@ from recorded_runs import make_run, write_run
 from records import order_episode
 
 from gymcp.cli.app import run
-from gymcp.cli.evaluation.view import find_decoder
+from gymcp.cli.runs.view import find_decoder
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
 

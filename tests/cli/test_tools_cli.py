@@ -9,14 +9,14 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
-from gymcp.cli.servers import tools
+from gymcp.cli.servers.commands import tools
 from gymcp.errors import ConfigError
 
 ENV = str(BANK)
 
 
 def test_tools_are_listed_by_server_with_their_size(capsys: pytest.CaptureFixture[str]) -> None:
-    tools.command(ENV, as_json=True)
+    tools(ENV, as_json=True)
     found = json.loads(capsys.readouterr().out)
     (row,) = found["servers"]
     assert sorted(row["tools"]) == ["balance", "transfer"]
@@ -25,9 +25,9 @@ def test_tools_are_listed_by_server_with_their_size(capsys: pytest.CaptureFixtur
 
 
 def test_words_find_tools_and_recall_measures_the_words_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
-    tools.command(ENV, search="transfers", as_json=True)
+    tools(ENV, search="transfers", as_json=True)
     assert json.loads(capsys.readouterr().out)["found"][0]["name"] == "transfer"
-    tools.command(ENV, recall=True, k=[1, 2], as_json=True)
+    tools(ENV, recall=True, k=[1, 2], as_json=True)
     rows = json.loads(capsys.readouterr().out)["recall"]
     assert [row["k"] for row in rows] == [1, 2]
     for row in rows:
@@ -53,10 +53,10 @@ def test_a_budget_without_room_is_one_line_and_exit_code_2() -> None:
 
 def test_an_impossible_question_is_one_line() -> None:
     with pytest.raises(ConfigError, match="--k: only with --search or --recall"):
-        tools.command(ENV, k=[3])
+        tools(ENV, k=[3])
     with pytest.raises(ConfigError, match="--k: must be at least 1, not 0"):
-        tools.command(ENV, recall=True, k=[0])
+        tools(ENV, recall=True, k=[0])
     with pytest.raises(ConfigError, match="give one of them"):
-        tools.command(ENV, recall=True, search="x")
+        tools(ENV, recall=True, search="x")
     with pytest.raises(ConfigError, match="no environment 'nowhere'"):
-        tools.command("nowhere")
+        tools("nowhere")

@@ -12,7 +12,7 @@ from cli_runner import GYMCP, gymcp
 from recorded_runs import write_run, write_training_run
 from records import episode, order_episode
 
-from gymcp.cli.evaluation.watch import Goal, describe_state, follow_run, rate_per_s, read_goal
+from gymcp.cli.runs.watch import Goal, describe_state, follow_run, rate_per_s, read_goal
 from gymcp.evaluators.viewer.summary import summarise_run
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore, create_run, is_in_use

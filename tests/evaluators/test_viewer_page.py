@@ -14,7 +14,7 @@ from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT, order_episode
 from viewer_process import run_viewer
 
-from gymcp.cli.evaluation.view import private_page
+from gymcp.cli.runs.view import private_page
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Message, Observation
 

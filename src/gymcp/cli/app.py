@@ -1,48 +1,60 @@
-"""The command line: every verb has a module."""
+"""The command line: options before the verb, and what happens to errors."""
 
 from __future__ import annotations
 
+import logging
+import platform
 import sys
+import traceback
+from typing import Annotated
 
 import typer
 
-from gymcp.cli.evaluation import compare, eval, grade, judge, report, stress, suites, view, watch
-from gymcp.cli.machine import clean, doctor, sandbox
+from gymcp import __version__
+from gymcp.cli.lazy_verbs import LazyGroup
 from gymcp.cli.output import clean_output
-from gymcp.cli.servers import check, new, servers, tools
-from gymcp.cli.training import export, serve, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
+USER_MODULES = ("gymcp_env_", "gymcp_grader_")
+"""Beginnings of the names under which files of the user are imported."""
+LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"
+_VARIABLES = (
+    "GYMCP_HOME: folder of installed suites, servers and images (default: gymcp in $XDG_CACHE_HOME or ~/.cache).",
+    "OPENAI_API_KEY: key of an endpoint; --key-env names another variable.",
+    "VLLM_API_KEY: key of gymcp serve.",
+    "DOCKER_HOST: address of the engine of --sandbox docker.",
+    "NO_COLOR: no colours.",
+)
 
+log = logging.getLogger("gymcp")
 app = typer.Typer(
     name="gymcp",
-    help="Any MCP tool server as a Gymnasium environment: sandboxed, cleanly reset, honestly benchmarked.",
+    cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    epilog="\n\n".join(("Environment variables:", *_VARIABLES, "Help of a verb, with examples: gymcp VERB --help")),
 )
-app.command("eval")(eval.command)
-app.add_typer(suites.app, name="suites")
-app.add_typer(servers.app, name="servers")
-app.command("new")(new.command)
-app.command("grade")(grade.command)
-app.command("compare")(compare.command)
-app.add_typer(judge.app, name="judge")
-app.command("report")(report.command)
-app.command("view")(view.command)
-app.command("watch")(watch.command)
-app.command("export")(export.command)
-app.command("import")(export.import_command)
-app.command("train")(train.command)
-app.command("credit")(train.credit_command)
-app.command("check")(check.command)
-app.command("stress")(stress.command)
-app.command("tools")(tools.command)
-app.add_typer(sandbox.app, name="sandbox")
-app.command("serve")(serve.command)
-app.command("doctor")(doctor.command)
-app.command("clean")(clean.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gymcp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print gymcp's log, and the traceback of an error, on standard error.")
+    ] = False,
+) -> None:
+    """Any MCP tool server as a Gymnasium environment: sandboxed, cleanly reset, honestly benchmarked."""
+    if debug:
+        _log_everything()
 
 
 def run() -> None:
@@ -50,12 +62,36 @@ def run() -> None:
     clean_output()
     try:
         app()
-    except UsageError as error:
-        print(f"gymcp: {error}", file=sys.stderr)
-        sys.exit(USAGE_ERROR)
     except GymcpError as error:
-        print(f"gymcp: {error}", file=sys.stderr)
-        sys.exit(1)
+        if log.isEnabledFor(logging.DEBUG):
+            traceback.print_exception(error)
+        hint = "" if log.isEnabledFor(logging.DEBUG) or not _is_of_user_code(error) else "; gymcp --debug shows where"
+        print(f"gymcp: {error}{hint}", file=sys.stderr)
+        sys.exit(USAGE_ERROR if isinstance(error, UsageError) else 1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output has gone
         sys.exit(1)
+
+
+def _log_everything() -> None:
+    """Print gymcp's log on standard error. The logs of libraries may hold keys, so they stay as they are."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    log.handlers[:] = [handler]
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    log.debug("gymcp %s, Python %s, %s", __version__, platform.python_version(), " ".join(sys.argv[1:]))
+
+
+def _is_of_user_code(error: BaseException) -> bool:
+    """True if the error, or one that caused it, was raised in a file that is neither gymcp's nor a library's."""
+    chain: list[BaseException] = []
+    while error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__ or error
+    names = [
+        str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        for each in chain
+        for frame, _ in traceback.walk_tb(each.__traceback__)
+    ]
+    return any(name.startswith(USER_MODULES) for name in names)

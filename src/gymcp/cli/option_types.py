@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from gymcp.cli.completion import complete_environment, complete_preset, complete_run, offer
+from gymcp.cli.known_names import SANDBOXES
 from gymcp.errors import ConfigError
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Episodes at a time.")]
-EnvName = Annotated[str, typer.Argument(help="Catalog name (see `gymcp suites`) or path of an environment file.")]
-SandboxName = Annotated[str, typer.Option(help="Sandbox: bwrap, docker, or none (trusted servers only).")]
-Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
-TaskGlob = Annotated[str, typer.Option(help="Run only tasks whose id matches this glob.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and no text.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Number of episodes that run at a time.")]
+EnvName = Annotated[
+    str,
+    typer.Argument(
+        help="Name in the catalog (see `gymcp suites`), or path of an environment file, whose code is run.",
+        autocompletion=complete_environment,
+    ),
+]
+EnvNames = Annotated[
+    list[str],
+    typer.Argument(
+        help="Names in the catalog (see `gymcp suites`), or paths of environment files, whose code is run.",
+        metavar="ENV...",
+        autocompletion=complete_environment,
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=complete_run)]
+SandboxName = Annotated[
+    str,
+    typer.Option(help="Sandbox: bwrap, docker, or none (trusted servers only).", autocompletion=offer(SANDBOXES)),
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices: the same seed gives the same episodes.")]
+TaskPatterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        help="Task ids or globs, joined by commas, or @FILE with one a line; repeatable; default: all tasks.",
+    ),
+]
+Limit = Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")]
+PresetOption = Annotated[str, typer.Option(help="Preset that assigns the credit.", autocompletion=complete_preset)]
+PresetSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Option of the preset as KEY=VALUE (gamma=0.9); repeatable; default: the preset's own."),
+]
+RunEnvironment = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        help="Environment file of the run, whose code is run; default: the one it names, if it was run here before.",
+        autocompletion=complete_environment,
+    ),
+]
 
 
 def replaced_option(old: str, new: str) -> Any:

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gymcp.agents.policies.chat_adapter import as_chat
@@ -20,6 +20,7 @@ from gymcp.agents.runner.preflight import check_model, check_servers, check_user
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
+from gymcp.cli.configs import ModelConfig
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
@@ -28,42 +29,8 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task, Tool
 
-KEY_VARIABLE = "OPENAI_API_KEY"
-"""Environment variable that holds an endpoint's key by default."""
-REQUEST_TIMEOUT_S = 120.0
-"""Seconds for one answer of an endpoint by default."""
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 """Suffixes of the files of a model folder that its digest covers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Options of a model, for the agent's model and for one that plays the user."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    budget: Budget = field(default_factory=Budget)
-    overflow: str = "stop"
-    """Reaction to a full context: ``stop``, or ``drop`` old tool results."""
-    tool_calls: str = "native"
-    """Form in which an endpoint takes and gives tool calls: ``native`` or ``text``."""
-    tool_format: str | None = None
-    """Format of tool calls in a chat template; None: found by the template."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer of a remote vLLM server's model."""
-    system: Path | None = None
-    """File with a system prompt."""
-    prices: Path | None = None
-    """TOML file with prices per million tokens."""
-    key_env: str = KEY_VARIABLE
-    """Environment variable that holds an endpoint's key."""
-    requests_per_minute: float | None = None
-    """Most requests to an endpoint in a minute; None: no limit."""
-    request_timeout_s: float = REQUEST_TIMEOUT_S
-    """Seconds for one answer of an endpoint."""
-    slots: int = 16
-    """Answers that a local model draws at a time."""
-    device: str | None = None
-    """Device of a local model, such as ``cpu`` or ``cuda``; None: chosen automatically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,15 @@ class Progress:
         if self._console.is_terminal:
             self._live.stop()
 
+    def begin(self, label: str) -> None:
+        """Show another run, from 0; its episodes are counted by `start`."""
+        self._label = label
+        self.start(0)
+
     def start(self, total: int) -> None:
         """Start the clock for `total` episodes."""
         self._total = total
+        self._done = self._scored = self._passed = self._lost = 0
         self._started = self._printed = time.monotonic()
 
     def advance(self, trajectory: Trajectory) -> None:

@@ -1,12 +1,14 @@
 """The record of a run: its folder and its episodes."""
 
 from gymcp.store.rows import EpisodeRow, Grade, StepCredit, with_grade
-from gymcp.store.run_folder import Run, create_run, is_in_use, open_run
+from gymcp.store.run_folder import RUN_FILE, Growth, Run, create_run, is_in_use, open_run
 from gymcp.store.trajectories import TrajectoryStore
 
 __all__ = [
+    "RUN_FILE",
     "EpisodeRow",
     "Grade",
+    "Growth",
     "Run",
     "StepCredit",
     "TrajectoryStore",

@@ -7,9 +7,9 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,16 +31,30 @@ _KINDS = {dict: "an object", list: "a list", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A resumption under which a run was given more episodes."""
+
+    at: str
+    """UTC, ISO 8601."""
+    was: Mapping[str, Json]
+    """The keys of the config that were raised, with their values before."""
+    now: Mapping[str, Json]
+    """The same keys with their new values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     folder: Path
     created: str
     """UTC, ISO 8601."""
     config: Mapping[str, Json]
-    """Configuration that the run was started with, after every default was filled in."""
+    """Configuration of the run, after every default was filled in: the one it was started with, as it has grown."""
     seeds: tuple[int, ...]
     versions: Mapping[str, str]
     git: str | None
     """Revision of the working directory's repository, with ``-dirty`` if it had changes; None outside a repository."""
+    growths: tuple[Growth, ...] = ()
+    """Resumptions that raised a part of the config, oldest first."""
 
 
 @contextmanager
@@ -51,11 +65,14 @@ def create_run(
     seeds: Sequence[int] = (),
     versions: Mapping[str, str] | None = None,
     resume: bool = False,
+    growing: Set[str] = frozenset(),
 ) -> Iterator[Run]:
     """The run in `folder`, locked while the context lasts: a new one, or with `resume` the one that is there, if any.
 
-    `versions` are added to gymcp's and Python's. Raises StoreError if the folder holds a run (without `resume`), holds
-    one of another config, holds something else, is in use by another process, or cannot be written.
+    `versions` are added to gymcp's and Python's. `growing`: keys of the config whose number may be higher than that of
+    the run to resume; ``run.json`` then records both. 0 is more than any other number: it stands for all.
+    Raises StoreError if the folder holds a run (without `resume`), holds one of another config, holds something else,
+    is in use by another process, or cannot be written.
     """
     where = f"run folder {folder}"
     plain_config = _to_json(config, where)
@@ -72,8 +89,8 @@ def create_run(
         except OSError as error:
             raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
         run = open_run(folder)
-        if different := _list_differences(run.config, plain_config):
-            raise StoreError(f"{where}: was started with another config: {'; '.join(different)}")
+        if _list_differences(run.config, plain_config):
+            run = _grow(run, plain_config, growing)
         yield run
 
 
@@ -105,6 +122,37 @@ def _write_record(
     write_atomically(folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
 
 
+def _grow(run: Run, config: Mapping[str, Json], growing: Set[str]) -> Run:
+    """The run with the larger config, recorded. Raises StoreError if anything else differs, or a number is lower."""
+    where = f"run folder {run.folder}"
+    different = _list_differences(run.config, config)
+    changed = [key for key in growing if run.config.get(key) != config.get(key)]
+    lowered = [key for key in changed if not _is_raised(run.config.get(key), config.get(key))]
+    if lowered or _list_differences(run.config, {**config, **{key: run.config.get(key) for key in changed}}):
+        why = "; a run can grow but not shrink: its episodes are kept" if lowered else ""
+        raise StoreError(f"{where}: was started with another config: {'; '.join(different)}{why}")
+    growth = Growth(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        was={key: run.config[key] for key in sorted(changed)},
+        now={key: config[key] for key in sorted(changed)},
+    )
+    growths = (*run.growths, growth)
+    record = json.loads(read_foreign(run.folder, RUN_FILE))
+    record |= {"config": dict(config), "growths": [asdict(each) for each in growths]}
+    try:
+        write_atomically(run.folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
+    return replace(run, config=config, growths=growths)
+
+
+def _is_raised(old: Json, new: Json) -> bool:
+    """True if both are numbers of something and `new` is more; 0 stands for all."""
+    if type(old) is not int or type(new) is not int:
+        return False
+    return old != 0 and (new == 0 or new > old)
+
+
 def open_run(folder: Path) -> Run:
     """The run in `folder`, to read. Raises StoreError if there is none, or if this gymcp cannot read it."""
     where = f"run folder {folder}"
@@ -133,10 +181,14 @@ def open_run(folder: Path) -> Run:
             seeds=tuple(record["seeds"]),
             versions=record["versions"],
             git=record["git"],
+            growths=tuple(
+                Growth(at=growth["at"], was=dict(growth["was"]), now=dict(growth["now"]))
+                for growth in record.get("growths", ())
+            ),
         )
     except KeyError as error:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: it has no {error}") from error
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: {error!r}") from error
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
-import typer
-
-from gymcp.agents.runner.run import RunEnd
 from gymcp.agents.strategies.budgets import Budget
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
 from gymcp.cli.evaluation.eval_options import (
     AgentOption,
     AttackOption,
@@ -44,23 +43,17 @@ from gymcp.cli.evaluation.eval_options import (
     TrialsOption,
     UserPolicyOption,
 )
-from gymcp.cli.evaluation.eval_run import EvalConfig, EvalResult, run_eval
-from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskGlob
-from gymcp.cli.output import print_json, print_summary
-from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, ModelConfig
+from gymcp.cli.lazy_verbs import import_place
+from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
-
-LOST_TO_INFRA = 3
-OUT_OF_MONEY = 4
-INTERRUPTED = 130
 
 
 def command(
-    env: EnvName,
-    agent: AgentOption = "oracle",
+    env: EnvNames,
+    agent: AgentOption = None,
     sandbox: SandboxName = "bwrap",
-    tasks: TaskGlob = "*",
-    limit: LimitOption = 0,
+    tasks: TaskPatterns = None,
+    limit: LimitOption = None,
     trials: TrialsOption = 1,
     concurrency: Concurrency = 8,
     seed: Seed = 0,
@@ -97,35 +90,30 @@ def command(
     slots: SlotsOption = 16,
     device: DeviceOption = None,
 ) -> None:
-    """Run an agent on the tasks of an environment: a name of the catalog, or a Python file, whose code is run.
+    """Run an agent on the tasks of an environment, or of several.
 
+    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
+    Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
+    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
     Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
     4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
     """
-    sampling = Sampling(
-        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ())
-    )
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
     budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    config = EvalConfig(env=env, agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
+    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
-        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, policy=policy, max_cost=max_cost,
+        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
         user_policy=user_policy, model=model)  # fmt: skip
-    _finish(run_eval(config), max_cost, as_json)
+    _start(config, env, policy or [], as_json=as_json)
 
 
-def _finish(result: EvalResult, max_cost: float | None, as_json: bool) -> None:
-    """Print the result, and how to continue a run that did not finish; end the command with the exit code."""
-    print_json(result.summary) if as_json else print_summary(result.summary)
-    if result.ended is not RunEnd.FINISHED:
-        interrupted = result.ended is RunEnd.INTERRUPTED
-        why = "interrupted" if interrupted else f"--max-cost {max_cost:g} is spent"
-        more = "" if interrupted else ", and a higher --max-cost"
-        print(
-            f"gymcp: {why}; to go on, type the same command with: --out {result.folder} --resume{more}", file=sys.stderr
-        )
-        raise typer.Exit(INTERRUPTED if interrupted else OUT_OF_MONEY)
-    if result.summary["scored"] < result.summary["episodes"]:
-        raise typer.Exit(LOST_TO_INFRA)
+def _start(config: EvalConfig, envs: Sequence[str], policies: Sequence[str], *, as_json: bool) -> None:
+    """One run, or a run for each pair of an environment and a policy."""
+    if len(envs) == 1 and len(policies) < 2:
+        one = replace(config, policy=policies[0]) if policies else config
+        import_place("evaluation.eval_run:execute")(one, as_json=as_json)
+    else:
+        import_place("evaluation.eval_matrix:execute")(config, envs=envs, policies=policies, as_json=as_json)

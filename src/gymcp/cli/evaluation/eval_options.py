@@ -3,117 +3,156 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gymcp.agents.policies.specs import FORMS
-from gymcp.agents.runner.run import AGENTS
-from gymcp.agents.tool_calls.formats import FORMATS
-from gymcp.envs.wrappers.injection import ATTACKS
-from gymcp.envs.wrappers.stress import STRESSORS
+from gymcp.cli.completion import complete_run, offer
+from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, STRESSORS, TOOL_FORMATS
 
-REACT_PANEL = "Agent react"
+AGENT_PANEL = "Agent"
+TASKS_PANEL = "Tasks and the run"
+TOOLS_PANEL = "Tools and the user"
+MODEL_PANEL = "Model of agent react"
+BUDGET_PANEL = "Budgets"
+_POLICIES = ("tiny", "local:", "vllm:", "openai:")
 
-AgentOption = Annotated[str, typer.Option(help=f"Agent: {', '.join(AGENTS)}.")]
-LimitOption = Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")]
-TrialsOption = Annotated[int, typer.Option(min=1, help="Episodes per task.")]
-OutOption = Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run in --out if there is one.")]
+
+def _of(panel: str, text: str, **settings: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel=panel, **settings)
+
+
+AgentOption = Annotated[
+    str | None,
+    _of(
+        AGENT_PANEL,
+        f"Agent: {', '.join(AGENTS)}; default: react with --policy, else oracle.",
+        autocompletion=offer(AGENTS),
+    ),
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    _of(
+        AGENT_PANEL,
+        f"Model of agent react: {POLICY_FORMS}; repeatable; default: none.",
+        autocompletion=offer(_POLICIES),
+    ),
+]
+LimitOption = Annotated[
+    int | None, _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", min=0)
+]
+TrialsOption = Annotated[int, _of(TASKS_PANEL, "Number of episodes per task.", min=1)]
+OutOption = Annotated[
+    Path | None, _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", autocompletion=complete_run)
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue the run in --out if there is one; a higher --limit or --trials adds episodes.",
+        rich_help_panel=TASKS_PANEL,
+    ),
+]
 CassetteOption = Annotated[
     str | None,
-    typer.Option(
-        help="Mode for servers with a URL. record: call them and record their answers; replay: never call them."
+    _of(
+        TOOLS_PANEL,
+        "Mode for servers with a URL: record or replay their answers; default: as the environment says.",
+        autocompletion=offer(("record", "replay")),
     ),
 ]
 AttackOption = Annotated[
     str | None,
-    typer.Option(help=f"Play every task with every attacker's goal, under this attack: {', '.join(ATTACKS)}."),
+    _of(
+        TOOLS_PANEL,
+        f"Attack that plays each task with each attacker's goal, such as {ATTACKS[1]}; default: no attacker.",
+        autocompletion=offer(ATTACKS),
+    ),
 ]
 PrivilegesOption = Annotated[
-    Path | None, typer.Option(help="TOML file with rules over tool calls, enforced between agent and servers.")
+    Path | None,
+    _of(TOOLS_PANEL, "TOML file with rules over tool calls, enforced between agent and servers; default: no rules."),
 ]
 StressOption = Annotated[
-    list[str] | None, typer.Option(help=f"Stressor to apply to the tools: {', '.join(STRESSORS)}; repeatable.")
+    list[str] | None,
+    _of(
+        TOOLS_PANEL,
+        f"Stressor to apply to the tools, such as {STRESSORS[1]}; repeatable; default: none.",
+        autocompletion=offer(STRESSORS),
+    ),
 ]
 UserPolicyOption = Annotated[
-    str | None, typer.Option(help="Model that plays the user by each task's scenario; same forms as --policy.")
+    str | None,
+    _of(
+        TOOLS_PANEL,
+        "Model that plays the user by each task's scenario, as --policy; default: the task's scripted user.",
+        autocompletion=offer(_POLICIES),
+    ),
 ]
 RetrieveOption = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Number of tools to show, found by the user's words; a search tool is added for the others."
-    ),
+    _of(TOOLS_PANEL, "Number of tools to show; a search tool finds the others; default: all are shown.", min=0),
 ]
 ToolBudgetOption = Annotated[
-    int | None, typer.Option(help="Maximum characters of all tools shown at a time, with --retrieve.")
+    int | None, _of(TOOLS_PANEL, "Maximum characters of all tools shown at a time, with --retrieve; default: no limit.")
 ]
-PolicyOption = Annotated[str | None, typer.Option(help=f"Model of agent react: {FORMS}.", rich_help_panel=REACT_PANEL)]
-TemperatureOption = Annotated[
-    float, typer.Option(help="Sampling temperature; 0: always the likeliest token.", rich_help_panel=REACT_PANEL)
-]
-TopPOption = Annotated[
-    float, typer.Option(help="Probability mass of the likeliest tokens to draw from.", rich_help_panel=REACT_PANEL)
-]
-TopKOption = Annotated[
-    int, typer.Option(help="Number of likeliest tokens to draw from; 0: all.", rich_help_panel=REACT_PANEL)
-]
-MaxTokensOption = Annotated[int, typer.Option(help="Maximum tokens in one answer.", rich_help_panel=REACT_PANEL)]
-StopOption = Annotated[
-    list[str] | None, typer.Option(help="Text that ends an answer; repeatable.", rich_help_panel=REACT_PANEL)
-]
-MaxTurnsOption = Annotated[
-    int | None, typer.Option(help="Maximum answers of the model in one episode.", rich_help_panel=REACT_PANEL)
-]
-MaxEpisodeTokensOption = Annotated[
-    int | None,
-    typer.Option(help="Maximum tokens that the model draws in one episode.", rich_help_panel=REACT_PANEL),
-]
-MaxEpisodeSecondsOption = Annotated[
-    float | None,
-    typer.Option(help="Maximum seconds of the model's time in one episode.", rich_help_panel=REACT_PANEL),
-]
-MaxEpisodeCostOption = Annotated[
-    float | None,
-    typer.Option(help="End an episode once its model has cost this much (USD).", rich_help_panel=REACT_PANEL),
-]
-MaxCostOption = Annotated[
-    float | None,
-    typer.Option(help="Stop the run once this much has been spent (USD).", rich_help_panel=REACT_PANEL),
-]
-PricesOption = Annotated[
-    Path | None, typer.Option(help="TOML file with prices per million tokens (USD).", rich_help_panel=REACT_PANEL)
-]
+TemperatureOption = Annotated[float, _of(MODEL_PANEL, "Sampling temperature; 0: always the likeliest token.")]
+TopPOption = Annotated[float, _of(MODEL_PANEL, "Probability mass of the likeliest tokens to draw from.")]
+TopKOption = Annotated[int, _of(MODEL_PANEL, "Number of likeliest tokens to draw from; 0: all.")]
+MaxTokensOption = Annotated[int, _of(MODEL_PANEL, "Maximum number of tokens in one answer.")]
+StopOption = Annotated[list[str] | None, _of(MODEL_PANEL, "Text that ends an answer; repeatable; default: none.")]
+SystemOption = Annotated[Path | None, _of(MODEL_PANEL, "File with a system prompt; default: no system prompt.")]
 OverflowOption = Annotated[
     str,
-    typer.Option(help="Reaction to a full context: stop, or drop old tool results.", rich_help_panel=REACT_PANEL),
+    _of(
+        MODEL_PANEL,
+        "Reaction to a full context: stop, or drop old tool results.",
+        autocompletion=offer(("stop", "drop")),
+    ),
 ]
-SystemOption = Annotated[Path | None, typer.Option(help="File with a system prompt.", rich_help_panel=REACT_PANEL)]
 ToolCallsOption = Annotated[
-    str, typer.Option(help="Form of an endpoint's tool calls: native or text.", rich_help_panel=REACT_PANEL)
+    str,
+    _of(
+        MODEL_PANEL,
+        "Form of an endpoint's tool calls: native or text.",
+        autocompletion=offer(("native", "text")),
+    ),
 ]
 ToolFormatOption = Annotated[
     str | None,
-    typer.Option(
-        help=f"Format of tool calls in the chat template: {', '.join(FORMATS)} or transformers; default: by template.",
-        rich_help_panel=REACT_PANEL,
+    _of(
+        MODEL_PANEL,
+        f"Tool calls in the chat template: {', '.join(TOOL_FORMATS)} or transformers; default: by template.",
+        autocompletion=offer((*TOOL_FORMATS, "transformers")),
     ),
 ]
 TokenizerOption = Annotated[
-    Path | None, typer.Option(help="Tokenizer folder for a remote vLLM server.", rich_help_panel=REACT_PANEL)
+    Path | None, _of(MODEL_PANEL, "Tokenizer folder for a remote vLLM server; default: the server's own.")
 ]
-KeyEnvOption = Annotated[
-    str, typer.Option(help="Environment variable that holds the endpoint's key.", rich_help_panel=REACT_PANEL)
-]
+KeyEnvOption = Annotated[str, _of(MODEL_PANEL, "Environment variable that holds the endpoint's key.")]
 RequestsPerMinuteOption = Annotated[
-    float | None, typer.Option(help="Maximum requests per minute to the endpoint.", rich_help_panel=REACT_PANEL)
+    float | None, _of(MODEL_PANEL, "Maximum number of requests per minute to the endpoint; default: no limit.")
 ]
-RequestTimeoutOption = Annotated[
-    float, typer.Option(help="Seconds to wait for one answer of the endpoint.", rich_help_panel=REACT_PANEL)
-]
-SlotsOption = Annotated[
-    int, typer.Option(min=1, help="Answers that a local model draws at a time.", rich_help_panel=REACT_PANEL)
-]
+RequestTimeoutOption = Annotated[float, _of(MODEL_PANEL, "Seconds to wait for one answer of the endpoint.")]
+SlotsOption = Annotated[int, _of(MODEL_PANEL, "Number of answers that a local model draws at a time.", min=1)]
 DeviceOption = Annotated[
-    str | None, typer.Option(help="Device of a local model, such as cpu or cuda.", rich_help_panel=REACT_PANEL)
+    str | None, _of(MODEL_PANEL, "Device of a local model, such as cpu or cuda; default: chosen automatically.")
+]
+MaxTurnsOption = Annotated[
+    int | None, _of(BUDGET_PANEL, "Maximum number of the model's answers in one episode; default: no limit.")
+]
+MaxEpisodeTokensOption = Annotated[
+    int | None, _of(BUDGET_PANEL, "Maximum number of tokens that the model draws in one episode; default: no limit.")
+]
+MaxEpisodeSecondsOption = Annotated[
+    float | None, _of(BUDGET_PANEL, "Maximum time of the model in one episode, in seconds; default: no limit.")
+]
+MaxEpisodeCostOption = Annotated[
+    float | None, _of(BUDGET_PANEL, "End an episode once its model has cost this much (USD); default: no limit.")
+]
+MaxCostOption = Annotated[
+    float | None, _of(BUDGET_PANEL, "Stop the run once this much has been spent (USD); default: no limit.")
+]
+PricesOption = Annotated[
+    Path | None, _of(BUDGET_PANEL, "TOML file with prices per million tokens (USD); default: no prices.")
 ]

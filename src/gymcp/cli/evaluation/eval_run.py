@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import typer
+
 from gymcp.agents.runner.run import AGENTS, REACT, Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.cli.configs import EvalConfig
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.policy_options import ModelConfig, PolicyPlan, add_user, open_agents, plan_policy
+from gymcp.cli.output import print_json, print_summary
+from gymcp.cli.policy_options import PolicyPlan, add_user, open_agents, plan_policy
 from gymcp.cli.progress import Progress
+from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
@@ -30,51 +36,15 @@ from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interp
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 from gymcp.protocols import AgentFactory
-from gymcp.store import TrajectoryStore, create_run
+from gymcp.store import RUN_FILE, TrajectoryStore, create_run, open_run
 from gymcp.types import Json, Task
 
+ORACLE = "oracle"
+LOST_TO_INFRA = 3
+OUT_OF_MONEY = 4
+INTERRUPTED = 130
 BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for a lock on the store: no episode runs during a write, so a longer wait ends the run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalConfig:
-    """The options of ``gymcp eval``; each field is the option of the same name."""
-
-    env: str
-    """Name in the catalog, or path of an environment file, whose code is run."""
-    agent: str = "oracle"
-    sandbox: str = "bwrap"
-    tasks: str = "*"
-    """Glob over task ids."""
-    limit: int = 0
-    """Most tasks to run, evenly spread; 0: all."""
-    trials: int = 1
-    """Episodes per task."""
-    concurrency: int = 8
-    """Episodes at a time."""
-    seed: int = 0
-    out: Path | None = None
-    """Run folder; None: a new one, ``runs/ENV-AGENT-TIME``."""
-    resume: bool = False
-    cassette: str | None = None
-    """``record`` or ``replay`` for servers with a URL; None: as the environment says."""
-    attack: str | None = None
-    privileges: Path | None = None
-    """TOML file with rules over tool calls."""
-    stress: Sequence[str] = ()
-    retrieve: int | None = None
-    """Number of tools that the agent is shown; None: all, without a search tool."""
-    tool_budget: int | None = None
-    """Characters of all tools that are shown at a time."""
-    policy: str | None = None
-    """The model of agent ``react``."""
-    user_policy: str | None = None
-    """The model that plays the user; None: the task's scripted user."""
-    max_cost: float | None = None
-    """Cost after which the run stops, in the currency of the price list (USD)."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """Options of both models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +57,30 @@ class EvalResult:
     ended: RunEnd
 
 
-def run_eval(config: EvalConfig) -> EvalResult:
+def execute(config: EvalConfig, *, as_json: bool) -> None:
+    """Run the config, print the result, and end the command with its exit code."""
+    result = run_eval(config)
+    print_json(result.summary) if as_json else print_summary(result.summary)
+    if result.ended is not RunEnd.FINISHED:
+        interrupted = result.ended is RunEnd.INTERRUPTED
+        why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
+        more = "" if interrupted else ", and a higher --max-cost"
+        print(
+            f"gymcp: {why}; to go on, type the same command with: --out {result.folder} --resume{more}", file=sys.stderr
+        )
+        raise typer.Exit(INTERRUPTED if interrupted else OUT_OF_MONEY)
+    if result.summary["scored"] < result.summary["episodes"]:
+        raise typer.Exit(LOST_TO_INFRA)
+
+
+def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
-    Shows its progress on standard error. It starts event loops of its own, so call it from a thread without one. Raises
-    UsageError for an option that is wrong or a sandbox, server or model that cannot be used.
+    Shows its progress on standard error, or in a display that is open already. It starts event loops of its own, so
+    call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
+    cannot be used.
     """
+    config = replace(config, agent=choose_agent(config))
     _check(config)
     policy, user = _plan_policies(config)
     wrappers = WrapperSelection(
@@ -107,8 +95,9 @@ def run_eval(config: EvalConfig) -> EvalResult:
         **wrappers.to_config(),
     }
     plan = Plan(
-        agent=config.agent, sandbox=config.sandbox, tasks=config.tasks, limit=config.limit, trials=config.trials,
-        seed=config.seed, settings=settings,
+        agent=choose_agent(config), sandbox=config.sandbox, tasks=read_patterns(config.tasks),
+        limit=config.limit or 0, earlier_limits=_read_earlier_limits(config), trials=config.trials, seed=config.seed,
+        settings=settings,
     )  # fmt: skip
     sandbox = get_sandbox(config.sandbox)
     sandbox.check()
@@ -120,10 +109,27 @@ def run_eval(config: EvalConfig) -> EvalResult:
         runner = stack.enter_context(asyncio.Runner())
         env = stack.enter_context(add_user(runner, user, env, tasks))
         if policy is None:
-            agents = SCRIPTED[config.agent]
+            agents = SCRIPTED[plan.agent]
         else:
             agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
-        return _record(config, plan, recorded, env, sandbox, agents, runner)
+        shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
+        return _record(config, plan, recorded, env, sandbox, agents, runner, shown)
+
+
+def choose_agent(config: EvalConfig) -> str:
+    """Name of the agent: ``react`` is the only one with a model."""
+    return config.agent or (REACT if config.policy is not None else ORACLE)
+
+
+def _read_earlier_limits(config: EvalConfig) -> tuple[int, ...]:
+    """Limits that the run to resume had before this one, in order, so that the tasks it has played stay among its
+    tasks."""
+    if not config.resume or config.out is None or not (config.out / RUN_FILE).is_file():
+        return ()
+    run = open_run(config.out)
+    limits = [*(growth.was.get("limit") for growth in run.growths), run.config.get("limit")]
+    numbers = [limit for limit in dict.fromkeys(limits) if isinstance(limit, int)]
+    return tuple(limit for limit in numbers if limit != (config.limit or 0))
 
 
 def _check(config: EvalConfig) -> None:
@@ -172,14 +178,15 @@ def _record(
     sandbox: Sandbox,
     agents: AgentFactory,
     runner: asyncio.Runner,
+    progress: Progress,
 ) -> EvalResult:
     """Play the plan into the run folder, whose config is `recorded`, and write the report."""
-    name = f"{env.spec.name}-{config.agent}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{env.spec.name}-{plan.agent}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
     versions = _list_versions(sandbox, env)
-    with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume):
-        store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
-        with store, Progress(f"{env.spec.name} · {config.agent}") as progress:
+    growing = {"trials"} if config.limit is None else {"trials", "limit"}
+    with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing):
+        with TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store:
             ended = run_plan(
                 env,
                 sandbox,

@@ -6,19 +6,17 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from gymcp.agents.runner.regrading import fails_on, regrade, try_grader
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.graders.registry import FORMS, make_grader
+from gymcp.evaluators.graders.registry import make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
@@ -44,30 +42,8 @@ class Regraded:
     """Number of failures that left the episode's earlier verdict in place."""
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    env: Annotated[
-        str | None,
-        typer.Option(
-            help="Environment file of the run, whose code is run; required for a file that you never ran here."
-        ),
-    ] = None,
-    grader: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Grade with this grader instead of the environment's: {FORMS}; repeatable, all must pass."),
-    ] = None,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Look up again the values that dynamic graders compare with.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Grade a recorded run again, offline; the first grades stay, the newest count.
-
-    The grader is tried on one episode before anything is recorded. An episode on which it fails keeps its verdict.
-    The grader is code of the run's environment. Code of the catalog is gymcp's own; a file that the run names is run
-    only if you ran it here before with the same content, or name it with --env.
-    Exit code 1 if a score differs from the previous one, 3 if the grader failed on an episode.
-    """
+def execute(run: Path, *, env: str | None, grader: list[str] | None, refresh: bool, as_json: bool) -> None:
+    """Grade a recorded run again, offline. Exit code 1 if a score differs from the previous one."""
     other = make_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in REQUIRED_KEYS if not isinstance(recorded.config.get(key), str)]:

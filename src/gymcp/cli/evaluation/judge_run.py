@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import typer
+
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
 from gymcp.aio import hold_open
-from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, check_sampling, read_key
+from gymcp.cli.configs import JudgeConfig
+from gymcp.cli.output import console, in_one_line, print_json, print_summary
+from gymcp.cli.policy_options import check_sampling, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
 from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
+from gymcp.evaluators.report import write_report
 from gymcp.outcome import Outcome
 from gymcp.protocols import Judge
 from gymcp.store import EpisodeRow, TrajectoryStore, open_run
 from gymcp.types import Json, Sampling, Task, Trajectory
 
+UNJUDGED = 3
+"""Exit code if an episode got no verdict."""
 EPISODES_AT_A_TIME = 64
 """Episodes in memory at a time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeConfig:
-    """The options of ``gymcp judge``; each field is the option of the same name."""
-
-    run: Path
-    policy: str
-    rubric: Path
-    votes: int = 1
-    """Answers for each episode; the majority counts."""
-    temperature: float | None = None
-    """None: 0 for one vote, and 1 for several, which would otherwise be identical."""
-    max_tokens: int = 1024
-    """Most tokens in one answer."""
-    as_component: bool = False
-    """Keep the scores; the verdict becomes a component named ``judge``."""
-    concurrency: int = 8
-    """Answers at a time."""
-    key_env: str = KEY_VARIABLE
-    prices: Path | None = None
-    request_timeout_s: float = REQUEST_TIMEOUT_S
-    tokenizer: Path | None = None
-    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +61,28 @@ class JudgePlan:
     def ballots(self) -> list[Sampling]:
         """Sampling settings of each vote."""
         return [replace(self.sampling, seed=vote) for vote in range(self.votes)]
+
+
+def execute(config: JudgeConfig, *, as_json: bool) -> None:
+    """Judge the run, write its report again, and print the figures. Exit code 3 if an episode got no verdict."""
+    figures = run_judge(config)
+    summary = write_report(config.run)
+    if as_json:
+        print_json(summary)
+    else:
+        print_summary(summary)
+        _print(figures)
+    if figures["errors"]:
+        raise typer.Exit(UNJUDGED)
+
+
+def _print(figures: dict[str, Json]) -> None:
+    line = f"judge: {figures['judged']} judged, {figures['errors']} without a verdict, {figures['asked']} asked for now"
+    if figures["votes"] > 1 and figures["judged"]:
+        line += f", unanimous in {100 * figures['unanimous'] / figures['judged']:.0f} %"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if figures["first_error"]:
+        print(f"gymcp: {in_one_line(figures['first_error'])}", file=sys.stderr)
 
 
 def run_judge(config: JudgeConfig) -> dict[str, Json]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from gymcp.agents.runner.run import Plan
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskGlob
 from gymcp.cli.output import console, print_json
+from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
@@ -23,22 +21,19 @@ from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.types import Json
 
 
-def command(
-    env: EnvName,
-    stressor: Annotated[
-        list[str] | None,
-        typer.Option(help="Stressor, or several joined by +; repeatable. Default: each one by itself."),
-    ] = None,
-    agent: Annotated[str, typer.Option(help=f"Agent: {', '.join(SCRIPTED)}.")] = "adaptive",
-    sandbox: SandboxName = "bwrap",
-    tasks: TaskGlob = "*",
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")] = 40,
-    seed: Seed = 0,
-    concurrency: Concurrency = 8,
-    as_json: AsJson = False,
+def execute(
+    env: str,
+    *,
+    stressor: list[str] | None,
+    agent: str,
+    sandbox: str,
+    tasks: list[str] | None,
+    limit: int,
+    seed: int,
+    concurrency: int,
+    as_json: bool,
 ) -> None:
-    """Play the same tasks with the same seeds without and with each stressor; report the drop in the mean score, with
-    its 95 % interval over the tasks. To stress a model, use `gymcp eval --stress`."""
+    """Play the same tasks with the same seeds without and with each stressor; report the drop in the mean score."""
     if agent not in SCRIPTED:
         raise ConfigError(f"no agent '{agent}'; have {', '.join(SCRIPTED)}")
     combinations = [tuple(name.split("+")) for name in stressor or STRESSORS]
@@ -48,7 +43,7 @@ def command(
         if unknown := [name for name in names if name not in STRESSORS]:
             raise ConfigError(f"no stressor '{unknown[0]}'; have {', '.join(STRESSORS)}")
     remove_orphans()
-    plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, seed=seed)
+    plan = Plan(agent=agent, sandbox=sandbox, tasks=read_patterns(tasks), limit=limit, seed=seed)
     before = _scores(env, backend, plan, (), concurrency)
     rows = [_row(names, before, _scores(env, backend, plan, names, concurrency)) for names in combinations]
     mean = sum(before.values()) / len(before) if before else None

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -15,7 +14,6 @@ from rich.text import Text
 
 from gymcp.cli.evaluation.gates import SuiteGates, play_gates
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
@@ -28,23 +26,10 @@ SAMPLE = 4
 """Tasks of a suite, evenly spread, that each agent plays."""
 CONCURRENCY = 4
 AGENTS = ("oracle", "null", "mutated", "random")
-app = typer.Typer(invoke_without_command=True, help="List the environments, or install what they need.")
 
 
-@app.callback()
-def list_all(
-    context: typer.Context,
-    check: Annotated[
-        bool, typer.Option("--check", help="Play the gates of every suite on a fixed sample of its tasks.")
-    ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Play all tasks, with --check.")] = False,
-    only: Annotated[str, typer.Option(help="Select environments whose name matches this glob.")] = "*",
-    sandbox: Annotated[str, typer.Option(help="Sandbox for --check: bwrap, docker or none.")] = "bwrap",
-    as_json: AsJson = False,
-) -> None:
+def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool) -> None:
     """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""
-    if context.invoked_subcommand is not None:
-        return
     if full and not check:
         raise ConfigError("--full: says how many tasks --check plays; give both")
     chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
@@ -123,14 +108,7 @@ def _table(results: Sequence[SuiteGates]) -> Table:
     return table
 
 
-@app.command("install")
-def install(
-    name: Annotated[str, typer.Argument(help="Catalog name.")],
-    sandbox: Annotated[
-        str | None,
-        typer.Option(help="Sandbox for the suite's own code, if it has any; default: bwrap. none: unconfined."),
-    ] = None,
-) -> None:
+def install(name: str, *, sandbox: str | None) -> None:
     """Download and verify a suite's files, so that later runs need no network; changed files are installed again."""
     spec = catalog.load_spec(name)
     backend = None

@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gymcp.cli.output import console
 from gymcp.envs import catalog
@@ -22,23 +19,8 @@ from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK
 from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 
-def command(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be removed, without removing it.")
-    ] = False,
-    servers: Annotated[
-        bool, typer.Option("--servers", help="Remove installed servers that no lock names, as well.")
-    ] = False,
-    lock: Annotated[
-        list[Path] | None,
-        typer.Option("--lock", help="Another lock file whose servers and images are kept; repeatable."),
-    ] = None,
-) -> None:
-    """Remove leftovers of dead gymcp processes: processes, containers, folders, control groups, unfinished downloads.
-
-    Everything that belongs to a living process stays. An image built from a Dockerfile is removed as well once no lock
-    names it and the Dockerfile has changed or is gone.
-    """
+def execute(*, dry_run: bool, servers: bool, lock: list[Path] | None) -> None:
+    """Remove leftovers of dead gymcp processes, images that nothing needs, and with `servers` unlocked servers."""
     leftovers = find_leftovers(ask_engine=True)
     for item in leftovers:
         _say(f"{item.kind} {item.name} (of process {item.owner})")

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from uv import find_uv_bin
 
 from gymcp import __version__
@@ -49,9 +47,7 @@ class Finding:
     """True if a failure only rules out some servers or sandboxes, so that the machine still passes."""
 
 
-def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-) -> None:
+def execute(*, as_json: bool) -> None:
     """Check this machine, and print the command that mends each failure. Exit code 1 if a requirement is missing."""
     findings = [
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),

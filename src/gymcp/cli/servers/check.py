@@ -8,18 +8,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from gymnasium.utils.env_checker import check_env
 
-from gymcp.agents.runner.run import Plan, run_until_signalled
+from gymcp.agents.runner.run import Plan, TaskPatterns, run_until_signalled
 from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
 from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName
 from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
@@ -47,22 +46,18 @@ class Verdict:
     """False if there is nothing to check: the check passes, and its detail says why."""
 
 
-def command(
-    env: EnvName,
-    sandbox: SandboxName = "bwrap",
-    tasks: Annotated[str, typer.Option(help="Play the gates only on tasks whose id matches this glob.")] = "*",
-    limit: Annotated[
-        int, typer.Option(min=0, help="Maximum number of tasks for the gates, evenly spread; 0: all.")
-    ] = 60,
-    concurrency: Concurrency = 8,
-    privileges: Annotated[
-        Path | None, typer.Option(help="TOML file with rules over tool calls, to prove that they block no gold call.")
-    ] = None,
-    as_json: AsJson = False,
+def execute(
+    env: str,
+    *,
+    sandbox: str,
+    tasks: list[str] | None,
+    limit: int,
+    concurrency: int,
+    privileges: Path | None,
+    as_json: bool,
 ) -> None:
-    """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, one call of
-    each tool that no gold calls, and that no server can read the gold; with --privileges, all of it under these rules.
-    Exit code 1 if a check fails."""
+    """Check an environment, with `privileges` under these rules. Exit code 1 if a check fails."""
+    patterns = read_patterns(tasks)
     backend = get_sandbox(sandbox)
     backend.check()
     rules = read_privileges(privileges) if privileges else None
@@ -73,7 +68,7 @@ def command(
     verdicts = [] if rules is None else [_privileges(loaded, backend, rules)]
     verdicts += [
         _gymnasium(loaded, backend),
-        *_gates(loaded, backend, tasks, limit, concurrency),
+        *_gates(loaded, backend, patterns, limit, concurrency),
         _try_unused_tools(loaded, backend),
         _leaks(loaded, backend),
     ]
@@ -126,7 +121,7 @@ def _gymnasium(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
     return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
 
 
-def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
+def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int) -> list[Verdict]:
     verdicts = []
     started_from: dict[str, set[str]] = {}
     for agent, score in GATE_SCORES.items():

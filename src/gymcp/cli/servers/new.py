@@ -8,23 +8,11 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.atomic import write_atomically
-from gymcp.cli.option_types import replaced_option
 from gymcp.cli.output import console
-from gymcp.cli.servers.servers import (
-    BuildOption,
-    ImageOption,
-    SandboxOption,
-    make_request,
-    parse_pairs,
-    refuse_other_server,
-    sandbox_for,
-)
+from gymcp.cli.servers.servers import make_request, parse_pairs, refuse_other_server, sandbox_for
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
@@ -95,23 +83,17 @@ class Trial:
     """None: the call was not made."""
 
 
-def command(
-    name: Annotated[str, typer.Argument(help="Name of the environment; the file is NAME.py.")],
-    server: Annotated[
-        str | None, typer.Option(help="Server: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
-    ] = None,
-    image: ImageOption = None,
-    server_name: Annotated[
-        str | None, typer.Option("--server-name", help="Name of the server; default: from the package or the host.")
-    ] = None,
-    old_name: Annotated[str | None, replaced_option("--name", "--server-name")] = None,
-    build: BuildOption = None,
-    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
-    header: Annotated[
-        list[str] | None, typer.Option(help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable.")
-    ] = None,
-    folder: Annotated[Path, typer.Option("--dir", help="Folder to write NAME.py and servers.lock into.")] = Path(),
-    sandbox: SandboxOption = None,
+def execute(
+    name: str,
+    *,
+    server: str | None,
+    image: str | None,
+    server_name: str | None,
+    build: list[str] | None,
+    http: str,
+    header: list[str] | None,
+    folder: Path,
+    sandbox: str | None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
     path = folder / f"{_check_name(name)}.py"

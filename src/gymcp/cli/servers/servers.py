@@ -7,20 +7,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich import box
 from rich.table import Table
 
-from gymcp.cli.option_types import AsJson
+from gymcp.cli.known_names import LOCK_FILE
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
 from gymcp.mcp_servers.packages.install import ensure_present, is_present, repair_installed
 from gymcp.mcp_servers.packages.locked_server import check_server, describe_start, lock_server, to_install_request
 from gymcp.mcp_servers.packages.lockfile import (
-    DEFAULT_LOCK,
     LockedServer,
     Runtime,
     edit_lock,
@@ -30,54 +28,21 @@ from gymcp.mcp_servers.packages.lockfile import (
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
-app = typer.Typer(no_args_is_help=True, help="Lock, install and check third-party MCP servers.")
 
-LockOption = Annotated[Path, typer.Option("--lock", help="Lock file.")]
-ServerNames = Annotated[list[str] | None, typer.Argument(help="Servers of the lock; default: all.")]
-SandboxOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sandbox",
-        help="Sandbox: bwrap, docker, or none (trusted servers only); default: bwrap, and docker for images.",
-    ),
-]
-ImageOption = Annotated[
-    str | None,
-    typer.Option("--image", help="Name of an image that the engine or a registry has, or path of a Dockerfile."),
-]
-BuildOption = Annotated[
-    list[str] | None,
-    typer.Option("--build", help="Package that may be built, in a sandbox, if it must be; repeatable."),
-]
-
-
-@app.command("add", no_args_is_help=True)
 def add(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Command: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; with --image: ARGS."
-        ),
-    ] = None,
-    image: ImageOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="Environment variable NAME=VALUE; secrets as NAME='${NAME}'; repeatable.")
-    ] = None,
-    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
-    header: Annotated[
-        list[str] | None, typer.Option(help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="claude_desktop_config.json with the servers to lock.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Server of --config to lock; default: all of them; repeatable.")
-    ] = None,
-    build: BuildOption = None,
-    runs_code: Annotated[
-        bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
-    ] = False,
-    lock: LockOption = DEFAULT_LOCK,
-    sandbox: SandboxOption = None,
+    command: list[str] | None,
+    *,
+    image: str | None,
+    name: str | None,
+    env: list[str] | None,
+    http: str,
+    header: list[str] | None,
+    config: Path | None,
+    only: list[str] | None,
+    build: list[str] | None,
+    runs_code: bool,
+    lock: Path,
+    sandbox: str | None,
 ) -> None:
     """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
     if (config is None) == (not command and image is None):
@@ -99,8 +64,7 @@ def add(
         _say_locked(server)
 
 
-@app.command("lock")
-def relock(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None) -> None:
+def relock(names: list[str] | None, *, lock: Path, sandbox: str | None) -> None:
     """Lock the same versions again with the newest dependencies and the current tools; print the changes."""
     _refuse_no_lock(lock)
     every = read_lock(lock, consistent=False)
@@ -115,8 +79,7 @@ def relock(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: 
         _say_locked(server)
 
 
-@app.command("sync")
-def sync(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK) -> None:
+def sync(names: list[str] | None, *, lock: Path) -> None:
     """Install the servers of the lock, so that later runs need no network; installed ones are verified and repaired."""
     for server in _select(lock, names):
         there = is_present(server)
@@ -128,8 +91,7 @@ def sync(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK) -> None:
             console.print(f"  {fault}", markup=False, highlight=False, soft_wrap=True)
 
 
-@app.command("list")
-def list_all(lock: LockOption = DEFAULT_LOCK, as_json: AsJson = False) -> None:
+def list_all(*, lock: Path, as_json: bool) -> None:
     """List the servers of the lock."""
     _refuse_no_lock(lock)
     servers = read_lock(lock)
@@ -149,10 +111,7 @@ def list_all(lock: LockOption = DEFAULT_LOCK, as_json: AsJson = False) -> None:
     console.print(table)
 
 
-@app.command("check")
-def check(
-    names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None, as_json: AsJson = False
-) -> None:
+def check(names: list[str] | None, *, lock: Path, sandbox: str | None, as_json: bool) -> None:
     """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
 
     Exit code 1 if something differs or a server does not start.
@@ -182,7 +141,7 @@ def _select(lock: Path, names: list[str] | None) -> list[LockedServer]:
 
 def _refuse_no_lock(lock: Path) -> None:
     """Raise ConfigError if no lock was named and this folder has none."""
-    if lock == DEFAULT_LOCK and not lock.exists():
+    if lock == Path(LOCK_FILE) and not lock.exists():
         raise ConfigError(
             f"lock '{lock}': not found in this folder; make it with: gymcp servers add 'uvx PACKAGE==VERSION'; or name"
             " another: --lock FILE"

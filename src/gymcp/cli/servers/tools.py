@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
 from rich import box
 from rich.table import Table
 
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.option_types import AsJson, EnvName, SandboxName
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
@@ -25,22 +22,8 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.http_remote import check_remotes
 
 
-def command(
-    env: EnvName,
-    search: Annotated[
-        str | None, typer.Option(help="Search the tools by these words; the best match comes first.", metavar="WORDS")
-    ] = None,
-    recall: Annotated[
-        bool, typer.Option("--recall", help="Measure the share of the tools that tasks need among the first k results.")
-    ] = False,
-    k: Annotated[
-        list[int] | None, typer.Option(help="Number of results, with --search or --recall; repeatable.")
-    ] = None,
-    sandbox: SandboxName = "bwrap",
-    as_json: AsJson = False,
-) -> None:
-    """List the tools of an environment by server, or search them, or measure how well the tasks' words find the tools
-    of their gold calls (recall@k, with the ranking that `gymcp eval --retrieve` uses)."""
+def execute(env: str, *, search: str | None, recall: bool, k: list[int] | None, sandbox: str, as_json: bool) -> None:
+    """List the tools of an environment by server, or search them, or measure the recall of the search."""
     if search is not None and recall:
         raise ConfigError("--search, --recall: give one of them")
     if k and (search is None and not recall):

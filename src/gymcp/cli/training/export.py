@@ -5,40 +5,27 @@ from __future__ import annotations
 import importlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, print_json
 from gymcp.cli.training.train import parse_settings
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import write_report
-from gymcp.exchange.export import FORMATS, default_out, export
+from gymcp.exchange.export import default_out, export
 from gymcp.exchange.importing import import_run
 from gymcp.exchange.source import Advantages, open_source
 from gymcp.types import Json
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    format: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}; docs/exchange.md says what each keeps.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="File to write, for atif a folder; default: export.FORMAT or atif/ in the run folder."),
-    ] = None,
-    attempts: Annotated[bool, typer.Option("--attempts", help="Include attempts that a later one replaced.")] = False,
-    preset: Annotated[
-        str | None, typer.Option(help="Include the advantages that this preset gives, see docs/credit.md.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the preset (gamma=0.9); repeatable.")
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(help="Environment file of the run, whose code is run, for a preset that compares with gold."),
-    ] = None,
-    as_json: AsJson = False,
+def execute(
+    run: Path,
+    *,
+    format: str,
+    out: Path | None,
+    attempts: bool,
+    preset: str | None,
+    settings: list[str] | None,
+    env: str | None,
+    as_json: bool,
 ) -> None:
     """Write a run as JSON lines, Parquet for trainers, ATIF documents, or a CSV table."""
     if settings and preset is None:
@@ -60,13 +47,7 @@ def command(
         console.print(f"{count} {unit}: {target}", highlight=False, markup=False, soft_wrap=True)
 
 
-def import_command(
-    file: Annotated[
-        Path, typer.Argument(help="ATIF document, JSON lines of ATIF or of `gymcp export`, or a folder of such files.")
-    ],
-    out: Annotated[Path, typer.Option(help="Run folder to create.")],
-    as_json: AsJson = False,
-) -> None:
+def import_episodes(file: Path, *, out: Path, as_json: bool) -> None:
     """Create a run folder from episodes that were recorded elsewhere, to view, report and train on."""
     count = import_run(file, out)
     write_report(out)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gymcp.agents.policies.vllm.install import has_gpu
 from gymcp.agents.policies.vllm.server import VllmServerOptions, run_vllm_server
@@ -14,24 +11,10 @@ from gymcp.cli.output import console
 from gymcp.errors import UsageError
 
 
-def command(
-    model: Annotated[Path, typer.Argument(help="Folder of a model and its tokenizer.")],
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if there is a GPU.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
-    max_context: Annotated[
-        int, typer.Option(min=0, help="Maximum tokens of prompt and answer; 0: the model's own limit.")
-    ] = 0,
-    lora_rank: Annotated[int, typer.Option(min=0, help="Maximum rank of LoRA adapters to load; 0: no adapters.")] = 0,
-    training: Annotated[
-        bool, typer.Option("--training", help="Accept new weights while it runs, as rollout.server of a recipe.")
-    ] = False,
-) -> None:
+def execute(model: Path, *, cpu: bool, port: int, max_context: int, lora_rank: int, training: bool) -> None:
     """Serve a model with vLLM on 127.0.0.1 until Ctrl-C, and print the value for --policy.
 
-    Every request needs the key: $VLLM_API_KEY, or a new key, which gymcp finds by itself and other programs find in the
-    file whose path is printed. Only this user can read that file, and so use the server.
-
-    Exit code: 0 if it was stopped after it had started, 130 if interrupted before, 2 if vLLM fails or cannot start.
+    Raises UsageError if the server ends by itself.
     """
     signal.signal(signal.SIGTERM, _interrupt)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gymcp.cli.option_types import AsJson, replaced_option
+from gymcp.cli.option_types import AsJson, PresetOption, PresetSettings, RunEnvironment, RunFolder, replaced_option
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
@@ -17,10 +17,13 @@ from gymcp.types import Json
 def command(
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="Recipe, such as recipes/tiny.toml. It is code: it names an environment and arguments."),
+        typer.Argument(
+            help="Recipe, such as recipes/tiny.toml. It is code: it names an environment and arguments; required."
+        ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the recipe (learn.iterations=5); repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Key of the recipe as KEY=VALUE (learn.iterations=5); repeatable; default: none."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the training run; default: runs/train-NAME.")] = None,
     resume: Annotated[bool, typer.Option(help="Continue after the last complete iteration.")] = False,
@@ -60,19 +63,16 @@ def command(
 
 
 def credit_command(
-    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
-    preset: Annotated[str, typer.Option(help="Preset that assigns the credit, see docs/credit.md.")] = "gigpo",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the preset (gamma=0.9); repeatable.")
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(help="Environment file of the run, whose code is run, for a preset that compares with gold."),
-    ] = None,
+    run: RunFolder,
+    preset: PresetOption = "gigpo",
+    settings: PresetSettings = None,
+    env: RunEnvironment = None,
     save: Annotated[bool, typer.Option("--save", help="Store the advantages in the run, for gymcp view.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the advantages that a preset gives to the steps of a recorded run; nothing is trained."""
+    """Print the advantages that a preset gives to a run's steps.
+
+    The run is a recorded one; nothing is trained."""
     options = parse_settings(settings or [])
     _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
 

@@ -6,15 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, format_value
+from gymcp.evaluators.compare import Comparison, Contender, Pair, compare, format_value
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
     compare_training,
@@ -27,18 +25,8 @@ from gymcp.types import Json
 NOT_ALL_COMPARED = 1
 
 
-def command(
-    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Metric: {', '.join(METRICS)}, or a component of the score; repeatable."),
-    ] = None,
-    resolution: Annotated[
-        float, typer.Option(min=0.0001, max=1, help="Difference to detect, as a share: 0.05 is 5 points.")
-    ] = RESOLUTION,
-    as_json: AsJson = False,
-) -> None:
-    """Compare runs of the same tasks, pair by pair. Differences that chance alone may explain are not ranked.
+def execute(runs: list[Path], *, metric: list[str] | None, resolution: float, as_json: bool) -> None:
+    """Compare runs of the same tasks, pair by pair.
 
     Training runs are compared in held-out success, after the last iteration that all were tested at.
     Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.

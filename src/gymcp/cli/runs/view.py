@@ -10,13 +10,10 @@ import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gymcp.agents.policies.specs import TRAINED
-from gymcp.cli.evaluation.report import find_tasks
 from gymcp.cli.output import console, in_one_line
+from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.viewer.discovery import find_runs, holds_runs_below
 from gymcp.evaluators.viewer.serve import serve_viewer
@@ -29,24 +26,7 @@ TOKENIZER_FOLDERS = ("final", "model", ".")
 """Folders of a training run that may hold a tokenizer, in the order of the search."""
 
 
-def command(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Run folder; two: shown side by side; more, or a folder with runs below it: a list.",
-            metavar="RUN|FOLDER...",
-        ),
-    ],
-    find: Annotated[str, typer.Option(help="Initial search, such as 'is:failed tag:refund'.")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="Tokenizer folder, to show tokens as text; default: that of the training run or of its local policy."
-        ),
-    ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
-) -> None:
+def execute(runs: list[Path], *, find: str, port: int, tokenizer: Path | None, no_open: bool) -> None:
     """Show one run, two side by side, or a list of runs, in a browser on this machine, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     listed = len(runs) > 2 or any(holds_runs_below(folder) for folder in runs)

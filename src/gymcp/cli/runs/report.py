@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
@@ -22,22 +20,8 @@ from gymcp.types import Task
 NOT_ALL_READ = 1
 
 
-def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are compared.")],
-    format: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}.")] = "html",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to write; default: report.html in the run folder, or beside the first of several; md and json"
-            " are printed."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Report on a run: a table, summary.json and report.html. For several runs: the better one, with its certainty.
-
-    Exit code 1 if a run could not be read or compared; the others are reported.
-    """
+def execute(runs: list[Path], *, format: str, out: Path | None, as_json: bool) -> None:
+    """Report on one run or on several. Exit code 1 if a run could not be read or compared; the others are reported."""
     if format not in FORMATS:
         raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
     if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.live import Live
 from rich.text import Text
 
 from gymcp.agents.runner.run import Plan, select_tasks
-from gymcp.cli.evaluation.report import find_tasks
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import LINE_EVERY_S, format_time
+from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.discovery import TRAINING_FILE
@@ -47,14 +46,8 @@ class Goal:
     """Iterations of a training run; None: not known, or no training run."""
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
-    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks at the run.")] = 2.0,
-) -> None:
-    """Follow a run: progress, rate, time left, success with its 95 % interval, lost episodes. Ends when the run ends.
-
-    Exit code: 0 when the run has ended, 130 if interrupted (the run goes on), 2 if there is no run.
-    """
+def execute(run: Path, *, every: float) -> None:
+    """Follow a run. Exit code: 0 when it has ended, 130 if interrupted, 2 if there is no run."""
     try:
         _watch(run, every)
     except KeyboardInterrupt:

@@ -1,0 +1,123 @@
+"""Options of the verbs grade, stress and suites; their work is in the modules beside this."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gymcp.cli.completion import complete_suite, offer
+from gymcp.cli.known_names import (
+    GRADERS,
+    SANDBOXES,
+    SCRIPTED_AGENTS,
+    STRESSORS,
+)
+from gymcp.cli.lazy_verbs import defer_to
+from gymcp.cli.option_types import (
+    AsJson,
+    Concurrency,
+    EnvName,
+    Limit,
+    RunEnvironment,
+    RunFolder,
+    SandboxName,
+    Seed,
+    TaskPatterns,
+)
+
+suites = typer.Typer(
+    invoke_without_command=True, add_completion=False, help="List the environments, or install what they need."
+)
+
+
+@defer_to("evaluation.grade:execute")
+def grade(
+    run: RunFolder,
+    env: RunEnvironment = None,
+    grader: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Grader NAME or NAME:KEY of the target, or FILE.py; repeatable; default: the environment's.",
+            autocompletion=offer(GRADERS),
+        ),
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Look up again the values that dynamic graders compare with.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Grade a recorded run again, offline.
+
+    The first grades stay, the newest count. The grader is tried on one episode before anything is recorded. An episode
+    on which it fails keeps its verdict. The grader is code of the run's environment. Code of the catalog is gymcp's
+    own; a file that the run names is run only if you ran it here before with the same content, or name it with --env.
+    Exit code 1 if a score differs from the previous one, 3 if the grader failed on an episode.
+    """
+
+
+@defer_to("evaluation.stress:execute")
+def stress(
+    env: EnvName,
+    stressor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Stressor, or several joined by +; repeatable; default: each one by itself.",
+            autocompletion=offer(STRESSORS),
+        ),
+    ] = None,
+    agent: Annotated[
+        str, typer.Option(help="Agent without a model, such as adaptive.", autocompletion=offer(SCRIPTED_AGENTS))
+    ] = "adaptive",
+    sandbox: SandboxName = "bwrap",
+    tasks: TaskPatterns = None,
+    limit: Limit = 40,
+    seed: Seed = 0,
+    concurrency: Concurrency = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how far a score falls when the tools get worse.
+
+    The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
+    interval over the tasks. To stress a model, use `gymcp eval --stress`.
+    """
+
+
+@suites.callback()
+def list_suites(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Play the gates of every suite on a fixed sample of its tasks.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Play all tasks, with --check.")] = False,
+    only: Annotated[
+        str, typer.Option(help="Select environments whose name matches this glob.", autocompletion=complete_suite)
+    ] = "*",
+    sandbox: Annotated[
+        str, typer.Option(help="Sandbox for --check: bwrap, docker or none.", autocompletion=offer(SANDBOXES))
+    ] = "bwrap",
+    as_json: AsJson = False,
+) -> None:
+    """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""
+    if context.invoked_subcommand is None:
+        _list_suites(check=check, full=full, only=only, sandbox=sandbox, as_json=as_json)
+
+
+@defer_to("evaluation.suites:list_all")
+def _list_suites(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool) -> None:
+    """List the environments, or play their gates."""
+
+
+@suites.command("install")
+@defer_to("evaluation.suites:install")
+def install_suite(
+    name: Annotated[str, typer.Argument(help="Name in the catalog.", autocompletion=complete_suite)],
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            help="Sandbox for the suite's own code, if it has any; none: unconfined; default: bwrap.",
+            autocompletion=offer(SANDBOXES),
+        ),
+    ] = None,
+) -> None:
+    """Download and verify a suite's files, so that later runs need no network; changed files are installed again."""

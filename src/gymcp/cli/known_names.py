@@ -1,0 +1,37 @@
+"""Names that help texts and completion show, kept apart from the code behind them, which takes seconds to import.
+
+`tests/cli/test_known_names.py` holds each list equal to that of the code.
+"""
+
+from __future__ import annotations
+
+AGENTS = (
+    "oracle", "null", "mutated", "random", "hijacked", "adaptive", "never_asks", "asks_late", "always_asks", "react",
+)  # fmt: skip
+SCRIPTED_AGENTS = AGENTS[:-1]
+"""Agents without a model."""
+ATTACKS = ("none", "direct", "ignore_previous", "system_message", "important_instructions")
+STRESSORS = (
+    "latency", "faults", "truncated", "noisy", "renamed", "reordered", "distractors", "changed", "stale", "missing",
+)  # fmt: skip
+SANDBOXES = ("bwrap", "docker", "none")
+POLICY_FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+TOOL_FORMATS = ("hermes", "llama", "mistral", "pythonic", "compact")
+"""Formats of tool calls in a chat template."""
+METRICS = (
+    "success", "score", "steps", "tool_calls", "prompt_tokens", "completion_tokens", "seconds", "cost",
+)  # fmt: skip
+RESOLUTION = 0.05
+"""Difference that ``gymcp compare`` is to detect by default, as a share."""
+GRADERS = (
+    "answer", "exact", "number", "pattern", "json", "state", "changes", "files", "calls", "calls-any-order",
+    "calls-alike", "milestones",
+)  # fmt: skip
+REPORT_FORMATS = ("html", "md", "json")
+EXPORT_FORMATS = ("jsonl", "parquet", "atif", "csv")
+PRESETS = (
+    "reinforce_pp", "rloo", "grpo", "dr_grpo", "loop", "rebn", "gigpo", "otc", "hdpo", "matchtir", "san", "eapo",
+    "gdpo", "bnpo", "aspo", "empg", "flow_grpo", "ppo",
+)  # fmt: skip
+LOCK_FILE = "servers.lock"
+"""Lock file of servers, in the working folder."""

@@ -1,0 +1,80 @@
+"""Verbs that are imported when they are typed, and work that is imported when it begins."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from gymcp.cli.verbs import VERBS, Verb
+
+log = logging.getLogger(__name__)
+Face = TypeVar("Face", bound=Callable[..., None])
+
+
+def import_place(place: str) -> Any:
+    """The object at ``MODULE:NAME`` below ``gymcp.cli``."""
+    module, _, name = place.partition(":")
+    started = time.perf_counter()
+    found = getattr(importlib.import_module(f"gymcp.cli.{module}"), name)
+    log.debug("imported gymcp.cli.%s in %.2f s", module, time.perf_counter() - started)
+    return found
+
+
+def defer_to(place: str) -> Callable[[Face], Face]:
+    """Decorator of a function that has only a verb's options: called, it imports the function at `place`, which takes
+    the same arguments, and calls it. Options under a name that begins with ``old_`` are not passed on."""
+
+    def decorate(face: Face) -> Face:
+        signature = inspect.signature(face)
+
+        @functools.wraps(face)
+        def call(*arguments: Any, **options: Any) -> None:
+            bound = signature.bind(*arguments, **options)
+            bound.apply_defaults()
+            passed = {name: value for name, value in bound.arguments.items() if not name.startswith("old_")}
+            import_place(place)(**passed)
+
+        setattr(call, "deferred_to", place)  # noqa: B010 - functions have no such attribute to the type checker
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def load_command(verb: Verb) -> Any:
+    """The verb's command, with its options; imports its module."""
+    found = import_place(verb.place)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(verb.name)(found)
+        found = single
+    command = typer.main.get_command(found)
+    command.name = verb.name
+    command.epilog = "\n\n".join(("Examples:", *verb.examples)) if verb.examples else None
+    return command
+
+
+class LazyGroup(TyperGroup):
+    """The group of all verbs. Its list of commands is the table of verbs; only the verb that is typed is imported."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for verb in VERBS:
+            self.add_command(TyperCommand(verb.name, help=verb.help, rich_help_panel=verb.group))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the table."""
+        return [verb.name for verb in VERBS]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """(name, command with its options, other words) for the words that were typed."""
+        name, _, rest = super().resolve_command(ctx, args)
+        verb = next((verb for verb in VERBS if verb.name == name), None)
+        return name, None if verb is None else load_command(verb), rest

@@ -1,0 +1,1 @@
+"""Verbs that look at runs: report, compare, view and watch."""

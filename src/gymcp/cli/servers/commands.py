@@ -1,0 +1,187 @@
+"""Options of the verbs new, check, tools and servers; their work is in the modules beside this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.cli.completion import offer
+from gymcp.cli.known_names import LOCK_FILE, SANDBOXES
+from gymcp.cli.lazy_verbs import defer_to
+from gymcp.cli.option_types import (
+    AsJson,
+    Concurrency,
+    EnvName,
+    Limit,
+    SandboxName,
+    TaskPatterns,
+    replaced_option,
+)
+
+servers = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Lock, install and check third-party MCP servers."
+)
+
+LockOption = Annotated[Path, typer.Option("--lock", help="Lock file.")]
+ServerNames = Annotated[list[str] | None, typer.Argument(help="Servers of the lock; default: all.")]
+SandboxOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox",
+        help="Sandbox: bwrap, docker, or none (trusted servers only); default: bwrap, and docker for images.",
+        autocompletion=offer(SANDBOXES),
+    ),
+]
+ImageOption = Annotated[
+    str | None,
+    typer.Option("--image", help="Image of the engine or a registry, or path of a Dockerfile; default: no image."),
+]
+BuildOption = Annotated[
+    list[str] | None,
+    typer.Option("--build", help="Package that may be built, in a sandbox, if it must be; repeatable; default: none."),
+]
+HttpOption = Annotated[
+    str, typer.Option("--http", help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable; default: none."
+    ),
+]
+
+
+@defer_to("servers.check:execute")
+def check(
+    env: EnvName,
+    sandbox: SandboxName = "bwrap",
+    tasks: TaskPatterns = None,
+    limit: Limit = 60,
+    concurrency: Concurrency = 8,
+    privileges: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with rules over tool calls, to prove that they block no gold; default: no rules."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that an environment can be trusted.
+
+    Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, one call of each tool that no gold
+    calls, and that no server can read the gold; with --privileges, all of it under these rules.
+    Exit code 1 if a check fails.
+    """
+
+
+@defer_to("servers.new:execute")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the environment; the file is NAME.py.")],
+    server: Annotated[
+        str | None,
+        typer.Option(help="Server: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; or --image."),
+    ] = None,
+    image: ImageOption = None,
+    server_name: Annotated[
+        str | None, typer.Option("--server-name", help="Name of the server; default: from the package or the host.")
+    ] = None,
+    old_name: Annotated[str | None, replaced_option("--name", "--server-name")] = None,
+    build: BuildOption = None,
+    http: HttpOption = "",
+    header: HeaderOption = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder to write NAME.py and servers.lock into.")] = Path(),
+    sandbox: SandboxOption = None,
+) -> None:
+    """Write an environment file over a server, ready to run.
+
+    It has the server's tools, a first task that works, and a grader.
+    """
+
+
+@defer_to("servers.tools:execute")
+def tools(
+    env: EnvName,
+    search: Annotated[
+        str | None,
+        typer.Option(help="Words to search the tools by; the best match comes first; default: list.", metavar="WORDS"),
+    ] = None,
+    recall: Annotated[
+        bool, typer.Option("--recall", help="Measure the share of the tools that tasks need among the first k results.")
+    ] = False,
+    k: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of results, with --search or --recall; repeatable; default: 10, or 1 to 50."),
+    ] = None,
+    sandbox: SandboxName = "bwrap",
+    as_json: AsJson = False,
+) -> None:
+    """List the tools of an environment, or search them.
+
+    With --recall, measure how well they are found: recall@k of the tools of the tasks' gold
+    calls, with the ranking that `gymcp eval --retrieve` uses.
+    """
+
+
+@servers.command("add", no_args_is_help=True)
+@defer_to("servers.servers:add")
+def add(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Command 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', or a URL; with --image: its arguments."
+        ),
+    ] = None,
+    image: ImageOption = None,
+    name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="Environment variable NAME=VALUE; secrets as NAME='${NAME}'; repeatable; default: none."),
+    ] = None,
+    http: HttpOption = "",
+    header: HeaderOption = None,
+    config: Annotated[
+        Path | None, typer.Option(help="File claude_desktop_config.json with the servers to lock; default: a command.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Server of --config to lock; repeatable; default: all of them.")
+    ] = None,
+    build: BuildOption = None,
+    runs_code: Annotated[
+        bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
+    ] = False,
+    lock: LockOption = Path(LOCK_FILE),
+    sandbox: SandboxOption = None,
+) -> None:
+    """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
+
+
+@servers.command("lock")
+@defer_to("servers.servers:relock")
+def relock(names: ServerNames = None, lock: LockOption = Path(LOCK_FILE), sandbox: SandboxOption = None) -> None:
+    """Lock the same versions again with the newest dependencies and the current tools; print the changes."""
+
+
+@servers.command("sync")
+@defer_to("servers.servers:sync")
+def sync(names: ServerNames = None, lock: LockOption = Path(LOCK_FILE)) -> None:
+    """Install the servers of the lock, so that later runs need no network; installed ones are verified and repaired."""
+
+
+@servers.command("list")
+@defer_to("servers.servers:list_all")
+def list_servers(lock: LockOption = Path(LOCK_FILE), as_json: AsJson = False) -> None:
+    """List the servers of the lock."""
+
+
+@servers.command("check")
+@defer_to("servers.servers:check")
+def check_servers(
+    names: ServerNames = None,
+    lock: LockOption = Path(LOCK_FILE),
+    sandbox: SandboxOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
+
+    Exit code 1 if something differs or a server does not start.
+    """

@@ -1,0 +1,105 @@
+"""``gymcp eval A B --policy X --policy Y``: a run for each pair, one bad pair among good ones, and one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+from said import errors
+
+from gymcp.store import TrajectoryStore, open_run
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """A second environment: the first under another name, with two tasks."""
+    file = tmp_path / "shop.py"
+    file.write_text(BANK.read_text().replace('name="bank"', 'name="shop"').replace("(5, 30, 100)", "(5, 30)"))
+    return file
+
+
+def test_each_environment_has_a_run_and_a_row(second: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    done = gymcp("eval", BANK, second, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert {folder.name for folder in out.iterdir()} == {"bank-oracle", "shop-oracle"}
+    rows = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("│ ")}
+    assert rows.keys() == {"bank", "shop"}
+    assert "100.0 % (43.9 – 100.0)" in rows["bank"]
+    assert f"runs: {out}" in done.stdout
+    for name in ("bank-oracle", "shop-oracle"):
+        assert (out / name / "report.html").is_file()
+
+
+def test_one_bad_environment_stops_none_of_the_others(second: Path, tmp_path: Path) -> None:
+    (tmp_path / "boom.py").write_text("raise RuntimeError('boom')")
+    out = tmp_path / "all"
+    done = gymcp("eval", "boom.py", BANK, "nope", second, "--out", out, cwd=tmp_path)
+    assert done.returncode == 2
+    first, other = errors(done.stderr)
+    assert first.startswith("gymcp: boom by oracle: environment file 'boom.py': RuntimeError: boom")
+    assert other.startswith("gymcp: nope by oracle: no environment 'nope'; have agentdojo")
+    assert done.stdout.count("not run") == 2
+    assert {folder.name for folder in out.iterdir()} == {"bank-oracle", "shop-oracle"}
+
+
+def test_policies_are_columns_and_a_bad_one_is_named(second: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    models = ("huh:1", "local:nowhere/mine")
+    words = [word for model in models for word in ("--policy", model)]
+    done = gymcp("eval", BANK, second, *words, "--out", out, "--json", cwd=tmp_path)
+    assert done.returncode != 0
+    found = json.loads(done.stdout)
+    assert (found["runs"], found["ended"]) == ([], "finished")
+    assert [(Path(each["env"]).stem, each["policy"]) for each in found["failed"]] == [
+        (env, model) for env in ("bank", "shop") for model in models
+    ]
+    assert [line.split(": ")[1] for line in errors(done.stderr)] == [
+        f"{env} by {name}" for env in ("bank", "shop") for name in ("huh:1", "mine")
+    ]
+
+
+def test_a_matrix_goes_on_and_grows(second: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    assert gymcp("eval", BANK, "--out", out / "bank-oracle", "--limit", 1).returncode == 0
+    with TrajectoryStore.open(out / "bank-oracle") as store:
+        (kept,) = [row.id for row in store.summaries()]
+    done = gymcp("eval", BANK, second, "--out", out, "--resume", "--limit", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [run["episodes"] for run in json.loads(done.stdout)["runs"]] == [2, 2]
+    with TrajectoryStore.open(out / "bank-oracle") as store:
+        assert kept in [row.id for row in store.summaries()]
+    assert open_run(out / "bank-oracle").config["limit"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--resume",), "--resume: which runs? name their folder with --out"),
+        (("--out", "one"), "--out one: holds a single run; several runs need a folder above them"),
+    ],
+)
+def test_a_wrong_folder_is_one_line(words: tuple[str, ...], said: str, second: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "run.json").write_text("{}")
+    done = gymcp("eval", BANK, second, *words, cwd=tmp_path)
+    assert (done.returncode, errors(done.stderr)) == (2, [f"gymcp: {said}"])
+
+
+def test_a_name_that_is_given_twice_is_refused(second: Path, tmp_path: Path) -> None:
+    done = gymcp("eval", second, second, cwd=tmp_path)
+    assert (done.returncode, errors(done.stderr)) == (2, [f"gymcp: ENV: '{second}' is named twice"])
+    done = gymcp("eval", second, "--policy", "tiny", "--policy", "tiny", cwd=tmp_path)
+    assert (done.returncode, errors(done.stderr)) == (2, ["gymcp: --policy: 'tiny' is named twice"])
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.py"]
+
+
+def test_environments_of_the_same_name_keep_apart(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "bank.py").write_text(BANK.read_text())
+    done = gymcp("eval", BANK, "x/bank.py", "--limit", 1, "--out", "all", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len({run["run"] for run in json.loads(done.stdout)["runs"]}) == 2
+    assert len(list((tmp_path / "all").iterdir())) == 2

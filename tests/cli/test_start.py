@@ -1,0 +1,158 @@
+"""The start of the command: what it may import before a verb runs, and the options before the verb."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import BANK, gymcp
+from said import errors
+
+from gymcp import __version__
+from gymcp.cli.app import app
+from gymcp.cli.lazy_verbs import import_place, load_command
+from gymcp.cli.verbs import VERBS
+
+HEAVY = {
+    "mcp", "mcp_types", "httpx", "httpx2", "httpcore", "torch", "transformers", "numpy", "scipy", "matplotlib",
+    "gymnasium", "docker", "jsonschema", "starlette", "uvicorn", "anyio", "re2", "sqlite3", "asyncio", "urllib.request",
+}  # fmt: skip
+"""Modules that take long to import, or that only a run needs."""
+ROOMS = ("envs", "mcp_servers", "evaluators", "trainers", "store", "exchange", "agents.runner", "agents.policies")
+"""Packages of gymcp that the help of a verb has no need of."""
+
+
+def imported_by(*words: str, folder: Path, env: Mapping[str, str] | None = None) -> tuple[set[str], str]:
+    """(modules that ``gymcp WORDS`` has imported when it ends, what it printed), in a new process."""
+    list_file = folder / "modules.json"
+    code = (
+        "import atexit, json, sys\n"
+        f"atexit.register(lambda: json.dump(sorted(sys.modules), open({str(list_file)!r}, 'w')))\n"
+        f"sys.argv = {['gymcp', *words]!r}\n"
+        "from gymcp.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+    )
+    return set(json.loads(list_file.read_text())), done.stdout + done.stderr
+
+
+def heavy(modules: set[str]) -> set[str]:
+    """Modules among them that the start of the command must not import."""
+    rooms = {name for name in modules if any(f"{name}.".startswith(f"gymcp.{room}.") for room in ROOMS)}
+    return (modules & HEAVY) | rooms
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--help",), "Servers and environments"),
+        (("--version",), f"gymcp {__version__}"),
+        (("--no-such-option",), "No such option"),
+        (("evl",), "Did you mean 'eval'?"),
+        (("eval", "--no-such-option"), "No such option"),
+        (("train", "--no-such-option"), "No such option"),
+        *(((verb.name, "--help"), "Examples:") for verb in VERBS),
+    ],
+    ids=" ".join,
+)
+def test_help_and_wrong_options_import_nothing_that_runs(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    modules, printed = imported_by(*words, folder=tmp_path)
+    assert said in printed
+    assert heavy(modules) == set()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("--no-such-option",)], ids=" ".join)
+def test_the_first_page_imports_no_verb(words: tuple[str, ...], tmp_path: Path) -> None:
+    modules, _ = imported_by(*words, folder=tmp_path)
+    assert {name for name in modules if name.startswith("gymcp.cli.")} == {
+        "gymcp.cli.app",
+        "gymcp.cli.lazy_verbs",
+        "gymcp.cli.main",
+        "gymcp.cli.output",
+        "gymcp.cli.verbs",
+    }
+    assert "pydantic" not in modules
+
+
+def test_a_verb_imports_only_its_own_part(tmp_path: Path) -> None:
+    modules, printed = imported_by("report", "nowhere", folder=tmp_path)
+    assert "run folder nowhere: holds no run.json" in printed
+    assert {"gymcp.cli.evaluation.eval_run", "gymcp.cli.servers.check"} & modules == set()
+
+
+def deferred() -> Iterator[tuple[str, Any]]:
+    """(words, function) of each verb whose work is imported when it runs."""
+    for verb in VERBS:
+        command = load_command(verb)
+        for name, each in {"": command, **getattr(command, "commands", {})}.items():
+            function = (
+                inspect.unwrap(each.callback, stop=lambda f: hasattr(f, "deferred_to")) if each.callback else None
+            )
+            if hasattr(function, "deferred_to"):
+                yield f"{verb.name} {name}".strip(), function
+
+
+def test_the_work_of_a_verb_takes_the_options_of_the_verb() -> None:
+    faces = dict(deferred())
+    assert len(faces) >= 17
+    for words, face in faces.items():
+        wanted = [name for name in inspect.signature(face).parameters if not name.startswith("old_")]
+        assert list(inspect.signature(import_place(face.deferred_to)).parameters) == wanted, words
+
+
+def test_an_error_is_one_line_and_debug_shows_its_traceback_and_the_log(tmp_path: Path) -> None:
+    plain = gymcp("report", "nowhere", cwd=tmp_path)
+    assert (plain.returncode, plain.stderr) == (2, "gymcp: run folder nowhere: holds no run.json\n")
+    debugged = gymcp("--debug", "report", "nowhere", cwd=tmp_path)
+    assert debugged.returncode == 2
+    assert "Traceback" in debugged.stderr
+    assert "gymcp.cli.lazy_verbs: imported gymcp.cli.runs.report in" in debugged.stderr
+    assert debugged.stderr.splitlines()[-1] == plain.stderr.strip()
+
+
+def test_an_error_in_a_file_of_the_user_names_debug_which_shows_the_line(tmp_path: Path) -> None:
+    (tmp_path / "boom.py").write_text("x = 1\n\nraise RuntimeError('boom')\n")
+    plain = gymcp("eval", "boom.py", cwd=tmp_path)
+    assert plain.returncode == 2
+    assert len(errors(plain.stderr)) == 1
+    assert plain.stderr.rstrip().endswith("RuntimeError: boom; gymcp --debug shows where")
+    debugged = gymcp("--debug", "eval", "boom.py", cwd=tmp_path)
+    assert 'boom.py", line 3, in <module>' in debugged.stderr
+    assert "--debug shows" not in debugged.stderr
+
+
+def test_environment_variables_are_documented() -> None:
+    help_text = gymcp("--help", env={"COLUMNS": "200"}).stdout
+    for variable in ("GYMCP_HOME", "OPENAI_API_KEY", "VLLM_API_KEY", "DOCKER_HOST", "NO_COLOR"):
+        assert f"{variable}: " in help_text
+
+
+def test_the_version_is_the_package_s() -> None:
+    done = gymcp("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"gymcp {__version__}\n", "")
+
+
+def test_the_app_lists_its_verbs_in_the_order_of_the_table() -> None:
+    text = gymcp("--help", env={"COLUMNS": "100"}).stdout
+    places = [text.index(f"│ {verb.name} ") for verb in VERBS]
+    assert places == sorted(places)
+    assert app.info.name == "gymcp"
+
+
+def test_policy_implies_react_and_an_explicit_agent_without_a_model_is_refused(tmp_path: Path) -> None:
+    done = gymcp("eval", BANK, "--policy", "nope", cwd=tmp_path)
+    assert (done.returncode, "no policy 'nope'; write tiny" in done.stderr) == (2, True)
+    done = gymcp("eval", BANK, "--policy", "tiny", "--agent", "oracle", cwd=tmp_path)
+    assert (done.returncode, errors(done.stderr)) == (
+        2,
+        ["gymcp: --policy: agent 'oracle' has no model; --agent react has"],
+    )
