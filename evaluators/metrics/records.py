@@ -119,6 +119,8 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
+    """All figures of one run."""
+
     overall: Rate
     score: Mean
     """Mean score, partial credit included."""

@@ -1,0 +1,59 @@
+"""Hooks of mkdocs: pages that are made from the code at build time, and links that lead out of docs/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cli_reference import describe_commands
+from mkdocs.structure.files import File, Files
+from recipe_keys import describe_recipe
+
+ROOT = Path(__file__).parents[2]
+COPIED = {"benchmarks/RESULTS.md": "results.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Pages of the site that are files elsewhere in the repository."""
+PICTURES = "benchmarks/results"
+"""Folder of the pictures in RESULTS.md, which has the same place beside the copied page."""
+PACKAGES = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
+_LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """The files with the generated pages."""
+    pages = {"reference/cli.md": describe_commands(), "reference/recipe.md": describe_recipe()}
+    pages |= {f"reference/{name}.md": f"# {name}\n\n::: {name}\n" for name in PACKAGES}
+    pages |= {page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIED.items()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    for picture in sorted((ROOT / PICTURES).glob("*.png")):
+        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+    """The text with links between files of the repository as links of the site."""
+    sources = {page: source for source, page in COPIED.items()}
+    here = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    return replace_links(markdown, here, depth=page.file.src_uri.count("/"))
+
+
+def replace_links(markdown: str, here: Path, *, depth: int) -> str:
+    """Links to copied pages lead to the copies; links to other files outside docs/ become their paths, as code.
+
+    `here` is the file that holds the text, `depth` the number of folders above its page in the site.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        text, link, anchor = match[1], match[2], match[3] or ""
+        target = (here.parent / link).resolve()
+        path = str(target.relative_to(ROOT)) if target.is_relative_to(ROOT) else ""
+        if not path or path.startswith(PICTURES):
+            return match[0]
+        if path in COPIED:
+            return f"[{text}]({'../' * depth}{COPIED[path]}{anchor})"
+        if path.startswith("docs/"):
+            return f"[{text}]({'../' * depth}{path.removeprefix('docs/')}{anchor})"
+        return text if "`" in text or path in text else f"{text} (`{path}`)"
+
+    return _LINK.sub(replace, markdown)
