@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from cli_runner import GYMCP, gymcp
+from cli_runner import gymcp
+from page_blocks import DOCS, play_page
 from said import errors
 
-DOC = Path(__file__).parents[2] / "docs" / "adding-a-server.md"
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
 
@@ -21,17 +19,7 @@ CLOCK = "uvx mcp-server-time==2026.10.19"
 @pytest.mark.slow
 def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
     """Run every shell block and write every Python block with a file name, in order, in one folder."""
-    env = {**os.environ, "PATH": f"{GYMCP.parent}:{os.environ['PATH']}"}
-    blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 7
-    for language, text in blocks:
-        if language == "python":
-            (tmp_path / text.splitlines()[0].removeprefix("# file: ")).write_text(text)
-            continue
-        done = subprocess.run(
-            ["bash", "-eu", "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
-        )
-        assert done.returncode == 0, text + done.stdout + done.stderr
+    assert play_page(DOCS / "adding-a-server.md", tmp_path) >= 7
 
 
 def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:
