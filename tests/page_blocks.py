@@ -108,7 +108,7 @@ def _type(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return _run(["bash", "-eu", "-c", text], folder)
     done = subprocess.CompletedProcess[str]([], 0, "", "")
     for line in lines:
-        words = shlex.split(line, comments=True)[1:]
+        words = shlex.split(line.partition("  #")[0])[1:]
         if words[0] == "view":
             open_viewer([str(GYMCP), *words], folder)
             continue
