@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
-    from gymcp.mcp_servers.native.runtime import ToolError
     from gymcp.mcp_servers.native.server import native_server
     from gymcp.mcp_servers.packages.locked_server import locked_server
     from gymcp.mcp_servers.sandbox import get_sandbox
@@ -24,7 +23,6 @@ __all__ = [
     "Mount",
     "Sandbox",
     "ServerSpec",
-    "ToolError",
     "ToolSession",
     "get_sandbox",
     "locked_server",
@@ -36,7 +34,6 @@ if not TYPE_CHECKING:
     __getattr__ = make_getattr(
         __name__,
         {
-            "native.runtime": "ToolError",
             "native.server": "native_server",
             "packages.locked_server": "locked_server",
             "sandbox": "get_sandbox",

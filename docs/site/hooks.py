@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,20 +17,36 @@ COPIED = {"benchmarks/RESULTS.md": "results.md", "CONTRIBUTING.md": "contributin
 """Pages of the site that are files elsewhere in the repository."""
 PICTURES = "benchmarks/results"
 """Folder of the pictures in RESULTS.md, which has the same place beside the copied page."""
-PACKAGES = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
+PACKAGES = (
+    "gymcp",
+    "gymcp.envs",
+    "gymcp.mcp_servers",
+    "gymcp.agents",
+    "gymcp.evaluators",
+    "gymcp.evaluators.graders",
+    "gymcp.trainers",
+)
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, *, config: Any) -> Files:
     """The files with the generated pages."""
     pages = {"reference/cli.md": describe_commands(), "reference/recipe.md": describe_recipe()}
-    pages |= {f"reference/{name}.md": f"# {name}\n\n::: {name}\n" for name in PACKAGES}
+    pages |= {f"reference/{name}.md": describe_package(name) for name in PACKAGES}
     pages |= {page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIED.items()}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     for picture in sorted((ROOT / PICTURES).glob("*.png")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
+
+
+def describe_package(name: str) -> str:
+    """Page of a package: mkdocstrings fills in what `__all__` names."""
+    source = ROOT.joinpath("src", *name.split("."), "__init__.py").read_text(encoding="utf-8")
+    assignments = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    (public,) = [ast.literal_eval(node.value) for node in assignments if ast.unparse(node.targets[0]) == "__all__"]
+    return f"# {name}\n\n::: {name}\n    options:\n      members: {json.dumps(public)}\n"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:

