@@ -66,10 +66,20 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	@for folder in tests tests/*/ benchmarks examples; do \
+	@for folder in tests tests/*/ benchmarks examples docs/site; do \
 	  ls $$folder/*.py >/dev/null 2>&1 || continue; \
 	  echo "mypy $$folder"; $(VENV)/bin/mypy $$folder/*.py || exit 1; done
 	$(VENV)/bin/lint-imports
+
+# The documentation as static files that open from any folder: site/index.html.
+$(VENV)/bin/mkdocs: $(STAMP)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/bin/mkdocs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@echo "site/index.html"
 
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 from cli_reference import describe_commands
+from links import COPIED, PICTURES, ROOT, replace_links
 from mkdocs.structure.files import File, Files
 from recipe_keys import describe_recipe
 
-ROOT = Path(__file__).parents[2]
-COPIED = {"benchmarks/RESULTS.md": "results.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages of the site that are files elsewhere in the repository."""
-PICTURES = "benchmarks/results"
-"""Folder of the pictures in RESULTS.md, which has the same place beside the copied page."""
 PACKAGES = (
     "gymcp",
     "gymcp.envs",
@@ -26,7 +20,6 @@ PACKAGES = (
     "gymcp.evaluators.graders",
     "gymcp.trainers",
 )
-_LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -54,24 +47,3 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     sources = {page: source for source, page in COPIED.items()}
     here = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return replace_links(markdown, here, depth=page.file.src_uri.count("/"))
-
-
-def replace_links(markdown: str, here: Path, *, depth: int) -> str:
-    """Links to copied pages lead to the copies; links to other files outside docs/ become their paths, as code.
-
-    `here` is the file that holds the text, `depth` the number of folders above its page in the site.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        text, link, anchor = match[1], match[2], match[3] or ""
-        target = (here.parent / link).resolve()
-        path = str(target.relative_to(ROOT)) if target.is_relative_to(ROOT) else ""
-        if not path or path.startswith(PICTURES):
-            return match[0]
-        if path in COPIED:
-            return f"[{text}]({'../' * depth}{COPIED[path]}{anchor})"
-        if path.startswith("docs/"):
-            return f"[{text}]({'../' * depth}{path.removeprefix('docs/')}{anchor})"
-        return text if "`" in text or path in text else f"{text} (`{path}`)"
-
-    return _LINK.sub(replace, markdown)
