@@ -28,7 +28,7 @@ def _walk(command: Any, context: Any) -> Iterator[tuple[Any, Any]]:
     if context.parent is not None and command.invoke_without_command:
         yield command, context
     for name in command.list_commands(context):
-        inner = command.get_command(context, name)
+        _, inner, _ = command.resolve_command(context, [name])  # a verb may be imported only when it is typed
         if inner is not None and not inner.hidden:
             yield from _walk(inner, inner.context_class(inner, info_name=name, parent=context))
 
@@ -41,6 +41,8 @@ def _describe(command: Any, context: Any) -> str:
     parts = [f"## {context.command_path}", _escape(help_text), f"```text\n{usage}\n```"]
     if rows:
         parts.append("\n".join(["| argument, option | meaning | default, bounds |", "|---|---|---|", *rows]))
+    if examples := [line for line in (command.epilog or "").splitlines() if line.startswith("gymcp ")]:
+        parts.append("```text\n" + "\n".join(examples) + "\n```")
     return "\n\n".join(part for part in parts if part)
 
 
