@@ -7,7 +7,7 @@ import sys
 import typer
 
 from gymcp.cli.evaluation import compare, eval, grade, judge, report, stress, suites, view
-from gymcp.cli.machine import clean, doctor, sandbox
+from gymcp.cli.machine import clean, demo, doctor, sandbox
 from gymcp.cli.output import clean_output
 from gymcp.cli.servers import check, new, servers, tools
 from gymcp.cli.training import export, serve, train
@@ -40,6 +40,7 @@ app.command("stress")(stress.command)
 app.command("tools")(tools.command)
 app.add_typer(sandbox.app, name="sandbox")
 app.command("serve")(serve.command)
+app.command("demo")(demo.command)
 app.command("doctor")(doctor.command)
 app.command("clean")(clean.command)
 
