@@ -26,7 +26,7 @@ def find_bwrap() -> str | None:
 
 
 def read_version(program: str) -> tuple[str, tuple[int, int]]:
-    """What the program says about its version, and the version; (0, 0) if it names none."""
+    """The program's own words about its version, and the version; (0, 0) if they name none."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     match = re.search(r"(\d+)\.(\d+)", done.stdout)
     return done.stdout.strip(), (int(match[1]), int(match[2])) if match else (0, 0)
