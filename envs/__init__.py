@@ -1,10 +1,51 @@
 """Environments. Importing this registers the catalog with Gymnasium: ``gymnasium.make("gymcp/bfcl-v0")``."""
 
-from gymcp.envs.catalog import load_spec
-from gymcp.envs.gym import McpEnv
-from gymcp.envs.gymnasium_registration import register_catalog
-from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from __future__ import annotations
 
-__all__ = ["EnvSpec", "LoadedEnv", "McpEnv", "load_env", "load_spec", "register_catalog"]
+from typing import TYPE_CHECKING
+
+from gymcp.envs.gymnasium_registration import register_catalog
+from gymcp.exports import make_getattr
+
+if TYPE_CHECKING:
+    from gymcp.envs.catalog import load_spec
+    from gymcp.envs.episodes.episode import Episode, open_episode
+    from gymcp.envs.gym import McpEnv
+    from gymcp.envs.layers import CallContext, Layer
+    from gymcp.envs.recorded import load_recorded
+    from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+    from gymcp.envs.users import AskableUser, InstructedUser, ScriptedUser, SimulatedUser
+
+__all__ = [
+    "AskableUser",
+    "CallContext",
+    "EnvSpec",
+    "Episode",
+    "InstructedUser",
+    "Layer",
+    "LoadedEnv",
+    "McpEnv",
+    "ScriptedUser",
+    "SimulatedUser",
+    "load_env",
+    "load_recorded",
+    "load_spec",
+    "open_episode",
+    "register_catalog",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(
+        __name__,
+        {
+            "catalog": "load_spec",
+            "episodes.episode": "Episode open_episode",
+            "gym": "McpEnv",
+            "layers": "CallContext Layer",
+            "recorded": "load_recorded",
+            "spec": "EnvSpec LoadedEnv load_env",
+            "users": "AskableUser InstructedUser ScriptedUser SimulatedUser",
+        },
+    )
 
 register_catalog()

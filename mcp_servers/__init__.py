@@ -1,0 +1,45 @@
+"""MCP servers, and the sandboxes that they run in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gymcp.exports import make_getattr
+
+if TYPE_CHECKING:
+    from gymcp.mcp_servers.native.server import native_server
+    from gymcp.mcp_servers.packages.locked_server import locked_server
+    from gymcp.mcp_servers.sandbox import get_sandbox
+    from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox
+    from gymcp.mcp_servers.sessions.connect import open_session
+    from gymcp.mcp_servers.sessions.session import ToolSession
+    from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
+
+__all__ = [
+    "FileState",
+    "HttpPort",
+    "Launch",
+    "Limits",
+    "Mount",
+    "Sandbox",
+    "ServerSpec",
+    "ToolSession",
+    "get_sandbox",
+    "locked_server",
+    "native_server",
+    "open_session",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(
+        __name__,
+        {
+            "native.server": "native_server",
+            "packages.locked_server": "locked_server",
+            "sandbox": "get_sandbox",
+            "sandbox.spec": "Launch Limits Mount Sandbox",
+            "sessions.connect": "open_session",
+            "sessions.session": "ToolSession",
+            "spec": "FileState HttpPort ServerSpec",
+        },
+    )

@@ -6,18 +6,16 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import warm_command
+from page_blocks import GYMCP, open_viewer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 def blocks(language: str) -> list[str]:
@@ -45,19 +43,6 @@ def test_every_command_of_a_block_works(commands: list[str], tmp_path: Path) -> 
 
 def test_the_page_has_commands() -> None:
     assert sum(map(len, typed_blocks())) >= 20
-
-
-def open_viewer(words: list[str], folder: Path) -> None:
-    """It serves a page until Ctrl-C."""
-    with subprocess.Popen([*words, "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as viewer:
-        assert viewer.stdout is not None
-        address = next((line.strip() for line in viewer.stdout if line.startswith("http://")), "")
-        try:
-            page = httpx.get(address, follow_redirects=True, timeout=60)
-        finally:
-            viewer.send_signal(signal.SIGINT)
-        assert viewer.wait(60) == 0
-        assert page.status_code == 200, page.text
 
 
 def test_the_python_code_works(tmp_path: Path) -> None:

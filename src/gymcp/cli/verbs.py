@@ -219,6 +219,13 @@ VERBS: tuple[Verb, ...] = (
         ),
     ),
     Verb(
+        name="demo",
+        group=MACHINE,
+        help="Show what gymcp does, in three parts.",
+        place="machine.commands:demo",
+        examples=("gymcp demo", "gymcp demo --only bfcl --limit 20", "gymcp demo --out runs/mine"),
+    ),
+    Verb(
         name="doctor",
         group=MACHINE,
         help="Check this machine; print the command that mends each failure.",

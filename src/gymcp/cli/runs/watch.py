@@ -123,13 +123,13 @@ def read_goal(folder: Path) -> Goal:
         run = open_run(folder)
     except StoreError:
         return Goal()
-    limit, trials, glob = (run.config.get(key) for key in ("limit", "trials", "tasks"))
-    if not isinstance(limit, int) or not isinstance(trials, int) or not isinstance(glob, str):
+    limit, trials, tasks = (run.config.get(key) for key in ("limit", "trials", "tasks"))
+    globs = (tasks,) if isinstance(tasks, str) else tuple(tasks) if isinstance(tasks, list) else ()
+    if not isinstance(limit, int) or not isinstance(trials, int) or not all(isinstance(glob, str) for glob in globs):
         return Goal()
-    tasks = find_tasks(run)
-    suite = Suite(name="", version="", tasks=tuple(tasks.values()))
+    suite = Suite(name="", version="", tasks=tuple(find_tasks(run).values()))
     with suppress(ConfigError):  # tasks that are not at hand
-        plan = Plan(agent=str(run.config.get("agent")), tasks=glob, limit=limit, trials=trials)
+        plan = Plan(agent=str(run.config.get("agent")), tasks=globs, limit=limit, trials=trials)
         return Goal(episodes=len(select_tasks(suite, plan)) * trials)
     return Goal(episodes=limit * trials if limit > 0 else None)
 

@@ -1,0 +1,49 @@
+"""Hooks of mkdocs: pages that are made from the code at build time, and links that lead out of docs/."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+from cli_reference import describe_commands
+from links import COPIED, PICTURES, ROOT, replace_links
+from mkdocs.structure.files import File, Files
+from recipe_keys import describe_recipe
+
+PACKAGES = (
+    "gymcp",
+    "gymcp.envs",
+    "gymcp.mcp_servers",
+    "gymcp.agents",
+    "gymcp.evaluators",
+    "gymcp.evaluators.graders",
+    "gymcp.trainers",
+)
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """The files with the generated pages."""
+    pages = {"reference/cli.md": describe_commands(), "reference/recipe.md": describe_recipe()}
+    pages |= {f"reference/{name}.md": describe_package(name) for name in PACKAGES}
+    pages |= {page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIED.items()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    for picture in sorted((ROOT / PICTURES).glob("*.png")):
+        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def describe_package(name: str) -> str:
+    """Page of a package: mkdocstrings fills in what `__all__` names."""
+    source = ROOT.joinpath("src", *name.split("."), "__init__.py").read_text(encoding="utf-8")
+    assignments = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    (public,) = [ast.literal_eval(node.value) for node in assignments if ast.unparse(node.targets[0]) == "__all__"]
+    return f"# {name}\n\n::: {name}\n    options:\n      members: {json.dumps(public)}\n"
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+    """The text with links between files of the repository as links of the site."""
+    sources = {page: source for source, page in COPIED.items()}
+    here = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    return replace_links(markdown, here, depth=page.file.src_uri.count("/"))

@@ -1,0 +1,80 @@
+"""The pages of the documentation, played as a reader types them: one test for each page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import warm_command
+from page_blocks import DOCS, ROOT, count_not_run, play_page, read_blocks
+
+NOT_RUN = {
+    "start/install.md": 2,
+    "start/benchmark-your-model.md": 1,
+    "start/your-server.md": 0,
+    "start/train.md": 1,
+    "start/read-a-report.md": 0,
+    "troubleshooting.md": 1,
+    "coming-from.md": 0,
+}
+"""Number of blocks of a page that cannot be run in a test; each has its reason beside it."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Folder in which a reader types: a checkout's examples and recipes are there."""
+    for name in ("examples", "recipes"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_an_own_server_becomes_an_environment(folder: Path) -> None:
+    assert play_page(DOCS / "start" / "your-server.md", folder) == 4
+
+
+def test_a_report_is_made_and_read(folder: Path) -> None:
+    assert play_page(DOCS / "start" / "read-a-report.md", folder) == 3
+
+
+def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
+    assert play_page(DOCS / "troubleshooting.md", folder) >= 15
+
+
+def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:
+    assert play_page(DOCS / "coming-from.md", folder) == 1
+
+
+def test_the_machine_is_examined() -> None:
+    assert warm_command.run(["doctor"], cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, timeout_s=60).returncode in (0, 1)
+
+
+@pytest.mark.parametrize("page", NOT_RUN)
+def test_blocks_that_are_not_run_are_counted(page: str) -> None:
+    assert count_not_run(DOCS / page) == NOT_RUN[page]
+
+
+@pytest.mark.parametrize("page", NOT_RUN)
+def test_every_link_of_a_page_leads_to_a_file_of_the_checkout(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\((?!http)([^)#]+)", text) if link]
+    assert [link for link in links if not ((DOCS / page).parent / link).exists()] == []
+
+
+def test_messages_that_no_test_can_provoke_stand_in_the_source() -> None:
+    quoted = [block for block in read_blocks(DOCS / "troubleshooting.md") if block.mark == "quoted"]
+    assert len(quoted) >= 5
+    for block in quoted:
+        source = re.sub(r"\"\s*f?\"|\{[^}]*\}", "", (ROOT / block.detail).read_text(encoding="utf-8"))
+        for part in block.text.strip().split("..."):
+            assert part.strip(" :;") in source, f"{block.detail} does not say {part!r}"
+
+
+def test_every_environment_variable_of_the_code_is_explained() -> None:
+    folders = ("src/gymcp", "mcp_servers", "agents", "envs", "evaluators", "trainers")
+    sources = [path.read_text(encoding="utf-8") for name in folders for path in (ROOT / name).rglob("*.py")]
+    reads = {name for text in sources for name in re.findall(r"os\.environ(?:\.get\(|\[)\"([A-Z_]+)\"", text)}
+    page = (DOCS / "environment-variables.md").read_text(encoding="utf-8")
+    known = {"PATH", "PYTHONPATH", "TMPDIR", "TZ", "OPENBLAS_NUM_THREADS"}
+    assert {name for name in reads - known if f"`{name}`" not in page} == set()

@@ -1,0 +1,70 @@
+"""The names that `__all__` of a package offers: they can be imported, are documented, and cost nothing until used."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
+HEAVY = ("mcp", "torch", "transformers", "docker", "starlette", "matplotlib")
+CONSTANTS = ("gymcp.__version__",)
+
+
+def source_of(package: str) -> Path:
+    return Path(str(importlib.import_module(package).__file__))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_can_be_imported_and_has_a_docstring(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        text = inspect.getdoc(value) or ""
+        is_written = bool(text) and not text.startswith(f"{name}(")  # a dataclass without one shows its fields
+        assert is_written or f"{package}.{name}" in CONSTANTS, f"{package}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_type_checkers_see_the_names_that_the_package_offers(package: str) -> None:
+    """The list in `__all__`, the imports for type checkers and the table of modules agree."""
+    tree = ast.parse(source_of(package).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    seen = {
+        (alias.name, node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    table = next(node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    offered = {
+        (name, f"{package}.{module}") for module, names in ast.literal_eval(table).items() for name in names.split()
+    }
+    assert seen == offered
+    module = importlib.import_module(package)
+    own = {name for name in module.__all__ if name in ("__version__", "register_catalog")}
+    assert set(module.__all__) == {name for name, _ in offered} | own
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_no_name_hides_a_module_of_its_package(package: str) -> None:
+    module = importlib.import_module(package)
+    assert {found.name for found in pkgutil.iter_modules(module.__path__)} & set(module.__all__) == set()
+
+
+def test_importing_the_packages_imports_nothing_heavy() -> None:
+    """`gymcp.envs` is left out: it registers the catalog with Gymnasium."""
+    light = [package for package in PUBLIC if package != "gymcp.envs"]
+    code = f"import json, sys, {', '.join(light)}; print(json.dumps(sorted(set({HEAVY!r}) & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'gymcp\.agents' has no attribute 'nobody'"):
+        importlib.import_module("gymcp.agents").nobody  # noqa: B018

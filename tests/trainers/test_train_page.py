@@ -1,0 +1,14 @@
+"""The page "Train on your environment", played as a reader types it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from page_blocks import DOCS, ROOT, play_page
+
+
+def test_a_policy_is_trained_and_used(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    assert play_page(DOCS / "start" / "train.md", tmp_path) == 4
+    assert (tmp_path / "runs" / "first" / "final" / "model.safetensors").is_file()
