@@ -26,9 +26,8 @@ from transformers import AutoModelForCausalLM
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.loss import Loss
-from gymcp.types import Row
 
 GROUP = 8
 SIZE = TinySize(vocabulary=4096, hidden=256, layers=6, heads=4, context=1024, init_std=0.02)

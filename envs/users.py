@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
 from gymcp.evaluators.graders.questions import ASK_USER, match_facts
-from gymcp.protocols import ChatPolicy
+from gymcp.protocols import ChatPolicy, UserView
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Tool, ToolCall, UserView
+from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Tool, ToolCall
 
 ASK_WITH_TOOL = f"If you need something from me, ask with {ASK_USER}; else finish."
 DO_NOT_KNOW = "I do not know, and I do not mind."

@@ -30,14 +30,14 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Accelerated, full_tensor
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import SERVED_WEIGHTS
 from gymcp.trainers.run import distributed_controller
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.settings.loss import Loss
-from gymcp.types import Json, Row
+from gymcp.types import Json
 
 WAIT_S = 400
 PROCESSES = 2

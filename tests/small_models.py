@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from gymcp.trainers.learner.token_rows import Example
-from gymcp.types import Row
+from gymcp.trainers.learner.token_rows import Example, Row
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,

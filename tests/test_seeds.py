@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.envs.users import SimulatedUser
+from gymcp.protocols import UserView
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, Message, Sampling, Task, Tool, UserView
+from gymcp.types import Action, Decision, Message, Sampling, Task, Tool
 
 TASKS = (Task(id="refund", prompts=("Refund it.",)), Task(id="lookup/2", prompts=("Look it up.",)))
 

@@ -20,7 +20,8 @@ from gymcp.envs.worlds.world import EpisodeSetup, open_world
 from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.types import Message, Task, Tool, ToolCall, UserView
+from gymcp.protocols import UserView
+from gymcp.types import Message, Task, Tool, ToolCall
 
 CALL_TIMEOUT_S = 30.0
 """Seconds that a server may take for its first call."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from gymcp.envs.episodes.usage import UsageMeter
 from gymcp.envs.users import DO_NOT_KNOW
-from gymcp.protocols import Answers, Confirms, User
-from gymcp.types import Action, Decision, Message, Step, Task, Tool, ToolCall, ToolResult, UserToolCalls, UserView
+from gymcp.protocols import Answers, Confirms, User, UserView
+from gymcp.types import Action, Decision, Message, Step, Task, Tool, ToolCall, ToolResult, UserToolCalls
 
 MAX_TOOL_ROUNDS = 32
 """Most replies in a row in which a user calls tools; after them the user has no tools and must speak."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from gymcp.types import (
@@ -19,8 +20,20 @@ from gymcp.types import (
     Task,
     Tool,
     Trajectory,
-    UserView,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserView:
+    """The conversation as the user knows it when the user's turn comes."""
+
+    messages: tuple[Message, ...] = ()
+    """All messages between the two (``user``: the user, ``assistant``: the agent), and the user's own calls with their
+    results (``tool``). The user does not see the agent's calls. Empty: the user speaks first."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the user may call now; none before the agent has spoken."""
+    seed: int = 0
+    """Seed of the episode, for random choices of the user."""
 
 
 class StateReader(Protocol):

@@ -285,19 +285,6 @@ class UserToolCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserView:
-    """The conversation as the user knows it when the user's turn comes."""
-
-    messages: tuple[Message, ...] = ()
-    """All messages between the two (``user``: the user, ``assistant``: the agent), and the user's own calls with their
-    results (``tool``). The user does not see the agent's calls. Empty: the user speaks first."""
-    tools: tuple[Tool, ...] = ()
-    """Tools that the user may call now; none before the agent has spoken."""
-    seed: int = 0
-    """Seed of the episode, for random choices of the user."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One action and its results, executed in order."""
 
@@ -407,18 +394,3 @@ class Trajectory:
     def success(self) -> bool | None:
         """True for a full score, False for less, None if there is no score."""
         return None if self.score is None else self.score >= 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A contiguous context to train on, [L] tokens; an edited context starts a new row."""
-
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[bool, ...]
-    """True for the tokens that the policy drew."""
-    logprobs: tuple[float, ...]
-    """Log-probabilities from the engine; 0 for tokens that are not in the mask."""
-    versions: tuple[tuple[str, int, int], ...]
-    """(weight version, start, end) spans over the tokens drawn."""
-    steps: tuple[tuple[int, int, int], ...]
-    """(step, start, end) spans of the tokens that each step of the trajectory drew."""

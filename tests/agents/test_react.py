@@ -34,8 +34,9 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
+from gymcp.protocols import UserView
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, EpisodeLimits, Sampled, Sampling, Suite, Trajectory, UserView
+from gymcp.types import Action, EpisodeLimits, Sampled, Sampling, Suite, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]

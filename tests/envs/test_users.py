@@ -20,6 +20,7 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
+from gymcp.protocols import UserView
 from gymcp.types import (
     Action,
     Decision,
@@ -33,7 +34,6 @@ from gymcp.types import (
     ToolCall,
     Trajectory,
     UserScript,
-    UserView,
 )
 
 

@@ -15,7 +15,7 @@ from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.formatting import percent, seconds
 from gymcp.evaluators.report.html import element
 from gymcp.evaluators.statistics import wilson
-from gymcp.evaluators.viewer.app import STATIC
+from gymcp.evaluators.viewer.pages import STATIC
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory, Usage

@@ -26,10 +26,10 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import parse_arguments
 from gymcp.evaluators.graders.questions import ASK_USER, match_facts
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.protocols import AgentFactory
+from gymcp.protocols import AgentFactory, UserView
 from gymcp.trainers.credit.shapers import Trackers, WeightedSum
 from gymcp.trainers.credit.step_batch import batch_of
-from gymcp.types import Action, Fact, Json, Message, Suite, Task, ToolCall, Trajectory, UserView
+from gymcp.types import Action, Fact, Json, Message, Suite, Task, ToolCall, Trajectory
 
 CITY = Fact(name="city", words=("city", "town"), says="It is Rome.")
 USER = AskableUser(prompts=("Change the city.",), facts=(CITY,))

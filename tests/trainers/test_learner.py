@@ -19,9 +19,9 @@ from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.losses import Denominators
 from gymcp.trainers.learner.micro_batch_loss import count_rows_with_tokens, measure_loss
-from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight
-from gymcp.types import Action, Observation, Row, Sampled, Step, Trajectory
+from gymcp.types import Action, Observation, Sampled, Step, Trajectory
 
 SETTINGS = LearnerSettings(learning_rate=1e-3)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from gymcp.errors import ConfigError
-from gymcp.types import Row
+from gymcp.trainers.learner.token_rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,9 @@ from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_b
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, count_rows_with_tokens
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
-from gymcp.types import Row
 
 K = TypeVar("K")
 

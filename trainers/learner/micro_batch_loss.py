@@ -12,10 +12,9 @@ from torch import Tensor
 
 from gymcp.trainers.learner.forward import TokenValues
 from gymcp.trainers.learner.losses import Denominators, aggregate, kl_estimate, policy_loss, ratios
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
-from gymcp.types import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

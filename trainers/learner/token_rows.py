@@ -9,7 +9,22 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.settings.arrays import Floats
-from gymcp.types import Row, Sampled, Trajectory
+from gymcp.types import Sampled, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A contiguous context to train on, [L] tokens; an edited context starts a new row."""
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    """True for the tokens that the policy drew."""
+    logprobs: tuple[float, ...]
+    """Log-probabilities from the engine; 0 for tokens that are not in the mask."""
+    versions: tuple[tuple[str, int, int], ...]
+    """(weight version, start, end) spans over the tokens drawn."""
+    steps: tuple[tuple[int, int, int], ...]
+    """(step, start, end) spans of the tokens that each step of the trajectory drew."""
 
 
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:

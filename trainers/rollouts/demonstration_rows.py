@@ -10,8 +10,8 @@ import numpy as np
 from gymcp.agents.prompts.context import Context
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
-from gymcp.trainers.learner.token_rows import Example, rows_of
-from gymcp.types import Row, Sampled, Trajectory
+from gymcp.trainers.learner.token_rows import Example, Row, rows_of
+from gymcp.types import Sampled, Trajectory
 
 
 def tokenize_record(record: Trajectory, renderer: Renderer, system: str = "") -> Trajectory:

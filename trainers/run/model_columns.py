@@ -16,9 +16,8 @@ from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
-from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
-from gymcp.types import Row
 
 MODEL_COLUMNS = frozenset({"entropy", "value"})
 """Names of the columns that `add_model_columns` computes."""

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from gymcp.exchange.conversation import ToolIndex, function_schema, messages_of, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
 from gymcp.store.record_json import dumps
-from gymcp.trainers.learner.token_rows import rows_of
-from gymcp.types import Json, Row
+from gymcp.trainers.learner.token_rows import Row, rows_of
+from gymcp.types import Json
 
 ROWS_AT_A_TIME = 64
 """Rows in memory at a time; they form a row group of the file."""
