@@ -12,7 +12,7 @@ from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, score_line, shorten
-from gymcp.evaluators.report.training_data import read_held_out
+from gymcp.evaluators.training_curves import read_held_out
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10

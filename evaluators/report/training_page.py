@@ -33,15 +33,8 @@ from gymcp.evaluators.report.sections import (
     transcripts,
     worst,
 )
-from gymcp.evaluators.report.training_data import (
-    HeldOut,
-    RecipeGroup,
-    columns_of,
-    group_by_recipe,
-    practice_of,
-    read_held_out,
-    spread_of,
-)
+from gymcp.evaluators.report.training_data import RecipeGroup, group_by_recipe, spread_of
+from gymcp.evaluators.training_curves import HeldOut, columns_of, practice_of, read_held_out
 from gymcp.types import Json
 
 PRACTICE_COLOUR = 5

@@ -14,7 +14,7 @@ from pathlib import Path
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import model_name
 from gymcp.evaluators.statistics import mean_ci95
-from gymcp.evaluators.viewer.curves import HeldOut, last_held_out
+from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
 from gymcp.evaluators.viewer.discovery import TRAINING_FILE, is_run
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, is_in_use, open_run
@@ -84,7 +84,7 @@ class RunSummary:
     """Seconds summed over all attempts, which may have run in parallel."""
     iterations: int | None = None
     """Complete iterations of a training run; None for any other run."""
-    held_out: HeldOut | None = None
+    held_out: LastHeldOut | None = None
     """Last evaluation of a training run."""
     model_latency: Latency | None = None
     """Seconds per decision of the agent; None if it is not known (yet)."""
