@@ -13,10 +13,10 @@ from gymcp.evaluators.compare import SIGNIFICANCE_LEVEL
 from gymcp.evaluators.statistics import Interval, Paired, compare_paired, holm, mean_ci95
 from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout
 from gymcp.store.metric_rows import read_metric_rows
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json
 
-TRAINING_FILE = "training.json"
 COLUMNS = (
     "success", "reward", "steps", "calls", "unusable", "entropy", "kl", "kl_reference", "loss", "grad_norm", "clipped",
     "advantage/size", "advantage/active", "dropped", "tokens", "updates", "learning_rate", "seconds",

@@ -5,7 +5,6 @@ from gymcp.evaluators.metrics.measure import examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
     CallRates,
     Effort,
-    Latency,
     Mean,
     Metrics,
     PassK,
@@ -20,7 +19,6 @@ __all__ = [
     "CallRates",
     "Effort",
     "GoldFigures",
-    "Latency",
     "Mean",
     "Metrics",
     "PassK",

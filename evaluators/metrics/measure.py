@@ -6,13 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
 from gymcp.evaluators.metrics.records import (
     CallRates,
     Effort,
-    Latency,
     Mean,
     Metrics,
     PassK,
@@ -23,8 +20,10 @@ from gymcp.evaluators.metrics.records import (
 )
 from gymcp.evaluators.names import natural_order
 from gymcp.evaluators.statistics import (
+    Latency,
     Scores,
     flake_index,
+    latency_of,
     mean_ci95,
     noise_floor,
     pass_at_k,
@@ -100,22 +99,18 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         calls=None if calls is None else _call_rates([calls[row.id] for row in scored if row.id in calls]),
         radar=None if calls is None else _radar(scored, calls),
         model_latency=None if calls is None else _model_latency(counted, calls),
-        tool_latency=None if calls is None else _latency(calls[row.id].results_s for row in counted if row.id in calls),
+        tool_latency=None if calls is None else _tool_latency(counted, calls),
     )
 
 
 def _model_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Latency | None:
     """Latency of decisions in the episodes that a model was asked in: scripted agents decide without one."""
     asked = [row for row in rows if row.usage.models or row.usage.completion_tokens]
-    return _latency(calls[row.id].decisions_s for row in asked if row.id in calls)
+    return latency_of(each for row in asked if row.id in calls for each in calls[row.id].decisions_s)
 
 
-def _latency(measured: Iterable[Sequence[float]]) -> Latency | None:
-    seconds = [each for of_episode in measured for each in of_episode]
-    if not seconds:
-        return None
-    p50, p95 = np.percentile(seconds, [50, 95])
-    return Latency(count=len(seconds), p50_s=float(p50), p95_s=float(p95))
+def _tool_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Latency | None:
+    return latency_of(each for row in rows if row.id in calls for each in calls[row.id].results_s)
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gymcp.evaluators.statistics import Interval
+from gymcp.evaluators.statistics import Interval, Latency
 from gymcp.outcome import Outcome
 
 
@@ -117,18 +117,6 @@ class Times:
     """Mean number of policy requests in flight while any attempt ran; None if none ran."""
     tool_calls: float | None
     """Mean number of tool calls in flight while any attempt ran; None if none ran."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Time until an answer came, over the attempts that count."""
-
-    count: int
-    """Number of measured answers."""
-    p50_s: float
-    """Median, in seconds."""
-    p95_s: float
-    """95th percentile, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gymcp.evaluators.metrics import Latency, Metrics, Rate
+from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.metrics.reasons import group_reasons
 from gymcp.evaluators.names import label_of_part
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
@@ -30,6 +30,7 @@ from gymcp.evaluators.report.sections import (
     transcripts,
     worst,
 )
+from gymcp.evaluators.statistics import Latency
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
 

@@ -17,12 +17,11 @@ from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
 from gymcp.store.heldout import HeldoutResult, read_heldout
 from gymcp.store.metric_rows import read_metric_rows
-from gymcp.store.run_folder import RUN_FILE
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.store.validation import require_integer
 from gymcp.types import Json, Task, Trajectory
 
-TRAINING_FILE = "training.json"
 RECIPE = "recipe"
 """Key of a training run's config that holds its recipe."""
 _FINISHED = "finished"

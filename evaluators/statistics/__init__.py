@@ -11,6 +11,7 @@ from gymcp.evaluators.statistics.intervals import (
     wilson,
     wilson_by_task,
 )
+from gymcp.evaluators.statistics.latency import Latency, latency_of
 from gymcp.evaluators.statistics.paired import Paired, compare_paired, holm, mcnemar, sign_flip
 from gymcp.evaluators.statistics.reliability import (
     Power,
@@ -22,6 +23,7 @@ from gymcp.evaluators.statistics.reliability import (
 
 __all__ = [
     "Interval",
+    "Latency",
     "Paired",
     "Power",
     "Scores",
@@ -29,6 +31,7 @@ __all__ = [
     "compare_paired",
     "flake_index",
     "holm",
+    "latency_of",
     "mcnemar",
     "mean_ci95",
     "noise_floor",

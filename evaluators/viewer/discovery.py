@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gymcp.store.database import FILE_NAME
-from gymcp.store.run_folder import RUN_FILE
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 
-TRAINING_FILE = "training.json"
 _MARKS = (FILE_NAME, RUN_FILE, TRAINING_FILE)
 """Files of which every run folder holds at least one."""
 MAX_DEPTH = 8

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
-from gymcp.evaluators.viewer.discovery import TRAINING_FILE
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.types import Json, Task
 
 _BATCH = 50

@@ -6,21 +6,21 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import model_name
-from gymcp.evaluators.statistics import mean_ci95
+from gymcp.evaluators.statistics import Latency, latency_of, mean_ci95
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
-from gymcp.evaluators.viewer.discovery import TRAINING_FILE, is_run
+from gymcp.evaluators.viewer.discovery import is_run
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, is_in_use, open_run
 from gymcp.store.database import FILE_NAME
 from gymcp.store.metric_rows import METRICS_FILE, read_metric_rows
-from gymcp.store.run_folder import RUN_FILE
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json
 
@@ -31,16 +31,6 @@ _STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal"
 
 Stamp = tuple[tuple[int, int] | None, ...]
 """(time of the last change in ns, bytes) of each stamped file; None for one that is missing or empty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Quantiles of seconds."""
-
-    p50: float
-    p95: float
-    count: int
-    """Number of decisions or calls in the sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,19 +140,11 @@ def time_steps(folder: Path) -> tuple[Latency | None, Latency | None, int]:
                 decisions += [step.agent_s for step in steps]
                 calls += [result.seconds for step in steps for result in step.results]
                 timed += 1
-    return _latency(decisions), _latency(calls), timed
+    return latency_of(decisions), latency_of(calls), timed
 
 
 def _spread(ids: Sequence[str], most: int) -> list[str]:
     return list(ids) if len(ids) <= most else [ids[at * len(ids) // most] for at in range(most)]
-
-
-def _latency(seconds: Iterable[float]) -> Latency | None:
-    found = sorted(value for value in seconds if math.isfinite(value))
-    if not found or not found[-1] > 0:  # not recorded, as in an imported run
-        return None
-    p50, p95 = (found[min(len(found) - 1, math.ceil(share * len(found)) - 1)] for share in (0.5, 0.95))
-    return Latency(p50=p50, p95=p95, count=len(found))
 
 
 def _count(rows: Sequence[EpisodeRow]) -> dict[str, Json]:

@@ -18,9 +18,8 @@ from gymcp.evaluators.graders import registry
 from gymcp.exchange import export
 from gymcp.mcp_servers.packages import lockfile
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.store import RUN_FILE
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 from gymcp.trainers.credit import presets
-from gymcp.trainers.run import run_state
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ from gymcp.trainers.run import run_state
         (known_names.PRESETS, tuple(presets.PRESETS)),
         (known_names.LOCK_FILE, str(lockfile.DEFAULT_LOCK)),
         (tuple(list_environments()), catalog.names()),
-        (RUN_FILES, (RUN_FILE, run_state.STATE)),
+        (RUN_FILES, (RUN_FILE, TRAINING_FILE)),
     ],
 )
 def test_a_name_that_is_shown_is_known_to_the_code(shown: object, real: object) -> None:

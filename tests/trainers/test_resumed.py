@@ -16,10 +16,11 @@ import torch
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
+from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.run.checkpoints import CHECKPOINT
 from gymcp.trainers.run.loop import train
-from gymcp.trainers.run.metrics_log import METRICS, read_metrics
+from gymcp.trainers.run.metrics_log import read_metrics
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 TIMEOUT_S = 600.0
@@ -103,7 +104,7 @@ def has_same_weights(a: Path, b: Path) -> bool:
 
 def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first: Path, recipe: Path) -> None:
     again = run_training(recipe, recipe.parent / "again", resume=False)
-    assert (again / METRICS).read_bytes() == (first / METRICS).read_bytes()
+    assert (again / METRICS_FILE).read_bytes() == (first / METRICS_FILE).read_bytes()
     assert has_same_weights(again, first)
     rows = read_metrics(first)
     assert {"kl_reference", "critic/loss", "demonstrations/loss", "entropy", "success"} <= rows[3].keys()
@@ -127,7 +128,7 @@ def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, rec
     assert len(read_metrics(folder)) < 4
     assert json.loads((folder / "training.json").read_text())["iteration"] < 3
     run_training(recipe, folder, resume=True)
-    assert (folder / METRICS).read_bytes() == (first / METRICS).read_bytes()
+    assert (folder / METRICS_FILE).read_bytes() == (first / METRICS_FILE).read_bytes()
     assert has_same_weights(folder, first)
 
 

@@ -23,6 +23,7 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.heldout import read_heldout
+from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
@@ -31,7 +32,7 @@ from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state, recipe_as_json
 from gymcp.trainers.run.loop import train
-from gymcp.trainers.run.metrics_log import CURVES, METRICS, read_metrics
+from gymcp.trainers.run.metrics_log import CURVES, read_metrics
 from gymcp.trainers.run.model_files import FINAL
 from gymcp.types import Sampled, Sampling
 
@@ -136,7 +137,7 @@ def test_an_interrupted_run_continues_after_its_last_complete_iteration(env: Loa
 
     with pytest.raises(Interruption):
         train(RECIPE, env, tmp_path / "run", resume=False, on_row=interrupt)
-    with (tmp_path / "run" / METRICS).open("a") as file:
+    with (tmp_path / "run" / METRICS_FILE).open("a") as file:
         file.write('{"iteration": 7')  # what a kill may leave
     assert train(RECIPE, env, tmp_path / "run", resume=True).iterations == 2
     assert [row["iteration"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2]

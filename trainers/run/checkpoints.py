@@ -13,13 +13,14 @@ import torch
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.run_state import STATE, read_state
+from gymcp.trainers.run.run_state import read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
@@ -46,7 +47,7 @@ def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: L
         torch.save(critic.state(), content)
         write_atomically(here / _CRITIC, content.getvalue())
     record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
-    write_atomically(folder / STATE, json.dumps(record).encode())
+    write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
         if other != here:
             shutil.rmtree(other)
@@ -54,7 +55,7 @@ def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: L
 
 def record_end(folder: Path, reason: str) -> None:
     """Write into the state file how the run ended. The next `save_training` removes it."""
-    write_atomically(folder / STATE, json.dumps({**read_state(folder), "ended": reason}).encode())
+    write_atomically(folder / TRAINING_FILE, json.dumps({**read_state(folder), "ended": reason}).encode())
 
 
 def load_training(folder: Path, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
@@ -76,7 +77,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
             raise ConfigError(
                 f"training run {folder}: {name} is a link: what lies behind it would be removed; name another folder"
             )
-    if not (folder / STATE).exists():
+    if not (folder / TRAINING_FILE).exists():
         return None
     state = read_state(folder)
     if not resume:

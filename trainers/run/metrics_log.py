@@ -14,10 +14,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
+from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.store.untrusted_files import MAX_LINES_BYTES, open_foreign, read_foreign
 from gymcp.types import Json
 
-METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 _MARKERS: Mapping[str, Any] = {"marker": "o", "ms": 3}
 """Style of curves, because a line of a single point would be invisible without a marker."""
@@ -31,9 +31,9 @@ class MetricsLog:
         rows = [] if until is None else [row for row in read_metrics(folder) if row["iteration"] <= until]
         self._folder = folder
         self.rows: list[dict[str, Json]] = rows
-        path = folder / METRICS
+        path = folder / METRICS_FILE
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        self._file = os.fdopen(open_foreign(folder, METRICS, os.O_WRONLY | os.O_APPEND), "a")
+        self._file = os.fdopen(open_foreign(folder, METRICS_FILE, os.O_WRONLY | os.O_APPEND), "a")
         self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(rows))
 
     def __enter__(self) -> Self:
@@ -66,12 +66,12 @@ class MetricsLog:
 def read_metrics(folder: Path) -> list[dict[str, Json]]:
     """The rows of a run, without a last line that a kill has cut. Raises ConfigError if there is no file of them."""
     try:
-        lines = read_foreign(folder, METRICS, most_bytes=MAX_LINES_BYTES).decode().splitlines(keepends=True)
+        lines = read_foreign(folder, METRICS_FILE, most_bytes=MAX_LINES_BYTES).decode().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
     except FileNotFoundError:
-        raise ConfigError(f"training run {folder}: there is no {METRICS}") from None
+        raise ConfigError(f"training run {folder}: there is no {METRICS_FILE}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"training run {folder}: its {METRICS} cannot be read: {error}") from error
+        raise ConfigError(f"training run {folder}: its {METRICS_FILE} cannot be read: {error}") from error
 
 
 def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gymcp.errors import ConfigError, StoreError
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.store.validation import require_integer
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
-STATE = "training.json"
 FINISHED = "finished"
 """Reason that a run ended with: all of its iterations were done."""
 
@@ -21,13 +21,13 @@ FINISHED = "finished"
 def read_state(folder: Path) -> Mapping[str, Json]:
     """The content of the state file. Raises ConfigError if it cannot be read."""
     try:
-        state = json.loads(read_foreign(folder, STATE))
+        state = json.loads(read_foreign(folder, TRAINING_FILE))
         if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
             raise ValueError("it holds no recipe")
         require_integer(state.get("iteration"), "iteration")
         return state
     except (OSError, StoreError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
+        raise ConfigError(f"training run {folder}: its {TRAINING_FILE} cannot be read: {error}") from error
 
 
 def read_recipe_and_iterations(folder: Path) -> tuple[Recipe, int]:

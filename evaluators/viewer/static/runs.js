@@ -62,10 +62,10 @@ const COLUMNS = [
   { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => el("span", { class: "nowrap" }, started(run) || "–") },
   { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? run.cost.toFixed(run.cost < 1 ? 4 : 2) : el("span", { class: "soft" }, "–")) },
   { key: "tokens", name: "tokens", says: "read and written by models, all attempts", value: (run) => run.prompt_tokens + run.completion_tokens, cell: (run) => (run.prompt_tokens + run.completion_tokens ? el("span", { class: "nowrap", title: `${run.prompt_tokens.toLocaleString("en")} read, ${run.completion_tokens.toLocaleString("en")} written` }, tokens(run.prompt_tokens + run.completion_tokens)) : el("span", { class: "soft" }, "–")) },
-  { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50") },
-  { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95") },
-  { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50") },
-  { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95") },
+  { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50_s") },
+  { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95_s") },
+  { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50_s") },
+  { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
   { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
 ];
 

@@ -21,6 +21,8 @@ from gymcp.store.untrusted_files import open_foreign, read_foreign
 from gymcp.types import Json
 
 RUN_FILE = "run.json"
+TRAINING_FILE = "training.json"
+"""State of a training run, beside its other files."""
 RUN_FORMAT = 1
 
 _LOCK_FILE = ".lock"

@@ -20,10 +20,10 @@ from gymcp.cli.progress import LINE_EVERY_S, format_time
 from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.names import run_name
-from gymcp.evaluators.viewer.discovery import TRAINING_FILE
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run
 from gymcp.store import EpisodeRow, is_in_use, open_run
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json, Suite
 

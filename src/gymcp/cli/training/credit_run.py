@@ -14,6 +14,7 @@ from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.credit.assign import Credit, assign_credit, step_credits
 from gymcp.trainers.credit.diagnostics import anchor_statistics
@@ -22,7 +23,7 @@ from gymcp.trainers.credit.shapers import MatchedCalls
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.rollouts.curriculum import training_tasks
 from gymcp.trainers.run.model_columns import MODEL_COLUMNS
-from gymcp.trainers.run.run_state import STATE, read_recipe_and_iterations
+from gymcp.trainers.run.run_state import read_recipe_and_iterations
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
 
@@ -78,11 +79,11 @@ def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
 
 def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
     """Tasks that the run evaluated, or that a training run practised."""
-    if not (folder / STATE).is_file():
+    if not (folder / TRAINING_FILE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
     recipe, iterations = read_recipe_and_iterations(folder)
-    loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {STATE}"))
+    loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {TRAINING_FILE}"))
     return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
 
 
