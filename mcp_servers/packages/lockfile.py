@@ -24,6 +24,7 @@ from gymcp.mcp_servers.packages.lock_grammar import check_needs, check_package, 
 from gymcp.mcp_servers.tools.hashes import ToolHashes, combine_hashes
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
+from gymcp.visible_text import one_line
 
 FORMAT = 1
 DEFAULT_LOCK = Path("servers.lock")
@@ -122,7 +123,7 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     try:
         content = tomllib.loads(content_text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"lock '{path}': not TOML: {error}") from error
+        raise ConfigError(f"lock '{path}': not TOML: {one_line(str(error))}") from error
     if content.get("format") != FORMAT:
         raise ConfigError(f"lock '{path}': format {content.get('format')!r}; this gymcp reads format {FORMAT}")
     servers: dict[str, LockedServer] = {}
@@ -133,7 +134,9 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
         try:
             server = _from_row(row, path.absolute().parent)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
+            raise ConfigError(
+                f"lock '{path}': server {number}: {type(error).__name__}: {one_line(str(error))}"
+            ) from error
         if server.name in servers:
             raise ConfigError(f"lock '{path}': two servers are named '{server.name}'")
         if consistent and server.tools_sha256 != row.get("tools_sha256"):

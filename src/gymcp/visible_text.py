@@ -24,6 +24,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_escape, text)
 
 
+def one_line(text: str) -> str:
+    """The text on one line, safe to print: what an error message may quote of a file that was made by others."""
+    return visible(" ".join(text.split()))
+
+
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -61,6 +61,7 @@ def read(content: dict[str, Json]) -> None:
 
 
 @given(st.sampled_from(sorted(PYTHON)), values)
+@example("tools", {"": {"\n--index-url http://x/": False}})
 @example("packages", {"idna\n--index-url http://x/==1": {"files": [f"idna-1-py3-none-any.whl {HASH}"]}})
 @example("version", "1\n")
 def test_words_of_a_server(key: str, value: Json) -> None:

@@ -13,6 +13,7 @@ from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of, parse
 from gymcp.mcp_servers.packages.python import platform_name
 from gymcp.mcp_servers.packages.wheels import make_venv
 from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.visible_text import one_line
 
 REVISION = 2
 """Part of the folder's name, raised with every change of how it is made."""
@@ -49,4 +50,4 @@ def _read(lock: Path) -> tuple[LockedPackage, ...]:
     try:
         return parse_packages(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"lock '{lock}': cannot be read: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"lock '{lock}': cannot be read: {type(error).__name__}: {one_line(str(error))}") from error

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from gymcp.evaluators.names import label_of_part
 from gymcp.types import Json
-from gymcp.visible_text import visible
+from gymcp.visible_text import one_line, visible
 
 MAX_LINE = 400
 """Characters of untrusted text that are printed on one line."""
@@ -165,7 +165,7 @@ def time_line(summary: Mapping[str, Json]) -> str:
 
 def in_one_line(text: str) -> str:
     """Untrusted text as one line that is safe to print on a terminal."""
-    line = visible(" ".join(text.split()))
+    line = one_line(text)
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [...]"
 
 

@@ -12,6 +12,7 @@ from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_acts, decode_versions
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, Trajectory, Usage
+from gymcp.visible_text import one_line
 
 NEWEST = (1, 8)
 """Newest known version of the format; later versions 1.x only add fields."""
@@ -29,7 +30,9 @@ def from_atif(document: Mapping[str, Json], where: str) -> tuple[Trajectory, tup
             return _read_own(document)
         return _read_other(document), ()
     except MALFORMED as error:
-        raise ConfigError(f"{where}: is not the ATIF that it says: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{where}: is not the ATIF that it says: {type(error).__name__}: {one_line(str(error))}"
+        ) from error
 
 
 def _check_version(document: Mapping[str, Json], where: str) -> None:

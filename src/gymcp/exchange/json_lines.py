@@ -11,6 +11,7 @@ from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_action, decode_acts, decode_message, decode_results, decode_versions, dumps
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import NOT_EXPORTED, Json, Observation, Sampled, Step, Tool, Trajectory, Usage
+from gymcp.visible_text import one_line
 
 FORMAT = "gymcp-1"
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, StopIteration)
@@ -56,7 +57,9 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
         tags = tuple(require_text(tag, "a tag") for tag in found["tags"])
         return build_record(Trajectory, fields), tags
     except MALFORMED as error:
-        raise ConfigError(f"{where}: is no episode of format {FORMAT}: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{where}: is no episode of format {FORMAT}: {type(error).__name__}: {one_line(str(error))}"
+        ) from error
 
 
 def _field_values(record: Any) -> dict[str, Json]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from gymcp.atomic import create_atomically
 from gymcp.errors import StoreError
 from gymcp.store.untrusted_files import refuse_link
+from gymcp.visible_text import one_line
 
 FILE_NAME = "trajectories.sqlite"
 FORMAT = 2
@@ -127,18 +128,15 @@ def newer_format(where: str, found: int, known: int) -> StoreError:
     )
 
 
-def _one_line(error: sqlite3.Error) -> str:
-    """Words of the error without line breaks: sqlite quotes text of the file that it cannot decode."""
-    return " ".join(str(error).split())[:MAX_QUOTE_CHARS]
-
-
 @contextmanager
 def store_errors(where: str) -> Iterator[None]:
     """Boundary to sqlite and the disk: their errors come out as one StoreError that names the run folder."""
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {_one_line(error)}')}") from error
+        raise StoreError(
+            f"{where}: {_WHY.get(_kind(error), f'sqlite: {one_line(str(error))[:MAX_QUOTE_CHARS]}')}"
+        ) from error
     except OSError as error:
         raise StoreError(f"{where}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:  # invalid text, from the library itself
