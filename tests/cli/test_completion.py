@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from cli_runner import gymcp
+from cli_runner import GYMCP, gymcp
 from test_start import heavy, imported_by
 
 from gymcp.cli.completion import MAX_OFFERED, complete_run, list_environments
@@ -84,7 +85,15 @@ def test_a_real_bash_completes_after_it_has_read_the_script(folder: Path) -> Non
     assert script.returncode in (0, 1)  # 1: the test runs under no shell that it knows
     name = next(line.split("(")[0] for line in source.splitlines() if "()" in line)
     typed = f"{source}\nCOMP_WORDS=(gymcp eval back) COMP_CWORD=2\n{name} gymcp\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run([found, "--norc", "-c", typed], capture_output=True, text=True, check=False, cwd=folder)
+    path = f"{GYMCP.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [found, "--norc", "-c", typed],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+    )
     assert done.stdout.split() == ["backoffice", "backoffice_asking"], done.stderr
 
 

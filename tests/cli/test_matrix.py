@@ -39,7 +39,7 @@ def test_one_bad_environment_stops_none_of_the_others(second: Path, tmp_path: Pa
     done = gymcp("eval", "boom.py", BANK, "nope", second, "--out", out, cwd=tmp_path)
     assert done.returncode == 2
     first, other = errors(done.stderr)
-    assert first.startswith("gymcp: boom by oracle: environment file 'boom.py': RuntimeError: boom")
+    assert first.startswith("gymcp: boom by oracle: environment file 'boom.py': boom.py:1: RuntimeError: boom")
     assert other.startswith("gymcp: nope by oracle: no environment 'nope'; have agentdojo")
     assert done.stdout.count("not run") == 2
     assert {folder.name for folder in out.iterdir()} == {"bank-oracle", "shop-oracle"}

@@ -85,7 +85,7 @@ def test_the_first_page_imports_no_verb(words: tuple[str, ...], tmp_path: Path) 
 
 def test_a_verb_imports_only_its_own_part(tmp_path: Path) -> None:
     modules, printed = imported_by("report", "nowhere", folder=tmp_path)
-    assert "run folder nowhere: holds no run.json" in printed
+    assert "run folder nowhere: no such folder" in printed
     assert {"gymcp.cli.evaluation.eval_run", "gymcp.cli.servers.check"} & modules == set()
 
 
@@ -111,7 +111,7 @@ def test_the_work_of_a_verb_takes_the_options_of_the_verb() -> None:
 
 def test_an_error_is_one_line_and_debug_shows_its_traceback_and_the_log(tmp_path: Path) -> None:
     plain = gymcp("report", "nowhere", cwd=tmp_path)
-    assert (plain.returncode, plain.stderr) == (2, "gymcp: run folder nowhere: holds no run.json\n")
+    assert (plain.returncode, plain.stderr) == (2, "gymcp: run folder nowhere: no such folder\n")
     debugged = gymcp("--debug", "report", "nowhere", cwd=tmp_path)
     assert debugged.returncode == 2
     assert "Traceback" in debugged.stderr

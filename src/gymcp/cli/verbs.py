@@ -120,7 +120,7 @@ VERBS: tuple[Verb, ...] = (
         group=LOOK_AT_RUNS,
         help="Follow a run in the terminal until it ends.",
         place="runs.commands:watch",
-        examples=("gymcp watch runs/mine", "gymcp watch runs/mine --every 10"),
+        examples=("gymcp watch runs/mine", "gymcp watch runs/mine --every 10", "gymcp watch runs/train-tiny"),
     ),
     Verb(
         name="export",

@@ -19,9 +19,10 @@ from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.machine.clean import remove_orphans
-from gymcp.cli.output import print_json, print_summary
+from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, add_user, open_agents, plan_policy
 from gymcp.cli.progress import Progress
+from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named

@@ -10,7 +10,8 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.runner.regrading import fails_on, regrade, try_grader
-from gymcp.cli.output import console, in_one_line, print_json, print_summary
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv

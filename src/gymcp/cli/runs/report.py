@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from gymcp.cli.output import console, in_one_line, print_json, print_summary
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.spec import load_env
