@@ -375,7 +375,7 @@ def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
 
 
 def test_missing_bubblewrap_names_the_package_to_install(tmp_path: Path) -> None:
-    command = [sys.executable, str(GYMCP), "eval", BANK]
+    command = [sys.executable, str(GYMCP), "eval", str(BANK)]
     done = subprocess.run(
         command, env=without_bubblewrap(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False
     )
