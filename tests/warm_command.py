@@ -16,6 +16,7 @@ import json
 import os
 import pkgutil
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,17 +76,20 @@ def _server(program: str) -> socket.socket:
         if key not in _STARTED:
             own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command = [sys.executable, __file__, str(other.fileno()), program]
+            fonts = tempfile.mkdtemp()  # of matplotlib, which else makes one that every fork removes at its end
+            env = {**os.environ, "MPLCONFIGDIR": fonts}
             with other:
-                process = subprocess.Popen(command, pass_fds=[other.fileno()])
+                process = subprocess.Popen(command, pass_fds=[other.fileno()], env=env)
             _STARTED[key] = own
-            atexit.register(_end, os.getpid(), own, process)
+            atexit.register(_end, os.getpid(), own, process, fonts)
         return _STARTED[key]
 
 
-def _end(pid: int, own: socket.socket, process: subprocess.Popen[bytes]) -> None:
+def _end(pid: int, own: socket.socket, process: subprocess.Popen[bytes], fonts: str) -> None:
     if os.getpid() == pid:  # a fork inherits the exit handlers
         own.close()
         process.wait()
+        shutil.rmtree(fonts, ignore_errors=True)
 
 
 def _send(wire: socket.socket, fds: list[int]) -> None:
