@@ -69,19 +69,6 @@ _LISTED = """
   look();
 })
 """
-_FILTER = """
-query => new Promise(done => {
-  const search = document.getElementById('search'), found = document.getElementById('found');
-  found.dataset.for = '\\u0000';
-  search.value = query;
-  const began = performance.now();
-  search.dispatchEvent(new Event('input'));
-  const look = () => found.dataset.for === query
-    ? requestAnimationFrame(() => done(performance.now() - began))
-    : setTimeout(look, 1);
-  look();
-})
-"""
 _SORT = """
 order => new Promise(done => {
   const select = document.getElementById('order'), found = document.getElementById('found');
@@ -239,7 +226,7 @@ def measure_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float
             again.goto(page.url, wait_until="commit")
             paints.append(float(again.evaluate(_LISTED)) / 1000)
         found = {"start": started, "first paint": statistics.median(paints), "all runs read": read}
-        for script, values, name in ((_FILTER, LIST_QUERIES, "filter"), (_SORT, SORTS, "sort")):
+        for script, values, name in ((_SEARCH, LIST_QUERIES, "filter"), (_SORT, SORTS, "sort")):
             for value in values:
                 times = []
                 for _ in range(rounds):

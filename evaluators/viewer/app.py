@@ -63,7 +63,7 @@ def run_routes(
         return {**rows, **_searchable(runs)}
 
     def curves(request: Request) -> Json:
-        return curves_object(runs.numbered(read_number(request.query_params.get("run", "0"))).folder)
+        return curves_object(runs.find_run(read_number(request.query_params.get("run", "0"))).folder)
 
     def episode(request: Request) -> Json:
         return episode_object(runs, _number(request, "n"), decode)

@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?")
 def make_list_app(runs: RunList, *, decode: Decode | None = None, find_tasks: FindTasks | None = None) -> Starlette:
     """The viewer of a list of runs, without access control."""
 
-    def listed(request: Request) -> Json:
+    def list_runs(request: Request) -> Json:
         known = read_number(request.query_params.get("version", "0"))
         found = runs.object()
         return {"version": known} if known == found["version"] else found
@@ -40,7 +40,7 @@ def make_list_app(runs: RunList, *, decode: Decode | None = None, find_tasks: Fi
         numbers = tuple(map(int, named.split("-"))) if _NUMBERS.fullmatch(named) else ()
         with ExitStack() as stack:
             try:
-                opened = await run_in_threadpool(stack.enter_context, runs.opened(numbers)) if numbers else None
+                opened = await run_in_threadpool(stack.enter_context, runs.open_numbers(numbers)) if numbers else None
             except KeyError:
                 opened = None
             except StoreError as error:
@@ -56,7 +56,7 @@ def make_list_app(runs: RunList, *, decode: Decode | None = None, find_tasks: Fi
         routes=[
             Route("/", _show_list_page),
             Route("/static/{name}", static_file),
-            Route("/api/runs", json_endpoint(listed)),
+            Route("/api/runs", json_endpoint(list_runs)),
             Route("/api/matrix", json_endpoint(matrix)),
             Route("/runs/{numbers}/", show_run_page),
             Route("/runs/{numbers}/static/{name}", static_file),

@@ -114,7 +114,7 @@ class RunList:
         }
 
     @contextmanager
-    def opened(self, numbers: tuple[int, ...]) -> Iterator[Runs]:
+    def open_numbers(self, numbers: tuple[int, ...]) -> Iterator[Runs]:
         """The runs of these numbers, open. Raises StoreError if they cannot be read, KeyError for other numbers."""
         with self._lock:
             folders = [self._find(number).folder for number in numbers]

@@ -55,7 +55,7 @@ class Runs:
         self._stop = threading.Event()
         self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
 
-    def numbered(self, number: int) -> OpenedRun:
+    def find_run(self, number: int) -> OpenedRun:
         """The opened run of that number. Raises NotFound."""
         if number >= len(self.opened):
             raise NotFound(f"no run {number}")

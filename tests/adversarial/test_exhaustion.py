@@ -1,4 +1,4 @@
-"""What a server can use up, and that nothing of it stays, in any sandbox."""
+"""Limits on everything that a server can use up, in any sandbox; nothing of a server stays."""
 
 from __future__ import annotations
 

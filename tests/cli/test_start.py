@@ -89,7 +89,7 @@ def test_a_verb_imports_only_its_own_part(tmp_path: Path) -> None:
     assert {"gymcp.cli.evaluation.eval_run", "gymcp.cli.servers.check"} & modules == set()
 
 
-def deferred() -> Iterator[tuple[str, Any]]:
+def find_deferred() -> Iterator[tuple[str, Any]]:
     """(words, function) of each verb whose work is imported when it runs."""
     for verb in VERBS:
         command = load_command(verb)
@@ -102,7 +102,7 @@ def deferred() -> Iterator[tuple[str, Any]]:
 
 
 def test_the_work_of_a_verb_takes_the_options_of_the_verb() -> None:
-    faces = dict(deferred())
+    faces = dict(find_deferred())
     assert len(faces) >= 17
     for words, face in faces.items():
         wanted = [name for name in inspect.signature(face).parameters if not name.startswith("old_")]

@@ -129,18 +129,18 @@ def test_a_growing_run_and_a_new_one_appear(tmp_path: Path) -> None:
 
 
 def test_runs_are_opened_by_number_alone(runs: RunList) -> None:
-    with runs.opened((0,)) as opened:
+    with runs.open_numbers((0,)) as opened:
         assert opened.index.page(0, "", "recorded", 0)["total"] == 21
-    with runs.opened((0, 3)) as pair:
+    with runs.open_numbers((0, 3)) as pair:
         assert [each.folder.name for each in pair.opened] == ["a", "b"]
-    with pytest.raises(KeyError), runs.opened((99,)):
+    with pytest.raises(KeyError), runs.open_numbers((99,)):
         pass
-    with pytest.raises(StoreError, match=r"holds no trajectories.sqlite"), runs.opened((1,)):
+    with pytest.raises(StoreError, match=r"holds no trajectories.sqlite"), runs.open_numbers((1,)):
         pass
     for _ in range(3):
         for number in (0, 2, 3, 4):
             for other in (0, 2, 3, 4):
-                with runs.opened((number, other)) as pair:
+                with runs.open_numbers((number, other)) as pair:
                     assert len(pair.opened) == 2
 
 

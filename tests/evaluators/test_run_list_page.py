@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from recorded_runs import write_hostile, write_run, write_training_run
 from records import HOSTILE_TEXT, SEARCH, order_episode
 from test_viewer_page import ViewerAccess, browser, open_page
@@ -156,6 +156,26 @@ def test_a_cell_of_the_matrix_opens_the_episodes_of_that_task(page: Page) -> Non
     assert page.locator(".gridrow").count() <= 10
     page.locator("#cell-0-0").click()
     expect(page.locator(".row").first).to_contain_text("task050")
+
+
+def test_a_late_answer_does_not_replace_a_newer_matrix(page: Page) -> None:
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/matrix", hold_the_first)
+    address = page.url.split("#")[0] + "#view=tasks&task=task05"
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.locator("#found")).to_contain_text("10 tasks · 5 runs")
+    with page.expect_response("**/api/matrix"):
+        held[0].continue_()
+    page.evaluate("() => new Promise(done => setTimeout(done, 50))")
+    expect(page.locator("#cell-0-0")).to_have_text("2/2")
 
 
 def test_only_rows_of_the_matrix_in_sight_exist(page: Page) -> None:

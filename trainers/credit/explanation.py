@@ -95,12 +95,12 @@ def _describe_value(term: AdvantageTerm) -> str:
         return f"{symbol}{index}: the sum of {x} over the episode"
     if term.returns == "discounted":
         return f"{symbol}{index} = {_write_series(f'{x}(i,t', ')', term.gamma)}: the return from the step on"
-    surprise = f"d(t) = {x}(i,t) + {_weighted(term.gamma, 'value(i,t+1)')} - value(i,t)"
+    surprise = f"d(t) = {x}(i,t) + {_write_product(term.gamma, 'value(i,t+1)')} - value(i,t)"
     return f"{symbol}{index} = {_write_series('d(t', ')', term.gamma * term.lam)}, with {surprise}"
 
 
 def _write_series(before: str, after: str, gamma: float) -> str:
-    following = [_weighted(gamma, f"{before}+1{after}")]
+    following = [_write_product(gamma, f"{before}+1{after}")]
     following.append(f"{before}+2{after}" if gamma == 1.0 else f"{gamma:g}^2 {before}+2{after}")
     return " + ".join([f"{before}{after}", *following, "..."])
 
@@ -150,15 +150,15 @@ def _write_sum(preset: Preset) -> str:
         parts = []
         for term in loss_term.advantage_terms:
             number += 1
-            parts.append(_weighted(term.weight, f"A{number}{STEP}"))
+            parts.append(_write_product(term.weight, f"A{number}{STEP}"))
         sums.append((loss_term, " + ".join(parts)))
     if len(sums) == 1:
         return f"A{STEP} = {sums[0][1]}"
-    losses = [f"{_weighted(loss_term.weight, 'loss')} on {text}" for loss_term, text in sums]
+    losses = [f"{_write_product(loss_term.weight, 'loss')} on {text}" for loss_term, text in sums]
     return f"{len(sums)} losses, each on a sum of its own: {' + '.join(losses)}"
 
 
-def _weighted(weight: float, text: str) -> str:
+def _write_product(weight: float, text: str) -> str:
     return text if weight == 1.0 else f"{weight:g} {text}"
 
 

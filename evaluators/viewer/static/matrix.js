@@ -15,14 +15,19 @@ let at = { row: 0, column: 0 };
 let shown = { tasks: [], runs: [], cells: new Map() };
 let order = "";
 let remember = () => {};
+let newest = 0; // number of the newest drawing: one that waited longer for the server draws nothing
 
 /** Draws the grid into `where`, of these runs, in this order. */
 export async function drawMatrix(where, asked) {
   remember = asked.remember;
+  const number = ++newest;
   if (!known || known.version !== asked.version) {
     try {
-      known = await ask("api/matrix");
+      const found = await ask("api/matrix");
+      if (number !== newest) return;
+      known = found;
     } catch (error) {
+      if (number !== newest) return;
       replace(where, el("p", { class: "bad notice" }, error.message));
       return;
     }
