@@ -7,13 +7,15 @@ import os
 from collections.abc import Callable
 
 import pytest
-from script_sessions import Make, run, session
+from script_sessions import Make, make, run, session
 
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Limits, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
+
+__all__ = ["make"]  # the fixture
 
 COUNTS = """
 import mmap
@@ -49,8 +51,6 @@ def test_control_objects_made_at_import_would_be_shared() -> None:
 
 SPINS_LATER = """
 import os, signal
-
-__all__ = ["make"]  # the fixture
 forks = []
 def spin():
     forks.append(1)
