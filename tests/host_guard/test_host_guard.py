@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,10 +88,12 @@ def around(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*words, *command], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_process_that_outlives_its_command_is_named_even_without_its_environment() -> None:
-    done = around("sh", "-c", "setsid env -i sleep 15 >&- 2>&- & exit 0")
+def test_a_process_that_outlives_its_command_is_named_even_without_its_environment(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    done = around("sh", "-c", f"setsid env -i sleep 600 >&- 2>&- & echo $! >{shlex.quote(str(pid))}")
+    os.kill(int(pid.read_text()), signal.SIGKILL)  # it is still there, however long the guard took
     assert done.returncode == 1, done.stdout
-    assert done.stdout.endswith("absent -> started by this run: sleep 15\n")
+    assert done.stdout.endswith("absent -> started by this run: sleep 600\n")
 
 
 def test_the_commands_own_failure_is_kept() -> None:

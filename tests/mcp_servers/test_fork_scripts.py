@@ -3,75 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
+from script_sessions import HARMLESS, Make, is_forked, make, run, session
 
 from gymcp.envs.catalog import git, time
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.worlds.world import EpisodeSetup, open_world
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers.forkserver import client
-from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.packages.locked_server import describe_start, make_spec
 from gymcp.mcp_servers.packages.lockfile import read_locked_server
-from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
-from gymcp.mcp_servers.sessions.connect import open_session
-from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
-from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
-from gymcp.types import ToolCall
 
-ARGV = ("python3", "-s", "-B", "/srv/script_server/server.py", "--level", "3")
-MODULE = ("python3", "-s", "-B", "-m", "zipapp")
-HARMLESS = "def begin(): pass\n"
-Make = Callable[..., ServerSpec]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """A server whose module `extra` has the given text, which runs when it is imported, and when the server begins."""
-
-    def made(extra: str = HARMLESS, **changed: object) -> ServerSpec:
-        folder = tmp_path / "server"
-        folder.mkdir(exist_ok=True)
-        shutil.copy(Path(__file__).with_name("script_server.py"), folder / "server.py")
-        (folder / "extra.py").write_text(extra)
-        mounts = (Mount(source=folder, target=PurePosixPath("/srv/script_server")),)
-        environment = {"PYTHONHASHSEED": "0", "SETTING": "x"}
-        spec = ServerSpec(name="script", argv=ARGV, env=environment, mounts=mounts, fork=forkable_script(ARGV))
-        return replace(spec, **changed)  # type: ignore[arg-type]
-
-    return made
-
-
-@contextlib.asynccontextmanager
-async def session(
-    sandbox: Sandbox, spec: ServerSpec, files: dict[str, str] | None = None
-) -> AsyncIterator[ToolSession]:
-    state = {"files": files} if files is not None else None
-    async with open_session(spec, sandbox, initial_state=state, seed=0) as opened:
-        yield opened
-
-
-async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
-    assert not result.is_error, result.content
-    return result.content
-
-
-def is_forked(opened: ToolSession) -> bool:
-    return isinstance(opened.process, ForkedProcess)
+__all__ = ["make"]  # the fixture
 
 
 def test_a_forked_script_runs_like_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
@@ -233,83 +186,6 @@ def test_a_program_that_cannot_be_forked_is_started_with_a_warning(
     assert asyncio.run(episodes()) == [False, False]
     assert caplog.text.count("every server is started anew instead") == 1
     assert said in caplog.text
-
-
-COUNTS = """
-import mmap
-counted = mmap.mmap(-1, 4096)
-def begin(): pass
-def count():
-    counted[0] += 1
-    return counted[0]
-"""
-
-
-def test_objects_made_at_import_are_private_to_each_episode(bwrap: Bubblewrap, make: Make) -> None:
-    async def episodes() -> list[str]:
-        said = []
-        async with open_warm_sandbox(bwrap) as warm:
-            for _ in range(2):
-                async with session(warm, make(COUNTS)) as opened:
-                    said += [await run(opened, "out = extra.count()") for _ in range(2)]
-        return said
-
-    assert asyncio.run(episodes()) == ["1", "2", "1", "2"]
-
-
-def test_control_objects_made_at_import_would_be_shared() -> None:
-    """A plain fork shares the count with its parent."""
-    names: dict[str, Callable[[], int]] = {}
-    exec(COUNTS, names)  # noqa: S102
-    assert names["count"]() == 1
-    if (child := os.fork()) == 0:
-        os._exit(names["count"]())
-    assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), names["count"]()) == (2, 3)
-
-
-SPINS_LATER = """
-import os, signal
-forks = []
-def spin():
-    forks.append(1)
-    if len(forks) == 3 and os.fork() == 0:
-        signal.alarm(60)
-        while True: pass
-def begin(): pass
-if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
-"""
-
-
-def test_a_process_left_by_an_import_has_a_cpu_limit(
-    bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process starts after the check for leftover processes: in the spawner, while it starts the next server."""
-    hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
-    if hierarchy is None or hierarchy.cpu is None:
-        pytest.skip("no writable cgroup that counts CPU time")
-    monkeypatch.setattr(client, "_MIN_CPU_S", 2.0)
-    spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
-
-    async def episodes() -> str | None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm, spec), session(warm, spec):
-            assert isinstance(warm, WarmSandbox)
-            async with asyncio.timeout(60):
-                await warm.fork_servers[0].gone.wait()
-            return warm.fork_servers[0].process.limit_hit()
-
-    assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
-
-
-def test_late_imports_are_preloaded_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
-    async def episode(sandbox: Sandbox) -> str:
-        async with session(sandbox, make()) as opened:
-            return await run(opened, "out = 'sqlite3' in loaded")
-
-    async def both() -> tuple[str, str]:
-        async with open_warm_sandbox(bwrap) as warm:
-            return await episode(warm), await episode(bwrap)
-
-    assert asyncio.run(both()) == ("True", "False")
 
 
 def test_each_episode_has_its_own_workspace(bwrap: Bubblewrap, make: Make) -> None:
