@@ -1,4 +1,4 @@
-"""A live episode between a program, which asks the model and calls tools, and the harness, which takes one step a call."""
+"""A live episode between a program, which asks the model and calls tools, and the harness, which steps once a call."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ async def _serve(application: Any, sockets: list[socket.socket]) -> AsyncIterato
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets))
     try:
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.001)
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
         yield
     finally:
         server.should_exit = True
@@ -131,6 +131,14 @@ async def _serve(application: Any, sockets: list[socket.socket]) -> AsyncIterato
 
 class _Server(uvicorn.Server):
     """Server that leaves signals to the harness."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

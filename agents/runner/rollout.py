@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
 from gymcp.agents.strategies.budgets import RunBudget
@@ -14,7 +15,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent, AgentFactory
+from gymcp.protocols import Agent, AgentFactory, Closes
 from gymcp.types import Action, Decision, GiveUp, Json, Observation, Task, Trajectory, Usage
 
 
@@ -108,7 +109,10 @@ class _Attempt:
     async def play(self) -> _Failure | None:
         """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
         agent = self._make_agent(self._job.task, self._job.seed)
-        async with open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed) as episode:
+        async with (
+            _closing(agent),
+            open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed) as episode,
+        ):
             self._episode = episode
             while not self._budget.is_spent:
                 asked = time.perf_counter()
@@ -169,6 +173,16 @@ class _Attempt:
             agent_s=self._agent_s,
             reset_s=usage.reset_s if self._episode else wall_s,
         )
+
+
+@contextlib.asynccontextmanager
+async def _closing(agent: Agent) -> AsyncIterator[None]:
+    """Close the agent at the end if it holds something, also if the episode is cancelled."""
+    try:
+        yield
+    finally:
+        if isinstance(agent, Closes):
+            await agent.close()
 
 
 async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
