@@ -111,7 +111,7 @@ def test_the_tokens_of_a_program_are_those_of_react(tiny: TokenModel) -> None:
     assert found.steps[-1].action.text.strip() == wanted.steps[-1].action.text.strip()
 
 
-# ------------------------------------------------------------------------------------------------------------ user turns
+# ----------------------------------------------------------------------------------------------------------- user turns
 
 
 def two_turns() -> LoadedEnv:
@@ -151,7 +151,7 @@ class PerTurn(Gold):
         )
 
 
-# -------------------------------------------------------------------------------------------------------------- failures
+# ------------------------------------------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_program_that_cannot_be_found_or_shown_is_refused(
         play(chat_model(Gold()), settings(*argv, mounts=mounts))
 
 
-# ------------------------------------------------------------------------------------------------------------- isolation
+# ------------------------------------------------------------------------------------------------------------ isolation
 
 PROBE = """
 import json, os, socket, subprocess, sys, urllib.request

@@ -8,9 +8,10 @@ import json
 import os
 import sys
 import urllib.request
+from pathlib import Path
 
 OPENAI, KEY = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
-SERVER = json.load(open(os.environ["GYMCP_MCP_CONFIG"]))["mcpServers"]["gymcp"]
+SERVER = json.loads(Path(os.environ["GYMCP_MCP_CONFIG"]).read_text())["mcpServers"]["gymcp"]
 
 
 def post(url, body, headers):
