@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from generate_policy import load
+from gold_policy import GoldPolicy
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
@@ -25,28 +26,10 @@ from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
-from gymcp.types import Action, Decision, Message, ModelUsage, Sampling, Suite, Task, Tool, Trajectory
+from gymcp.types import Decision, Message, Sampling, Suite, Task, Tool, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 PLAYER = str(Path(__file__).parent / "players" / "chat.py")
-
-
-class Gold:
-    """A model behind a chat endpoint that solves the tasks of an environment, each told by its prompt."""
-
-    def __init__(self, env: LoadedEnv = BANK) -> None:
-        self._tasks = env.suite.tasks
-        self.asked: list[Sequence[Message]] = []
-
-    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
-        self.asked.append(messages)
-        said = [message.content for message in messages if message.role == "user"]
-        task = next(task for task in self._tasks if task.prompts[0] in said[0])
-        turn = task.gold[len(said) - 1]
-        last = max(at for at, message in enumerate(messages) if message.role == "user")
-        made = sum(len(message.tool_calls) for message in messages[last:])
-        action = Action(tool_calls=(turn.calls[made],)) if made < len(turn.calls) else Action(text=turn.final_text)
-        return Decision(action=action, spent=ModelUsage(model="gold", prompt_tokens=10, completion_tokens=5))
 
 
 def chat_model(policy: object) -> ChatModel:
@@ -76,7 +59,7 @@ def play(
 @pytest.mark.parametrize("sandbox", ["bwrap", "none"])
 def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
     program = settings("python3", PLAYER, *words, sandbox=sandbox)
-    (episode,) = play(chat_model(Gold()), program)
+    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
     assert (episode.outcome, episode.score, episode.reason) == (Outcome.SCORED, 1.0, "")
     pay, end = episode.steps
     assert [(call.name, call.arguments["amount"]) for call in pay.action.tool_calls] == [("transfer", 5)]
@@ -86,7 +69,7 @@ def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
 
 def test_many_programs_at_once_have_episodes_of_their_own() -> None:
     tasks = BANK.suite.tasks * 4
-    episodes = play(chat_model(Gold()), settings("python3", PLAYER), tasks=tasks)
+    episodes = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("python3", PLAYER), tasks=tasks)
     assert [(episode.task, episode.score) for episode in episodes] == [(task.id, 1.0) for task in tasks]
 
 
@@ -130,25 +113,13 @@ def two_turns() -> LoadedEnv:
 @pytest.mark.parametrize("turns", ["restart", "stdin"])
 def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
     env = two_turns()
-    gold = Gold(env)
-    if turns == "restart":  # each process knows its own turn only
-        gold = PerTurn(env)
+    gold = GoldPolicy(env.suite.tasks)
     words = ("lines",) if turns == "stdin" else ()
     (episode,) = play(chat_model(gold), settings("python3", PLAYER, *words, turns=turns), env)
     assert (episode.score, episode.reason) == (1.0, "")
     assert [step.turn for step in episode.steps] == [0, 0, 1, 1]
+    # a process that is started again knows its own turn only
     assert len({messages[0].content for messages in gold.asked}) == (1 if turns == "stdin" else 2)
-
-
-class PerTurn(Gold):
-    """Knows a turn by its own prompt, because every turn is a new conversation."""
-
-    def __init__(self, env: LoadedEnv) -> None:
-        super().__init__(env)
-        (task,) = env.suite.tasks
-        self._tasks = tuple(
-            replace(task, prompts=(prompt,), gold=(gold,)) for prompt, gold in zip(task.prompts, task.gold, strict=True)
-        )
 
 
 # ------------------------------------------------------------------------------------------------------------- failures
@@ -166,19 +137,21 @@ class PerTurn(Gold):
 )
 def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
     program = settings("sh", "-c", command, budget=Budget(seconds=3.0))
-    (episode,) = play(chat_model(Gold()), program)
+    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
     assert (episode.outcome, episode.score) == (outcome, 0.0)
     assert words in episode.reason
 
 
 def test_a_program_that_ignores_its_tools_is_graded_by_what_it_did() -> None:
-    (episode,) = play(chat_model(Gold()), settings("sh", "-c", "cat >prompt; echo done: $(wc -c <prompt)"))
+    (episode,) = play(
+        chat_model(GoldPolicy(BANK.suite.tasks)), settings("sh", "-c", "cat >prompt; echo done: $(wc -c <prompt)")
+    )
     assert (episode.outcome, episode.score) == (Outcome.SCORED, 0.0)
     assert episode.steps[-1].action.text == f"done: {len(BANK.suite.tasks[0].prompts[0])}"
 
 
 def test_an_answer_that_is_too_long_is_cut() -> None:
-    (episode,) = play(chat_model(Gold()), settings("sh", "-c", "yes | head -c 900000"))
+    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("sh", "-c", "yes | head -c 900000"))
     assert episode.outcome is Outcome.SCORED
     assert episode.steps[-1].action.text.endswith("[cut: the first 100,000 of 899,999 characters]")
 
@@ -186,7 +159,7 @@ def test_an_answer_that_is_too_long_is_cut() -> None:
 def test_a_program_killed_within_an_episode_harms_no_other() -> None:
     script = f"grep -q ' 30 ' prompt.txt && kill -9 $$; exec python3 {PLAYER} <prompt.txt"
     program = settings("sh", "-c", script, mounts=(Path(PLAYER),))
-    episodes = play(chat_model(Gold()), program, tasks=BANK.suite.tasks)
+    episodes = play(chat_model(GoldPolicy(BANK.suite.tasks)), program, tasks=BANK.suite.tasks)
     assert [episode.outcome for episode in episodes] == [Outcome.SCORED, Outcome.AGENT_ERROR, Outcome.SCORED]
     assert [episode.score for episode in episodes] == [1.0, 0.0, 1.0]
 
@@ -201,7 +174,7 @@ def test_a_failure_of_the_model_is_not_the_programs() -> None:
 
 
 def test_a_budget_of_answers_holds_at_the_gateway() -> None:
-    (episode,) = play(chat_model(Gold()), settings("python3", PLAYER, budget=Budget(turns=1)))
+    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("python3", PLAYER, budget=Budget(turns=1)))
     assert (episode.outcome, episode.score, len(episode.steps)) == (Outcome.BUDGET_EXHAUSTED, 1.0, 1)
     assert episode.reason.startswith("1 answers")
 
@@ -232,7 +205,7 @@ def test_a_program_that_cannot_be_found_or_shown_is_refused(
     argv: tuple[str, ...], mounts: tuple[Path, ...], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        play(chat_model(Gold()), settings(*argv, mounts=mounts))
+        play(chat_model(GoldPolicy(BANK.suite.tasks)), settings(*argv, mounts=mounts))
 
 
 # ------------------------------------------------------------------------------------------------------------ isolation
@@ -269,7 +242,7 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
     secret.write_text("transfer 5")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = ("python3", str(tmp_path / "probe.py"), str(secret), str(listener.getsockname()[1]))
-        (episode,) = play(chat_model(Gold()), settings(*words, hidden=(secret,)))
+        (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings(*words, hidden=(secret,)))
     found = json.loads(episode.steps[-1].action.text)
     assert found.pop("own model").startswith("b'{"), found
     assert found.pop("processes") == "False"
@@ -291,7 +264,7 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
 def test_nothing_of_a_program_is_left(tmp_path: Path) -> None:
     before = set(scratch_folder().iterdir())
     program = settings("sh", "-c", "echo mine >file; (sleep 1000 &) ; sleep 1000", budget=Budget(seconds=2.0))
-    (episode,) = play(chat_model(Gold()), program)
+    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
     assert episode.outcome is Outcome.BUDGET_EXHAUSTED
     left = {path.name.rstrip("0123456789") for path in set(scratch_folder().iterdir()) - before}
     assert not left & {"program-", "gateway-"}
