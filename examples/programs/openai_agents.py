@@ -4,8 +4,9 @@ import asyncio
 import os
 import sys
 
-from agents import Agent, Runner, set_tracing_disabled
 from agents.mcp import MCPServerStreamableHttp
+
+from agents import Agent, Runner, set_tracing_disabled
 
 
 async def main() -> None:

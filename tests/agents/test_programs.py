@@ -36,6 +36,9 @@ def chat_model(policy: object) -> ChatModel:
     return ChatModel(name="stub", policy=policy)  # type: ignore[arg-type]
 
 
+GOLD = chat_model(GoldPolicy(BANK.suite.tasks))
+
+
 def settings(*argv: str, **changed: object) -> ProgramSettings:
     return replace(ProgramSettings(argv=argv), **changed)  # type: ignore[arg-type]
 
@@ -59,7 +62,7 @@ def play(
 @pytest.mark.parametrize("sandbox", ["bwrap", "none"])
 def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
     program = settings("python3", PLAYER, *words, sandbox=sandbox)
-    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
+    (episode,) = play(GOLD, program)
     assert (episode.outcome, episode.score, episode.reason) == (Outcome.SCORED, 1.0, "")
     pay, end = episode.steps
     assert [(call.name, call.arguments["amount"]) for call in pay.action.tool_calls] == [("transfer", 5)]
@@ -69,7 +72,7 @@ def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
 
 def test_many_programs_at_once_have_episodes_of_their_own() -> None:
     tasks = BANK.suite.tasks * 4
-    episodes = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("python3", PLAYER), tasks=tasks)
+    episodes = play(GOLD, settings("python3", PLAYER), tasks=tasks)
     assert [(episode.task, episode.score) for episode in episodes] == [(task.id, 1.0) for task in tasks]
 
 
@@ -137,21 +140,19 @@ def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
 )
 def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
     program = settings("sh", "-c", command, budget=Budget(seconds=3.0))
-    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
+    (episode,) = play(GOLD, program)
     assert (episode.outcome, episode.score) == (outcome, 0.0)
     assert words in episode.reason
 
 
 def test_a_program_that_ignores_its_tools_is_graded_by_what_it_did() -> None:
-    (episode,) = play(
-        chat_model(GoldPolicy(BANK.suite.tasks)), settings("sh", "-c", "cat >prompt; echo done: $(wc -c <prompt)")
-    )
+    (episode,) = play(GOLD, settings("sh", "-c", "cat >prompt; echo done: $(wc -c <prompt)"))
     assert (episode.outcome, episode.score) == (Outcome.SCORED, 0.0)
     assert episode.steps[-1].action.text == f"done: {len(BANK.suite.tasks[0].prompts[0])}"
 
 
 def test_an_answer_that_is_too_long_is_cut() -> None:
-    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("sh", "-c", "yes | head -c 900000"))
+    (episode,) = play(GOLD, settings("sh", "-c", "yes | head -c 900000"))
     assert episode.outcome is Outcome.SCORED
     assert episode.steps[-1].action.text.endswith("[cut: the first 100,000 of 899,999 characters]")
 
@@ -159,7 +160,7 @@ def test_an_answer_that_is_too_long_is_cut() -> None:
 def test_a_program_killed_within_an_episode_harms_no_other() -> None:
     script = f"grep -q ' 30 ' prompt.txt && kill -9 $$; exec python3 {PLAYER} <prompt.txt"
     program = settings("sh", "-c", script, mounts=(Path(PLAYER),))
-    episodes = play(chat_model(GoldPolicy(BANK.suite.tasks)), program, tasks=BANK.suite.tasks)
+    episodes = play(GOLD, program, tasks=BANK.suite.tasks)
     assert [episode.outcome for episode in episodes] == [Outcome.SCORED, Outcome.AGENT_ERROR, Outcome.SCORED]
     assert [episode.score for episode in episodes] == [1.0, 0.0, 1.0]
 
@@ -174,7 +175,7 @@ def test_a_failure_of_the_model_is_not_the_programs() -> None:
 
 
 def test_a_budget_of_answers_holds_at_the_gateway() -> None:
-    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings("python3", PLAYER, budget=Budget(turns=1)))
+    (episode,) = play(GOLD, settings("python3", PLAYER, budget=Budget(turns=1)))
     assert (episode.outcome, episode.score, len(episode.steps)) == (Outcome.BUDGET_EXHAUSTED, 1.0, 1)
     assert episode.reason.startswith("1 answers")
 
@@ -205,7 +206,7 @@ def test_a_program_that_cannot_be_found_or_shown_is_refused(
     argv: tuple[str, ...], mounts: tuple[Path, ...], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        play(chat_model(GoldPolicy(BANK.suite.tasks)), settings(*argv, mounts=mounts))
+        play(GOLD, settings(*argv, mounts=mounts))
 
 
 # ------------------------------------------------------------------------------------------------------------ isolation
@@ -242,7 +243,7 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
     secret.write_text("transfer 5")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = ("python3", str(tmp_path / "probe.py"), str(secret), str(listener.getsockname()[1]))
-        (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), settings(*words, hidden=(secret,)))
+        (episode,) = play(GOLD, settings(*words, hidden=(secret,)))
     found = json.loads(episode.steps[-1].action.text)
     assert found.pop("own model").startswith("b'{"), found
     assert found.pop("processes") == "False"
@@ -264,7 +265,7 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
 def test_nothing_of_a_program_is_left(tmp_path: Path) -> None:
     before = set(scratch_folder().iterdir())
     program = settings("sh", "-c", "echo mine >file; (sleep 1000 &) ; sleep 1000", budget=Budget(seconds=2.0))
-    (episode,) = play(chat_model(GoldPolicy(BANK.suite.tasks)), program)
+    (episode,) = play(GOLD, program)
     assert episode.outcome is Outcome.BUDGET_EXHAUSTED
     left = {path.name.rstrip("0123456789") for path in set(scratch_folder().iterdir()) - before}
     assert not left & {"program-", "gateway-"}
