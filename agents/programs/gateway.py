@@ -27,6 +27,7 @@ from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.mcp_endpoint import make_endpoint
 from gymcp.agents.programs.requests import ModelAnswer, ModelRequest, RequestRefused
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
+from gymcp.aio import run_in_own_task
 from gymcp.types import Json
 
 MAX_BODY_BYTES = 16_000_000
@@ -103,7 +104,7 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
         (folder / SOCKET_NAME).chmod(0o666)
         gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
         tools = make_endpoint(gateway.find, MAX_BODY_BYTES)
-        async with tools.run(), _serve(_Application(gateway, tools.asgi_app), [loopback, local]):
+        async with run_in_own_task(tools.run()), _serve(_Application(gateway, tools.asgi_app), [loopback, local]):
             yield gateway
 
 

@@ -24,8 +24,8 @@ def make_endpoint(find: FindExchange, max_body_bytes: int) -> StreamableHTTPSess
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         message = await find(context.request).call_tool(params.name, params.arguments or {})
-        content = [types.TextContent(type="text", text=message.content)]
-        return types.CallToolResult(content=content, is_error=message.is_error)
+        text = types.TextContent(type="text", text=message.content)
+        return types.CallToolResult(content=[text], is_error=message.is_error)
 
     server: Server[Any] = Server("gymcp", on_list_tools=list_tools, on_call_tool=call_tool)
     return StreamableHTTPSessionManager(

@@ -76,19 +76,12 @@ class Served:
 
     gateway: Gateway
     exchange: Exchange
-    policy: Scripted
+    openai: openai.AsyncOpenAI
+    anthropic: anthropic.AsyncAnthropic
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.gateway.port}"
-
-    @property
-    def openai(self) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(base_url=f"{self.address}/v1", api_key=self.exchange.token, max_retries=0)
-
-    @property
-    def anthropic(self) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(base_url=self.address, api_key=self.exchange.token, max_retries=0)
 
 
 @asynccontextmanager
@@ -97,8 +90,13 @@ async def serve(folder: Path, policy: Scripted, **settings: Any) -> AsyncIterato
         model = ChatModel(name="stub", policy=policy)
         exchange = Exchange(model, ProgramSettings(argv=("true",), **settings), seed=1)
         exchange.observe(Observation(messages=(), tools=(PAY,)))
-        with gateway.admit(exchange):
-            yield Served(gateway=gateway, exchange=exchange, policy=policy)
+        address = f"http://127.0.0.1:{gateway.port}"
+        async with (
+            openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=exchange.token, max_retries=0) as first,
+            anthropic.AsyncAnthropic(base_url=address, api_key=exchange.token, max_retries=0) as second,
+        ):
+            with gateway.admit(exchange):
+                yield Served(gateway=gateway, exchange=exchange, openai=first, anthropic=second)
 
 
 def run(folder: Path, policy: Scripted, work: Callable[[Served], Awaitable[None]], **settings: Any) -> None:
@@ -323,7 +321,7 @@ def test_a_request_that_is_not_supported_is_one_error(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", "/mcp", "/"])
-@pytest.mark.parametrize("key", ["", "x" * 32])
+@pytest.mark.parametrize("key", ["-", "x" * 32])
 def test_a_key_of_no_live_episode_opens_nothing(tmp_path: Path, path: str, key: str) -> None:
     policy = Scripted(Action(text="b"))
 
@@ -336,20 +334,16 @@ def test_a_key_of_no_live_episode_opens_nothing(tmp_path: Path, path: str, key: 
 
 
 def test_the_key_of_an_ended_episode_opens_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_gateway(tmp_path, "stub") as gateway:
-            exchange = Exchange(
-                ChatModel(name="stub", policy=Scripted(Action(text="b"))), ProgramSettings(argv=("true",)), seed=1
-            )
-            served = Served(gateway=gateway, exchange=exchange, policy=Scripted())
-            with gateway.admit(exchange):
-                calling = asyncio.create_task(exchange.call_tool("pay", {}))
-                await asyncio.sleep(0)
-            assert (await post(served, "/v1/chat/completions", HELLO)).status_code == 401
-            message = await calling
-            assert (message.is_error, message.content) == (True, "the episode has ended")
+    async def work(served: Served) -> None:
+        ended = Exchange(ChatModel(name="stub", policy=Scripted()), ProgramSettings(argv=("true",)), seed=2)
+        with served.gateway.admit(ended):
+            calling = asyncio.create_task(ended.call_tool("pay", {}))
+            await asyncio.sleep(0)
+        assert (await post(served, "/v1/chat/completions", HELLO, key=ended.token)).status_code == 401
+        message = await calling
+        assert (message.is_error, message.content) == (True, "the episode has ended")
 
-    asyncio.run(main())
+    run(tmp_path, Scripted(Action(text="b")), work)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/mcp"])
