@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +25,9 @@ RELAY_PORT = 8642
 """Port of the gateway on the loopback of a sandbox."""
 PROMPT_NAME, TOOLS_NAME = "prompt.txt", "mcp.json"
 """Files in the program's working folder."""
+_PYTHON = re.compile(r"python[0-9.]*")
+_SYSTEM = Path("/usr")
+"""Prefix of the programs that every sandbox has."""
 _MIN_PARTS = 3
 """Parts of the path of a folder that programs may see: ``/home/me``, but not ``/home``."""
 _START = f"import sys; sys.path.insert(0, {str(RELAY_FOLDER)!r}); from server_main import main; main()"
@@ -92,8 +98,8 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     found = shutil.which(first)
     if found is None:
         raise ConfigError(f"agent 'cmd:{first}': no such program: give its path, or install it")
-    program = Path(found).absolute()
-    argv, paths = [str(program)], [*_program_paths(program)]
+    program, paths = _find_files(Path(found).absolute())
+    argv = [str(program)]
     for word in settings.argv[1:]:
         path = Path(word)
         if not word.startswith("-") and path.exists():
@@ -110,29 +116,38 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     return tuple(argv), tuple(_mounts(paths, settings.hidden))
 
 
-def _program_paths(program: Path) -> Iterator[Path]:
-    """The folders and files of a program: its virtualenv and the interpreter behind it, or the file alone."""
-    for folder in program.parents:
-        if (folder / "pyvenv.cfg").is_file():
-            yield folder
-            home = _home_of(folder / "pyvenv.cfg")
-            if home is not None and not home.is_relative_to("/usr/bin"):
-                yield home.parent
-            return
+def _find_files(program: Path) -> tuple[Path, list[Path]]:
+    """The program itself, and the files and folders that it consists of: its interpreter and packages, if known.
+
+    Raises ConfigError for a Python that does not run.
+    """
+    python = program if _PYTHON.fullmatch(program.name) else _python_of(program)
+    if python is not None:
+        executable, *prefixes = _ask_python(python)
+        paths = [path for path in map(Path, prefixes) if path != _SYSTEM]
+        return (Path(executable) if python == program else program), paths
     target = program.resolve()
+    paths = [path for path in (program, target) if not path.is_relative_to(_SYSTEM / "bin")]
     if "node_modules" in target.parts:
-        yield Path(*target.parts[: target.parts.index("node_modules") + 1])
-    for path in (program, target):
-        if not path.is_relative_to("/usr/bin"):
-            yield path
+        paths.append(Path(*target.parts[: target.parts.index("node_modules") + 1]))
+    return program, paths
 
 
-def _home_of(config: Path) -> Path | None:
-    for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "home":
-            return Path(value.strip())
-    return None
+def _python_of(program: Path) -> Path | None:
+    """The Python of the virtualenv that holds the program; None if none does."""
+    folder = next((folder for folder in program.parents if (folder / "pyvenv.cfg").is_file()), None)
+    return None if folder is None else folder / "bin" / "python"
+
+
+@functools.cache
+def _ask_python(python: Path) -> tuple[str, ...]:
+    """(executable, prefix, prefix of the installation behind a virtualenv). Raises ConfigError."""
+    code = "import json, sys; print(json.dumps([sys.executable, sys.prefix, sys.base_prefix]))"
+    try:
+        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        return tuple(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError(f"agent: {python} does not run: {error}") from error
 
 
 def _mounts(paths: list[Path], hidden: Iterable[Path]) -> Iterator[Mount]:
@@ -148,7 +163,7 @@ def _mounts(paths: list[Path], hidden: Iterable[Path]) -> Iterator[Mount]:
     own = [Path(gymcp.__file__).parent, *_resolved_rooms(), gymcp_home(), *hidden]
     for path in sorted({each.absolute() for each in own}):
         if path.exists() and any(path.is_relative_to(top) for top in tops):
-            yield Mount(source=_empty_folder() if path.is_dir() else Path("/dev/null"), target=PurePosixPath(path))
+            yield Mount(source=_nothing(path), target=PurePosixPath(path))
 
 
 def _resolved_rooms() -> Iterator[Path]:
@@ -158,8 +173,14 @@ def _resolved_rooms() -> Iterator[Path]:
             yield path.resolve()
 
 
-def _empty_folder() -> Path:
+def _nothing(like: Path) -> Path:
+    """An empty folder, or an empty file."""
     folder = scratch_folder() / "nothing"
     folder.mkdir(mode=0o755, exist_ok=True)
     folder.chmod(0o755)
-    return folder
+    if like.is_dir():
+        return folder
+    file = scratch_folder() / "empty-file"
+    file.touch(mode=0o644)
+    file.chmod(0o644)
+    return file
