@@ -223,7 +223,7 @@ def get(port, key):
 GOLD, PORT = sys.argv[1], int(sys.argv[2])
 attempt("gold", lambda: "transfer" in open(GOLD).read())
 attempt("gymcp", lambda: __import__("gymcp"))
-attempt("harness", lambda: os.listdir("/root") or os.listdir("/home"))
+attempt("beside", lambda: open(sys.argv[3].removeprefix("at:")).read())
 attempt("host port", lambda: get(PORT, os.environ["OPENAI_API_KEY"]))
 attempt("network", lambda: socket.create_connection(("127.0.0.1", PORT), timeout=5))
 attempt("outside", lambda: socket.create_connection(("192.0.2.1", 80), timeout=5))
@@ -239,17 +239,18 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     probe = tmp_path / "probe.py"
     probe.write_text(PROBE)
-    secret = tmp_path / "solutions.py"
+    secret, beside = tmp_path / "solutions.py", tmp_path / "beside.py"
     secret.write_text("transfer 5")
+    beside.write_text("transfer 5")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        words = ("python3", str(tmp_path / "probe.py"), str(secret), str(listener.getsockname()[1]))
+        words = ("python3", str(probe), str(secret), str(listener.getsockname()[1]), f"at:{beside}")
         (episode,) = play(GOLD, settings(*words, hidden=(secret,)))
     found = json.loads(episode.steps[-1].action.text)
     assert found.pop("own model").startswith("b'{"), found
     assert found.pop("processes") == "False"
     assert found.pop("gold") == "False"  # an empty file lies over it
-    assert {name: found[name] for name in ("harness", "other key", "socket folder")} == {
-        "harness": "FileNotFoundError",
+    assert {name: found[name] for name in ("beside", "other key", "socket folder")} == {
+        "beside": "FileNotFoundError",
         "other key": "HTTPError",
         "socket folder": "OSError",
     }
