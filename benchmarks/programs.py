@@ -70,22 +70,22 @@ class Kit:
         python = self.folder / "bin" / "python"
         if not (self.folder / "installed").is_file():
             subprocess.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", str(self.folder)], check=True)
-            words = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", str(python)]
+            words = [uv.find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
             subprocess.run([*words, *self.packages], check=True)
             (self.folder / "installed").touch()
         return ProgramSettings(argv=(str(python), str(script)))
 
 
 KITS = (
-    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
-    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
+    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2", "httpx")),
+    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2", "httpx")),
     Kit(name="openai-agents", script="openai_agents.py", packages=("openai-agents",)),
     Kit(
         name="langgraph",
         script="langgraph_agent.py",
         packages=("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters"),
     ),
-    Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]",)),
+    Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]", "mcp<2")),
     Kit(name="pydantic-ai", script="pydantic_ai_agent.py", packages=("pydantic-ai-slim[openai,mcp]",)),
     Kit(name="mcp-typescript", script="mcp_typescript.mjs", packages=("@modelcontextprotocol/sdk", "openai")),
 )

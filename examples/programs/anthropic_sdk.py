@@ -1,4 +1,4 @@
-"""A loop of one's own over the Anthropic SDK and the MCP SDK (`pip install anthropic mcp`)."""
+"""A loop of one's own over the Anthropic SDK and the MCP SDK (`pip install anthropic mcp httpx`)."""
 
 import asyncio
 import os

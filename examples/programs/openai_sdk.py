@@ -1,4 +1,4 @@
-"""A loop of one's own over the OpenAI SDK and the MCP SDK (`pip install openai mcp`)."""
+"""A loop of one's own over the OpenAI SDK and the MCP SDK (`pip install openai mcp httpx`)."""
 
 import asyncio
 import json

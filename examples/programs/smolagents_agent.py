@@ -1,4 +1,4 @@
-"""smolagents (`pip install smolagents[openai,mcp]`): its tool-calling agent."""
+"""smolagents (`pip install "smolagents[openai,mcp]" "mcp<2"`): its tool-calling agent."""
 
 import os
 import sys
