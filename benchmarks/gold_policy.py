@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gymcp.types import Action, Decision, GoldTurn, Message, ModelUsage, Sampling, Task, Tool
+from gymcp.types import Action, Decision, GoldTurn, Message, ModelUsage, Sampling, Task, Tool, ToolCall
 
 USAGE = ModelUsage(model="gold", prompt_tokens=10, completion_tokens=5)
+
+
+FINAL = "final_answer"
+"""Tool by which smolagents' programs end."""
 
 
 class GoldPolicy:
@@ -22,11 +26,15 @@ class GoldPolicy:
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         self.asked.append(tuple(messages))
         at, turn = self._find(messages)
-        made = sum(len(message.tool_calls) for message in messages[at:])
-        if made >= len(turn.calls):
-            return Decision(action=Action(text=turn.final_text or "Done."), spent=USAGE)
-        call = turn.calls[made]
-        return Decision(action=Action(tool_calls=(call,)), spent=USAGE)
+        made = sum(message.role == "assistant" for message in messages[at:])  # some kits write calls as text
+        if made < len(turn.calls):
+            return Decision(action=Action(tool_calls=(turn.calls[made],)), spent=USAGE)
+        text = turn.final_text or "Done."
+        if any(tool.name == FINAL for tool in tools):
+            return Decision(
+                action=Action(tool_calls=(ToolCall(id="end", name=FINAL, arguments={"answer": text}),)), spent=USAGE
+            )
+        return Decision(action=Action(text=text), spent=USAGE)
 
     def _find(self, messages: Sequence[Message]) -> tuple[int, GoldTurn]:
         """The place of the last message that holds a prompt, and the gold of that prompt's turn."""

@@ -29,6 +29,7 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
@@ -185,7 +186,14 @@ def measure_many(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
 
 
 def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int) -> Sequence[Trajectory]:
-    tasks = [task for task in select_tasks(env.suite, Plan(agent="oracle")) if len(task.prompts) == 1]
+    """Tasks of one user turn whose gold names every argument: smolagents asks for optional ones, too."""
+    asks = optional_arguments(env)
+    tasks = [
+        task
+        for task in select_tasks(env.suite, Plan(agent="oracle"))
+        if len(task.prompts) == 1
+        and all(asks.get(call.name, set()) <= set(call.arguments) for call in task.gold[0].calls)
+    ]
     chosen = [tasks[number * len(tasks) // count] for number in range(count)]
     ended: list[Trajectory] = []
 
@@ -199,6 +207,15 @@ def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int)
 
     asyncio.run(run())
     return ended
+
+
+def optional_arguments(env: LoadedEnv) -> dict[str, set[str]]:
+    """Names of the arguments of each tool that may be left out."""
+    tools = asyncio.run(list_tools(env, get_sandbox("bwrap")))
+    schemas = {name: tool.input_schema for name, tool in tools.items()}
+    return {
+        name: set(schema.get("properties", ())) - set(schema.get("required", ())) for name, schema in schemas.items()
+    }
 
 
 if __name__ == "__main__":
