@@ -64,6 +64,16 @@ def locate_error(error: BaseException) -> str:
     return next((f"{Path(file).name}:{line}" for file, line in reversed(frames) if _is_own(file)), "")
 
 
+def format_own_traceback(error: BaseException) -> str:
+    """The error as Python prints it, with only those frames that are the user's own code."""
+    described = traceback.TracebackException.from_exception(error)
+    parts: list[traceback.TracebackException] = [described]
+    for part in parts:
+        part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if _is_own(frame.filename)])
+        parts += [other for other in (part.__cause__, part.__context__) if other is not None]
+    return "".join(described.format()).rstrip()
+
+
 def locate_function(function: Callable[..., object]) -> str:
     """File and line at which a function of the user is defined; empty for any other function."""
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
