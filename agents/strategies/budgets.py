@@ -19,8 +19,8 @@ environment's own limit ends an episode first, whatever suite it is of."""
 MAX_TOKENS = 1_000_000
 """Tokens drawn in an episode by default: `MAX_TURNS` long answers of 1,000 tokens."""
 MAX_SECONDS = 3_600.0
-"""Seconds of the agent's own time in an episode by default: 36 s for each of the 100 steps that an environment allows by
-default, which is slow for an endpoint and enough for a model on CPU cores."""
+"""Seconds of the agent's own time in an episode by default: 36 s for each of the 100 steps that an environment allows
+by default, which is slow for an endpoint and enough for a model on CPU cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

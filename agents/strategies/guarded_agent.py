@@ -133,7 +133,7 @@ async def _collect(work: Interruptible[object]) -> tuple[object, ModelUsage | No
 
 
 def find_fault(answer: object, call_ids: set[str]) -> str | None:
-    """The reason why an agent's answer is no decision; None if it is one. `call_ids`: of the episode's earlier calls."""
+    """The reason why an agent's answer is no decision; None if it is one. `call_ids`: those of earlier calls."""
     if isinstance(answer, GiveUp):
         if answer.outcome in (Outcome.BUDGET_EXHAUSTED, Outcome.AGENT_ERROR) and isinstance(answer.reason, str):
             return None

@@ -10,6 +10,8 @@ AGENTS = (
 )  # fmt: skip
 SCRIPTED_AGENTS = AGENTS[:-1]
 """Agents without a model."""
+AGENT_FORMS = "FILE.py:NAME, MODULE:NAME"
+"""Forms of an agent of the user."""
 ATTACKS = ("none", "direct", "ignore_previous", "system_message", "important_instructions")
 STRESSORS = (
     "latency", "faults", "truncated", "noisy", "renamed", "reordered", "distractors", "changed", "stale", "missing",

@@ -32,13 +32,14 @@ def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool)
     """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""
     if full and not check:
         raise ConfigError("--full: says how many tasks --check plays; give both")
-    chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
+    known = (*catalog.names(), *catalog.plugin_names())
+    chosen = [name for name in known if fnmatch.fnmatchcase(name, only)]
     if not chosen:
-        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(catalog.names())}")
+        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(known)}")
+    specs = _load_specs(chosen)
     if check:
-        check_gates(chosen, sandbox, limit=0 if full else SAMPLE, as_json=as_json)
+        check_gates(list(specs), sandbox, limit=0 if full else SAMPLE, as_json=as_json)
         return
-    specs = {name: catalog.load_spec(name) for name in chosen}
     rows = [
         {"name": name, "description": spec.description, "installed": spec.installed()} for name, spec in specs.items()
     ]
@@ -52,6 +53,19 @@ def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool)
         table.add_row(str(row["name"]), "yes" if row["installed"] else "on first use", str(row["description"]))
     console.print(table)
     console.print("Run one with: gymcp eval NAME --agent oracle", style="dim")
+
+
+def _load_specs(names: Sequence[str]) -> dict[str, EnvSpec]:
+    """The environments by name. A plug-in that cannot be loaded is left out, with a line on standard error."""
+    specs: dict[str, EnvSpec] = {}
+    for name in names:
+        try:
+            specs[name] = catalog.load_spec(name)
+        except ConfigError as error:
+            if name not in catalog.plugin_names():
+                raise
+            print(f"gymcp: {in_one_line(str(error))}; left out", file=sys.stderr)
+    return specs
 
 
 def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: bool) -> None:
