@@ -25,7 +25,7 @@ def load_rollout_agent(recipe: Recipe) -> UserAgent | None:
         )
     if not agent.takes_model:
         raise ConfigError(
-            f"recipe '{recipe.name}': rollout.agent is '{name}', which takes task and seed; training needs the tokens of"
-            " the trained model: make it a function of model and settings"
+            f"recipe '{recipe.name}': rollout.agent is '{name}', which takes task and seed; training needs the tokens"
+            " of the trained model: make it a function of model and settings"
         )
     return agent

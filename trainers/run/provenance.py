@@ -51,8 +51,8 @@ def check_agent_unchanged(folder: Path, agent: UserAgent | None) -> None:
         raise ConfigError(f"training run {folder}: {error}") from error
     if recorded != agent.digest:
         raise ConfigError(
-            f"training run {folder}: the file of agent '{agent.name}' has changed since the run began; put it back as it"
-            " was, or train in another folder"
+            f"training run {folder}: the file of agent '{agent.name}' has changed since the run began; put it back as"
+            " it was, or train in another folder"
         )
 
 
