@@ -338,7 +338,7 @@ class Usage:
     """Seconds of waiting for the user, the user's calls included."""
     grading_s: float = 0.0
     tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Tool name -> ``calls``, ``errors``, ``seconds``, ``cost``."""
+    """Tool name -> ``calls``, ``errors``, ``seconds``, ``cost``, and ``without_network`` if calls failed for that."""
     models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Model name -> ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
 
