@@ -103,26 +103,25 @@ def test_a_module_has_agents_as_a_file_has() -> None:
     ("name", "says"),
     [
         ("Nobody", "defines no 'Nobody'; have Speaker, Mute, Plain, Broken, over_a_model"),
-        ("NUMBER", "is a int, not a function or class: def NAME(task, seed) -> agent"),
-        ("of_one", r"takes \(task\); it is called with 2 arguments: def NAME\(task, seed\) -> agent"),
-        ("later", "mine.py:45: is async; make it a plain function"),
+        ("NUMBER", "is an int, not a function or class: def NAME(task, seed) -> agent"),
+        ("of_one", "takes (task); it is called with 2 arguments: def NAME(task, seed) -> agent"),
+        ("later", "mine.py:40: is async; make it a plain function"),
         ("not a name", "'not a name' is no name; give FILE.py:NAME, MODULE:NAME"),
     ],
 )
 def test_something_that_is_no_agent_is_one_line(name: str, says: str, file: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=says if "\\" in says else says.replace("(", r"\(").replace(")", r"\)")
-    ) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_agent(f"{file}:{name}")
+    assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Mute", "made a Mute, which has no method 'async def act"),
-        ("Plain", "mine.py:18: its act must be 'async def act"),
-        ("Broken", "mine.py:24: KeyError: 'missing'"),
+        ("Mute", "which is no agent: it has no method 'async def act"),
+        ("Plain", "mine.py:19: its act must be 'async def act"),
+        ("Broken", "mine.py:25: KeyError: 'missing'"),
     ],
 )
 def test_an_agent_that_cannot_be_made_is_refused_before_the_first_episode(name: str, says: str, file: Path) -> None:
