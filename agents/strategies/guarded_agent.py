@@ -20,6 +20,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gymcp.agents.policies.metering import meter_usage, sum_usages
 from gymcp.agents.strategies.budgets import Budget, BudgetTracker
@@ -79,7 +80,7 @@ class GuardedAgent:
         self._budget.spend(spent or ModelUsage(model=""), 0.0)
         return replace(decision, spent=spent)
 
-    async def _ask_in_own_task(self, observation: Observation) -> tuple[object, ModelUsage | None]:
+    async def _ask_in_own_task(self, observation: Observation) -> tuple[Any, ModelUsage | None]:
         """The agent's answer, or `_Failed`, and its use of the run's model. A cancellation ends the agent in time."""
         work = Interruptible(self._ask(observation), HOLD_UP_S)
         task = asyncio.ensure_future(_collect(work))
@@ -132,7 +133,7 @@ async def _collect(work: Interruptible[object]) -> tuple[object, ModelUsage | No
         return answer, sum_usages(usages)
 
 
-def find_fault(answer: object, call_ids: set[str]) -> str | None:
+def find_fault(answer: Any, call_ids: set[str]) -> str | None:
     """The reason why an agent's answer is no decision; None if it is one. `call_ids`: those of earlier calls."""
     if isinstance(answer, GiveUp):
         if answer.outcome in (Outcome.BUDGET_EXHAUSTED, Outcome.AGENT_ERROR) and isinstance(answer.reason, str):
@@ -143,7 +144,7 @@ def find_fault(answer: object, call_ids: set[str]) -> str | None:
     return _find_fault_of_action(answer, call_ids)
 
 
-def _find_fault_of_decision(decision: Decision) -> str | None:
+def _find_fault_of_decision(decision: Any) -> str | None:
     if not (isinstance(decision.reason, str) and isinstance(decision.reasoning, str)):
         return "a Decision whose reason or reasoning is no text"
     sampled, spent = decision.sampled, decision.spent
@@ -154,7 +155,7 @@ def _find_fault_of_decision(decision: Decision) -> str | None:
     return None
 
 
-def _find_fault_of_action(action: object, call_ids: set[str]) -> str | None:
+def _find_fault_of_action(action: Any, call_ids: set[str]) -> str | None:
     if not isinstance(action, Action):
         kind = "None" if action is None else f"a {type(action).__name__}"
         return f"{kind} as its answer, which must be an Action, a Decision or a GiveUp"

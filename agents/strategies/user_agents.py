@@ -21,10 +21,17 @@ from gymcp.agents.policies.models import Model
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.errors import ConfigError
-from gymcp.plugins import AGENTS, describe_plugin, find_plugins, load_plugin
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Json, Task
-from gymcp.user_code import describe_error, load_user_module, locate_function
+from gymcp.user_code import (
+    AGENT_PLUGINS,
+    describe_error,
+    describe_plugin,
+    find_plugins,
+    load_plugin,
+    load_user_module,
+    locate_function,
+)
 
 FORMS = "FILE.py:NAME, MODULE:NAME"
 """Forms of an agent of the user, beside the names of plug-ins."""
@@ -57,7 +64,7 @@ def is_user_agent(name: str) -> bool:
 
 def list_plugin_agents() -> tuple[str, ...]:
     """Names of the agents that installed packages bring."""
-    return tuple(find_plugins(AGENTS))
+    return tuple(find_plugins(AGENT_PLUGINS))
 
 
 def load_agent(text: str) -> UserAgent | None:
@@ -66,7 +73,7 @@ def load_agent(text: str) -> UserAgent | None:
     Raises ConfigError if it cannot be imported, or is no agent.
     """
     if ":" not in text:
-        if (point := find_plugins(AGENTS).get(text)) is None:
+        if (point := find_plugins(AGENT_PLUGINS).get(text)) is None:
             if text.endswith(".py"):
                 raise ConfigError(f"agent '{text}': name the agent in the file: {text}:NAME")
             return None

@@ -9,8 +9,7 @@ from types import ModuleType
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
-from gymcp.plugins import ENVIRONMENTS, describe_plugin, find_plugins, load_plugin
-from gymcp.user_code import load_user_module
+from gymcp.user_code import ENVIRONMENT_PLUGINS, describe_plugin, find_plugins, load_plugin, load_user_module
 
 
 def names() -> tuple[str, ...]:
@@ -21,7 +20,7 @@ def names() -> tuple[str, ...]:
 def plugin_names() -> tuple[str, ...]:
     """The names of the environments that installed packages bring; a name of gymcp's own stays gymcp's."""
     own = names()
-    return tuple(name for name in find_plugins(ENVIRONMENTS) if name not in own)
+    return tuple(name for name in find_plugins(ENVIRONMENT_PLUGINS) if name not in own)
 
 
 def load_spec(env: str) -> EnvSpec:
@@ -30,7 +29,7 @@ def load_spec(env: str) -> EnvSpec:
         return _env_of(importlib.import_module(f"{__name__}.{env}"), env)
     if is_file(env):
         return _load_file(Path(env))
-    if (point := find_plugins(ENVIRONMENTS).get(env)) is None:
+    if (point := find_plugins(ENVIRONMENT_PLUGINS).get(env)) is None:
         have = ", ".join((*names(), *plugin_names()))
         raise ConfigError(f"no environment '{env}'; have {have}, or give the path of a file")
     loaded = load_plugin(point)

@@ -66,8 +66,8 @@ class PausableTimeout:
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._scope.__aexit__(exc_type, exc_val, exc_tb)
+    ) -> None:
+        await self._scope.__aexit__(exc_type, exc_val, exc_tb)
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:

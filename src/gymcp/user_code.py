@@ -1,19 +1,37 @@
-"""Python files of the user: load one, and name the file and the line that an error comes from."""
+"""Code of the user: Python files, plug-ins of installed packages, and the file and line that an error comes from.
+
+A package names its plug-ins, which are agents and environments, in its ``pyproject.toml``::
+
+    [project.entry-points."gymcp.agents"]
+    careful = "my_package.agents:careful"
+
+    [project.entry-points."gymcp.envs"]
+    shop = "my_package.shop:ENV"
+
+Finding them reads the metadata of the installed packages and runs none of their code; only the plug-in that is used is
+imported. The names of gymcp itself come first.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
+import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from gymcp.errors import ConfigError, GymcpError
 
+AGENT_PLUGINS = "gymcp.agents"
+ENVIRONMENT_PLUGINS = "gymcp.envs"
+_PLUGIN_NAME = re.compile("[A-Za-z0-9_-]+")
 _GYMCP = str(Path(__file__).parent)
 _LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = ("site-packages", "dist-packages")
@@ -43,6 +61,35 @@ def load_user_module(path: Path, *, what: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # the file is the user's code, which may raise anything
         raise ConfigError(f"{what}: {describe_error(error)}") from error
     return module
+
+
+def find_plugins(group: str) -> Mapping[str, EntryPoint]:
+    """Name -> entry point of each plug-in of the group; of two with the same name, the first one on the path."""
+    return _scan_plugins(group, tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _scan_plugins(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """`path`: the folders in which packages are installed, which the result depends on."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        if _PLUGIN_NAME.fullmatch(point.name):
+            found.setdefault(point.name, point)
+    return {name: found[name] for name in sorted(found)}
+
+
+def describe_plugin(point: EntryPoint) -> str:
+    """The plug-in for people: "plug-in 'shop' of package 'my-package' (my_package.shop:ENV)"."""
+    package = "" if point.dist is None else f" of package '{point.dist.name}'"
+    return f"plug-in '{point.name}'{package} ({point.value})"
+
+
+def load_plugin(point: EntryPoint) -> object:
+    """The object that the entry point names. Raises ConfigError, which names the plug-in, if that is not possible."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:  # the package's code, which may raise anything
+        raise ConfigError(f"{describe_plugin(point)}: {describe_error(error)}") from error
 
 
 def describe_error(error: BaseException) -> str:

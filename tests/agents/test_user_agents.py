@@ -13,8 +13,8 @@ import pytest
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import check_user_agents, load_agent, make_user_agents
 from gymcp.errors import ConfigError
-from gymcp.plugins import find_plugins
 from gymcp.types import Action, Observation, Task
+from gymcp.user_code import find_plugins
 
 TASK = Task(id="t", prompts=("Do it.",))
 SOURCE = """

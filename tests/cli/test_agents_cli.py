@@ -52,7 +52,9 @@ def test_an_agent_over_a_model_records_the_tokens_of_the_model(tmp_path: Path) -
         with TrajectoryStore.open(tmp_path / name) as store:
             runs.append({record.task: [step.sampled for step in record.steps] for record in store.iter_trajectories()})
     assert all(sample is not None for run in runs for samples in run.values() for sample in samples)
-    first = [{task: (samples[0].prompt_ids, samples[0].ids) for task, samples in run.items()} for run in runs]
+    first = [
+        {task: samples[0] and (samples[0].prompt_ids, samples[0].ids) for task, samples in run.items()} for run in runs
+    ]
     assert first[0] == first[1], "the same seed and prompt give the same tokens"
     assert config(tmp_path / "own")["agent"] == "agents.py:careful"
     assert config(tmp_path / "own")["policy"] == "tiny:compact"

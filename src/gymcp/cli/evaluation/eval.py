@@ -92,8 +92,7 @@ def command(
 ) -> None:
     """Run an agent on the tasks of an environment, or of several.
 
-    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. An
-    agent of your own is code, which is run: see docs/adding-an-agent.md.
+    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
     A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
     Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,

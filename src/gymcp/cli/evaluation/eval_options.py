@@ -27,7 +27,7 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"Agent: {', '.join(AGENTS)}, or your own: {AGENT_FORMS}; default: react with --policy, else oracle.",
+        f"{', '.join(AGENTS)}, {AGENT_FORMS}; default: react with --policy, else oracle.",
         autocompletion=complete_agent,
     ),
 ]
