@@ -9,7 +9,7 @@ import typer
 
 from gymcp.agents.strategies.budgets import MAX_SECONDS
 from gymcp.cli.completion import complete_agent, complete_run, offer
-from gymcp.cli.known_names import AGENT_FORMS, AGENTS, ATTACKS, POLICY_FORMS, STRESSORS, TOOL_FORMATS
+from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, STRESSORS, TOOL_FORMATS
 
 AGENT_PANEL = "Agent"
 TASKS_PANEL = "Tasks and the run"
@@ -27,7 +27,7 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"{', '.join(AGENTS)}, {AGENT_FORMS}; default: react with --policy, else oracle.",
+        f"Agent: {', '.join(AGENTS)}, FILE.py:NAME; default: oracle, or react.",
         autocompletion=complete_agent,
     ),
 ]
