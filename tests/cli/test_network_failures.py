@@ -39,12 +39,12 @@ CALLS = tuple(
     ToolCall(id=f"call_{n}", name=name, arguments=arguments)
     for n, (name, arguments) in enumerate([("read", {"host": "pages.invalid"})] * 2 + [("refuse", {})])
 )
+STATE = {"pages": 0}
+TASK = Task(id="t", prompts=("Read.",), initial_state=STATE, target=STATE, gold=(GoldTurn(calls=CALLS),))
 ENV = EnvSpec(
     name="pages",
     servers=(native_server("pages", Reader),),
-    suite=Suite(name="pages", version="1", tasks=(
-        Task(id="t", prompts=("Read.",), initial_state={"pages": 0}, target={"pages": 0}, gold=(GoldTurn(calls=CALLS),)),
-    )),
+    suite=Suite(name="pages", version="1", tasks=(TASK,)),
     grade=final_state_equals(),
 )
 '''
