@@ -219,3 +219,59 @@ def test_unknown_families_levels_and_splits_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=says):
         train(make_recipe({**TABLE, **table}), env, tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
+
+
+AGENT = '''
+from gymcp.agents import react
+from gymcp.types import Action
+
+
+class Talkative:
+    """React."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def act(self, observation):
+        return await self.inner.act(observation)
+
+
+def talkative(model, settings):
+    make = react(model, settings)
+    return lambda task, seed: Talkative(make(task, seed))
+
+
+def alone(task, seed):
+    return Talkative(None)
+'''
+
+
+def test_an_agent_of_the_user_is_trained_on_its_tokens(env: LoadedEnv, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENT)
+    rollout = {**TABLE["rollout"], "agent": f"{tmp_path}/mine.py:talkative", "max_seconds": 600}
+    recipe = make_recipe({**TABLE, "rollout": rollout})
+    train(recipe, env, tmp_path / "run", resume=False)
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        episodes = list(store.iter_trajectories())
+    assert len(episodes) == 8
+    for episode in episodes:
+        context: tuple[int, ...] = ()
+        for step in episode.steps:
+            assert step.sampled is not None
+            assert step.sampled.prompt_ids[: len(context)] == context, "each prompt begins with the tokens before it"
+            context = step.sampled.prompt_ids + step.sampled.ids
+    config = open_run(tmp_path / "run").config
+    assert (config["agent_source"], len(str(config["agent_digest"]))) == (f"{tmp_path}/mine.py:talkative", 64)
+    (tmp_path / "mine.py").write_text(f"{AGENT}\n")
+    more = replace(recipe, learn=replace(recipe.learn, iterations=3))
+    with pytest.raises(ConfigError, match=r"the file of agent 'mine.py:talkative' has changed since the run began"):
+        train(more, env, tmp_path / "run", resume=True)
+
+
+def test_an_agent_without_a_model_cannot_be_trained(env: LoadedEnv, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENT)
+    for name, says in (("alone", "which takes task and seed"), ("gone", "defines no 'gone'; have")):
+        rollout = {**TABLE["rollout"], "agent": f"{tmp_path}/mine.py:{name}"}
+        with pytest.raises(ConfigError, match=says):
+            train(make_recipe({**TABLE, "rollout": rollout}), env, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()

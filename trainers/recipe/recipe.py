@@ -72,6 +72,11 @@ class RolloutRecipe:
     """Most tokens of one answer."""
     max_turns: int = 12
     """Most answers in one episode."""
+    max_seconds: float = 0.0
+    """Most seconds of the agent's own time in one episode, which is then graded as it stands; 0: as the environment
+    says, an hour if it says nothing."""
+    agent: str = ""
+    """Agent of your own that plays over the trained model, as ``FILE.py:NAME`` or ``MODULE:NAME``; empty: react."""
     concurrency: int = 64
     """Episodes that run at the same time."""
     slots: int = 64

@@ -14,6 +14,7 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.agents.strategies.user_agents import UserAgent, make_user_agents
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
@@ -34,6 +35,8 @@ class TrainingEpisodes:
     recipe: Recipe
     sandbox: Sandbox
     store: TrajectoryStore
+    agent: UserAgent | None = None
+    """Agent of the user that plays over the trained model; None: react."""
 
     async def demonstrations(self) -> list[Trajectory]:
         """Records for the warm start: the oracle's successes in its tasks, or good episodes of a recorded run."""
@@ -80,12 +83,13 @@ class TrainingEpisodes:
             if last:
                 records[done.job.task.id, done.job.trial] = done.trajectory
 
-        schedule = Schedule(concurrency=self.recipe.rollout.concurrency)
+        rollout = self.recipe.rollout
+        schedule = Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
         await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, take)
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
     def make_agent(self, trainable: TrainableModel, policy: Policy, temperature: float) -> AgentFactory:
-        """The agent that is trained, at this sampling temperature."""
+        """The agent that is trained, at this sampling temperature. Raises ConfigError if one of the user fails."""
         rollout = self.recipe.rollout
         model = TokenModel(
             name=self.recipe.name,
@@ -95,7 +99,9 @@ class TrainingEpisodes:
             context=trainable.context,
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
-        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns)))
+        # the scheduler keeps the time
+        settings = ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns, seconds=None))
+        return react(model, settings) if self.agent is None else make_user_agents(self.agent, model, settings)
 
 
 def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -48,6 +49,8 @@ class RunInputs:
     on_row: OnRow
     processes: Accelerated | None
     """None: this process trains alone."""
+    agent: UserAgent | None = None
+    """Agent of the user that plays over the trained model; None: react."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ async def open_run(
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
-        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store)
+        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:

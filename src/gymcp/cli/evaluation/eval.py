@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gymcp.agents.strategies.budgets import Budget
+from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
 from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
 from gymcp.cli.evaluation.eval_options import (
     AgentOption,
@@ -73,8 +73,8 @@ def command(
     top_k: TopKOption = 0,
     max_tokens: MaxTokensOption = 512,
     stop: StopOption = None,
-    max_turns: MaxTurnsOption = None,
-    max_episode_tokens: MaxEpisodeTokensOption = None,
+    max_turns: MaxTurnsOption = MAX_TURNS,
+    max_episode_tokens: MaxEpisodeTokensOption = MAX_TOKENS,
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     max_episode_cost: MaxEpisodeCostOption = None,
     max_cost: MaxCostOption = None,

@@ -19,6 +19,7 @@ from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
@@ -99,6 +100,7 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
     folder = folder_of(recipe, out)
     find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, None)
+    load_rollout_agent(recipe)
     played = asyncio.run(rehearse(recipe, env))
     with tempfile.TemporaryDirectory(prefix="gymcp-train-check-") as scratch:
         model = model_for_check(recipe, played, Path(scratch) / "model")
