@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from gymcp.agents.programs.settings import PROMPT, PROMPT_FILE, ProgramSettings
 from gymcp.aio import run_in_own_task
 from gymcp.errors import EnvInfraError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.scratch import remove_tree, scratch_folder
 from gymcp.types import Action, Decision, GiveUp, Observation, Task
@@ -27,8 +24,10 @@ _numbers = itertools.count(1)
 
 
 @contextlib.asynccontextmanager
-async def open_program_agents(model: Model, settings: ProgramSettings) -> AsyncIterator[AgentFactory]:
+async def open_program_agents(model: Model | None, settings: ProgramSettings) -> AsyncIterator[AgentFactory]:
     """Agents that run the program, and the gateway that they reach the model and the tools through.
+
+    `model`: None for programs that bring their own. The time of an episode is the rollout's to keep.
 
     Raises ConfigError if there is no such program, SandboxUnavailable if it cannot be confined on this machine.
     """
@@ -39,7 +38,7 @@ async def open_program_agents(model: Model, settings: ProgramSettings) -> AsyncI
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     try:
-        async with open_gateway(folder, model.name) as gateway:
+        async with open_gateway(folder, model.name if model is not None else "none") as gateway:
 
             def make(task: Task, seed: int) -> Agent:
                 return ProgramAgent(Exchange(model, settings, seed), settings, gateway, sandbox)
@@ -57,7 +56,6 @@ class ProgramAgent:
         self._settings = settings
         self._gateway = gateway
         self._sandbox = sandbox
-        self._seconds_left = settings.seconds
         self._stack = contextlib.AsyncExitStack()
         self._running: contextlib.AsyncExitStack | None = None
         self._program: ProgramProcess | None = None
@@ -65,19 +63,9 @@ class ProgramAgent:
 
     async def act(self, observation: Observation) -> Action | Decision | GiveUp:
         """The next call of the program, or the end of its turn. Raises PolicyInfraError if its model fails."""
-        started = time.perf_counter()
-        try:
-            async with asyncio.timeout(self._seconds_left) as deadline:
-                if prompt := self._exchange.observe(observation):
-                    await self._begin_turn(prompt)
-                event = await self._exchange.events.get()
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            why = f"{self._settings.seconds:g} s of the program's time"
-            return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=why)
-        finally:
-            self._seconds_left = max(0.0, self._seconds_left - (time.perf_counter() - started))
+        if prompt := self._exchange.observe(observation):
+            await self._begin_turn(prompt)
+        event = await self._exchange.events.get()
         return await self._decide(event)
 
     async def _decide(self, event: Event) -> Decision | GiveUp:

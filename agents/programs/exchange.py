@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -104,7 +103,7 @@ class _Answers:
 class Exchange:
     """Used in one event loop. The program's requests reach it through the gateway, by its token."""
 
-    def __init__(self, model: Model, settings: ProgramSettings, seed: int) -> None:
+    def __init__(self, model: Model | None, settings: ProgramSettings, seed: int) -> None:
         self.token = secrets.token_urlsafe(24)
         """Key of the program for its tools and its model, in this episode only."""
         self.tools: tuple[Tool, ...] = ()
@@ -143,22 +142,23 @@ class Exchange:
         """The model's answer. Raises RequestRefused; what the engine's failure means for the episode is an event."""
         if self._is_closed:
             raise RequestRefused(410, EPISODE_ENDED, "episode_ended")
+        if self._model is None:
+            raise RequestRefused(404, "this run has no model: name one with --policy", "no_model")
         if exhausted := self._budget.exhausted:
             self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=exhausted))
             raise RequestRefused(429, f"the budget of the episode is exhausted: {exhausted}", "budget_exhausted")
-        started = time.perf_counter()
         try:
-            decision = await self._decide(request)
+            decision = await self._decide(request, self._model)
         except PromptTooLong as error:
             raise RequestRefused(400, f"context: {error}", "context_length_exceeded") from error
         except PolicyInfraError as error:
             self.events.put_nowait(error)
             raise RequestRefused(503, f"the model does not answer: {error}", "model_unavailable") from error
-        self._budget.spend(decision.spent or ModelUsage(model=""), time.perf_counter() - started)
+        self._budget.spend(decision.spent or ModelUsage(model=""), 0.0)
         self._answers.add(decision)
         return ModelAnswer(id=f"{self._count:05d}", model=model, decision=decision)
 
-    async def _decide(self, request: ModelRequest) -> Decision:
+    async def _decide(self, request: ModelRequest, model: Model) -> Decision:
         sampling = self._settings.sampling
         asked = min(sampling.max_tokens, max(1, request.max_tokens or sampling.max_tokens))
         sampling = replace(
@@ -170,8 +170,8 @@ class Exchange:
         self._count += 1
         if self._contexts is not None:
             return await self._contexts.answer(request, sampling)
-        assert not isinstance(self._model, TokenModel)
-        decision = await self._model.policy.chat(request.messages, request.tools, sampling)
+        assert not isinstance(model, TokenModel)
+        decision = await model.policy.chat(request.messages, request.tools, sampling)
         # an endpoint's own ids may repeat within an episode
         calls = tuple(replace(call, id=self._new_id()) for call in decision.action.tool_calls)
         return replace(decision, action=replace(decision.action, tool_calls=calls))

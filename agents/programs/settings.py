@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Limits
-from gymcp.types import Sampling
+from gymcp.types import Json, Sampling
 
 PREFIX = "cmd:"
 PROMPT, PROMPT_FILE = "{prompt}", "{prompt_file}"
 """Words of a command that stand for the user's message, and for the path of a file with it."""
-TURN_SECONDS = 600.0
-"""Seconds of a program for one episode if its budget names none."""
 
+SandboxName = Literal["bwrap", "none"]
 Turns = Literal["restart", "stdin"]
 
 
@@ -28,7 +29,7 @@ class ProgramSettings:
     argv: tuple[str, ...]
     """The command. `PROMPT` and `PROMPT_FILE` in it stand for the user's message; without them the program reads it
     from standard input."""
-    sandbox: Literal["bwrap", "none"] = "bwrap"
+    sandbox: SandboxName = "bwrap"
     mounts: tuple[Path, ...] = ()
     """Further files and folders of the host that the program may read, at the same paths."""
     hidden: tuple[Path, ...] = ()
@@ -40,11 +41,6 @@ class ProgramSettings:
     """Sampling settings of the model, whatever the program asks for."""
     budget: Budget = field(default_factory=Budget)
     limits: Limits = field(default_factory=lambda: Limits(memory_mb=4096, processes=256, disk_mb=1024))
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of an episode in which the program, its model included, decides."""
-        return self.budget.seconds or TURN_SECONDS
 
 
 def is_program(agent: str) -> bool:
@@ -63,3 +59,39 @@ def parse_command(agent: str) -> tuple[str, ...]:
     if sum(PROMPT in word or PROMPT_FILE in word for word in argv) > 1:
         raise ConfigError(f"agent '{agent}': {PROMPT} or {PROMPT_FILE} stands in it more than once")
     return argv
+
+
+def make_program(
+    agent: str,
+    *,
+    sandbox: str = "bwrap",
+    turns: str = "restart",
+    mounts: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
+) -> ProgramSettings:
+    """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError."""
+    if sandbox not in get_args(SandboxName):
+        raise ConfigError(f"--agent-sandbox: no '{sandbox}'; have {', '.join(get_args(SandboxName))}")
+    if turns not in get_args(Turns):
+        raise ConfigError(f"--agent-turns: no '{turns}'; have {', '.join(get_args(Turns))}")
+    argv = parse_command(agent)
+    if turns == "stdin" and any(PROMPT in word or PROMPT_FILE in word for word in argv):
+        raise ConfigError(f"--agent-turns stdin: the program reads every message there; leave {PROMPT} out")
+    return ProgramSettings(
+        argv=argv,
+        sandbox="none" if sandbox == "none" else "bwrap",
+        turns="stdin" if turns == "stdin" else "restart",
+        mounts=tuple(mounts),
+        hidden=tuple(hidden),
+    )
+
+
+def program_config(program: ProgramSettings) -> dict[str, Json]:
+    """Entries of ``run.json``: what scores depend on, with digests of the files that the command names."""
+    files = {word: hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in program.argv if Path(word).is_file()}
+    return {
+        "agent_sandbox": program.sandbox,
+        "agent_turns": program.turns,
+        "agent_mounts": [str(path) for path in program.mounts],
+        "agent_files": files,
+    }

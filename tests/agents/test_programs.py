@@ -44,7 +44,12 @@ def settings(*argv: str, **changed: object) -> ProgramSettings:
 
 
 def play(
-    model: Model, program: ProgramSettings, env: LoadedEnv = BANK, tasks: Sequence[Task] = (), seed: int = 1
+    model: Model,
+    program: ProgramSettings,
+    env: LoadedEnv = BANK,
+    tasks: Sequence[Task] = (),
+    seed: int = 1,
+    agent_s: float = 120,
 ) -> list[Trajectory]:
     """Episodes of the tasks, all at once; the first task's only if none are named."""
 
@@ -52,7 +57,9 @@ def play(
         async with open_program_agents(model, program) as agents:
             sandbox = get_sandbox("bwrap")
             jobs = [Job(task=task, trial=0, seed=seed) for task in tasks or env.suite.tasks[:1]]
-            ended = await asyncio.gather(*(rollout(env, sandbox, agents, job, timeout_s=120) for job in jobs))
+            ended = await asyncio.gather(
+                *(rollout(env, sandbox, agents, job, timeout_s=120, agent_s=agent_s) for job in jobs)
+            )
             return [each.trajectory for each in ended]
 
     return asyncio.run(main())
@@ -133,14 +140,13 @@ def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
     [
         ("echo first >&2; echo the last words >&2; exit 3", Outcome.AGENT_ERROR, "status 3: first\nthe last words"),
         ("kill -9 $$", Outcome.AGENT_ERROR, "status 137"),
-        ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the program's time"),
-        ("yes", Outcome.BUDGET_EXHAUSTED, "3 s of the program's time"),
-        ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the program's time"),
+        ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+        ("yes", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+        ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
     ],
 )
 def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
-    program = settings("sh", "-c", command, budget=Budget(seconds=3.0))
-    (episode,) = play(GOLD, program)
+    (episode,) = play(GOLD, settings("sh", "-c", command), agent_s=3)
     assert (episode.outcome, episode.score) == (outcome, 0.0)
     assert words in episode.reason
 
@@ -265,8 +271,8 @@ def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
 
 def test_nothing_of_a_program_is_left(tmp_path: Path) -> None:
     before = set(scratch_folder().iterdir())
-    program = settings("sh", "-c", "echo mine >file; (sleep 1000 &) ; sleep 1000", budget=Budget(seconds=2.0))
-    (episode,) = play(GOLD, program)
+    program = settings("sh", "-c", "echo mine >file; (sleep 1000 &) ; sleep 1000")
+    (episode,) = play(GOLD, program, agent_s=2)
     assert episode.outcome is Outcome.BUDGET_EXHAUSTED
     left = {path.name.rstrip("0123456789") for path in set(scratch_folder().iterdir()) - before}
     assert not left & {"program-", "gateway-"}

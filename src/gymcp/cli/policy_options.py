@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
@@ -26,8 +27,9 @@ from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task, Tool
+
+T = TypeVar("T")
 
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 """Suffixes of the files of a model folder that its digest covers."""
@@ -150,8 +152,8 @@ def open_agents(
     sandbox: Sandbox,
     tasks: Sequence[Task],
     *,
-    make: Callable[[Model, ReactSettings], AgentFactory] = react,
-) -> Iterator[AgentFactory]:
+    make: Callable[[Model, ReactSettings], T] = react,  # type: ignore[assignment]  # T is AgentFactory then
+) -> Iterator[T]:
     """Agents over the opened model, after one real call to every server and one real request to the model.
 
     Raises ConfigError, or EnvInfraError if a server fails.

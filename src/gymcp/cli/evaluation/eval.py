@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
-from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.eval_options import (
+    AgentMountOption,
     AgentOption,
+    AgentSandboxOption,
+    AgentTurnsOption,
     AttackOption,
     CassetteOption,
     DeviceOption,
@@ -51,6 +54,9 @@ from gymcp.types import Sampling
 def command(
     env: EnvNames,
     agent: AgentOption = None,
+    agent_sandbox: AgentSandboxOption = "bwrap",
+    agent_turns: AgentTurnsOption = "restart",
+    agent_mount: AgentMountOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
     limit: LimitOption = None,
@@ -103,8 +109,9 @@ def command(
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
-        concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
+    program = ProgramConfig(sandbox=agent_sandbox, turns=agent_turns, mounts=tuple(agent_mount or ()))
+    config = EvalConfig(env=env[0], agent=agent, program=program, sandbox=sandbox, tasks=tasks, limit=limit,
+        trials=trials, seed=seed, concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
         user_policy=user_policy, model=model)  # fmt: skip
     _start(config, env, policy or [], as_json=as_json)

@@ -27,9 +27,29 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"Agent: {', '.join(AGENTS)}, FILE.py:NAME; default: oracle, or react.",
+        f"Agent: {', '.join(AGENTS)}, FILE.py:NAME, cmd:PROGRAM; default: oracle, or react.",
         autocompletion=complete_agent,
     ),
+]
+AgentSandboxOption = Annotated[
+    str,
+    _of(
+        AGENT_PANEL,
+        "Sandbox of an agent that is a program: bwrap or none.",
+        autocompletion=offer(("bwrap", "none")),
+    ),
+]
+AgentTurnsOption = Annotated[
+    str,
+    _of(
+        AGENT_PANEL,
+        "How a program gets the user's next messages: restart, or stdin (JSON lines).",
+        autocompletion=offer(("restart", "stdin")),
+    ),
+]
+AgentMountOption = Annotated[
+    list[Path] | None,
+    _of(AGENT_PANEL, "File or folder that a program may read; repeatable; default: those it names."),
 ]
 PolicyOption = Annotated[
     list[str] | None,

@@ -17,7 +17,7 @@ import typer
 
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
-from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent
+from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
@@ -137,7 +137,12 @@ def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | No
     """Plans of the agent and of the model that plays the user, which a run may not have."""
     user = None
     agent = plan_agent(
-        config.agent, config.policy, config.model, concurrency=config.concurrency, max_cost=config.max_cost
+        config.agent,
+        config.policy,
+        config.model,
+        concurrency=config.concurrency,
+        max_cost=config.max_cost,
+        program=plan_program(config.agent, config.program, config.env),
     )
     if config.user_policy:
         # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
