@@ -78,8 +78,8 @@ class Kit:
 
 
 KITS = (
-    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2", "httpx")),
-    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2", "httpx")),
+    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
+    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
     Kit(name="openai-agents", script="openai_agents.py", packages=("openai-agents",)),
     Kit(
         name="langgraph",

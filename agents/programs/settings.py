@@ -42,6 +42,26 @@ class ProgramSettings:
     budget: Budget = field(default_factory=Budget)
     limits: Limits = field(default_factory=lambda: Limits(memory_mb=4096, processes=256, disk_mb=1024))
 
+    @property
+    def name(self) -> str:
+        """The agent's name in records."""
+        return PREFIX + shlex.join(self.argv)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the files that the command names."""
+        files = [path for path in map(Path, self.argv) if path.is_file()]
+        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()
+
+    def config(self) -> dict[str, Json]:
+        """Entries of ``run.json``: what scores depend on beside the agent's name and the model."""
+        return {
+            "agent_sandbox": self.sandbox,
+            "agent_turns": self.turns,
+            "agent_mounts": [str(path) for path in self.mounts],
+            "agent_digest": self.digest,
+        }
+
 
 def is_program(agent: str) -> bool:
     """True if the name of an agent is a command."""
@@ -84,14 +104,3 @@ def make_program(
         mounts=tuple(mounts),
         hidden=tuple(hidden),
     )
-
-
-def program_config(program: ProgramSettings) -> dict[str, Json]:
-    """Entries of ``run.json``: what scores depend on, with digests of the files that the command names."""
-    files = {word: hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in program.argv if Path(word).is_file()}
-    return {
-        "agent_sandbox": program.sandbox,
-        "agent_turns": program.turns,
-        "agent_mounts": [str(path) for path in program.mounts],
-        "agent_files": files,
-    }

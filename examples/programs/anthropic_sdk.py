@@ -1,10 +1,10 @@
-"""A loop of one's own over the Anthropic SDK and the MCP SDK (`pip install anthropic mcp httpx`)."""
+"""A loop of one's own over the Anthropic SDK and the MCP SDK (`pip install anthropic mcp`)."""
 
 import asyncio
 import os
 import sys
 
-import httpx
+import httpx2
 from anthropic import AsyncAnthropic
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
@@ -14,7 +14,7 @@ async def main() -> None:
     model, messages = AsyncAnthropic(), [{"role": "user", "content": sys.stdin.read()}]
     headers = {"Authorization": f"Bearer {os.environ['GYMCP_MCP_KEY']}"}
     async with (
-        httpx.AsyncClient(headers=headers, timeout=600) as http,
+        httpx2.AsyncClient(headers=headers, timeout=600) as http,
         streamable_http_client(os.environ["GYMCP_MCP_URL"], http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as session,
     ):

@@ -1,11 +1,11 @@
-"""A loop of one's own over the OpenAI SDK and the MCP SDK (`pip install openai mcp httpx`)."""
+"""A loop of one's own over the OpenAI SDK and the MCP SDK (`pip install openai mcp`)."""
 
 import asyncio
 import json
 import os
 import sys
 
-import httpx
+import httpx2
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from openai import AsyncOpenAI
@@ -15,7 +15,7 @@ async def main() -> None:
     model, messages = AsyncOpenAI(), [{"role": "user", "content": sys.stdin.read()}]
     headers = {"Authorization": f"Bearer {os.environ['GYMCP_MCP_KEY']}"}
     async with (
-        httpx.AsyncClient(headers=headers, timeout=600) as http,
+        httpx2.AsyncClient(headers=headers, timeout=600) as http,
         streamable_http_client(os.environ["GYMCP_MCP_URL"], http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as session,
     ):

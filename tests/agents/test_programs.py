@@ -47,6 +47,7 @@ def play(
     model: Model,
     program: ProgramSettings,
     env: LoadedEnv = BANK,
+    *,
     tasks: Sequence[Task] = (),
     seed: int = 1,
     agent_s: float = 120,
@@ -72,7 +73,7 @@ def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
     (episode,) = play(GOLD, program)
     assert (episode.outcome, episode.score) == (Outcome.SCORED, 1.0), episode.reason
     pay, end = episode.steps
-    assert [(call.name, call.arguments["amount"]) for call in pay.action.tool_calls] == [("transfer", 5)]
+    assert [call.arguments for call in pay.action.tool_calls] == [{"source": "ann", "target": "bob", "amount": 5}]
     assert end.action.text == "Bob has his money."
     assert (episode.usage.prompt_tokens, episode.usage.completion_tokens) == (20, 10)
 

@@ -21,6 +21,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.report import read_report
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import StateReader
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.heldout import read_heldout
 from gymcp.store.metric_rows import METRICS_FILE
@@ -34,7 +35,7 @@ from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state, recipe_
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import CURVES, read_metrics
 from gymcp.trainers.run.model_files import FINAL
-from gymcp.types import Sampled, Sampling
+from gymcp.types import Sampled, Sampling, Score, Task, Trajectory
 
 TABLE: dict[str, Any] = {
     "env": "backoffice",
@@ -266,6 +267,35 @@ def test_an_agent_of_the_user_is_trained_on_its_tokens(env: LoadedEnv, tmp_path:
     more = replace(recipe, learn=replace(recipe.learn, iterations=3))
     with pytest.raises(ConfigError, match=r"the file of agent 'mine.py:talkative' has changed since the run began"):
         train(more, env, tmp_path / "run", resume=True)
+
+
+PLAYER = Path(__file__).parents[1] / "agents" / "players" / "chat.py"
+
+
+def grade_by_tokens(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """Half of the episodes succeed, told by what was drawn: a policy with random weights solves no task."""
+    return Score(value=float(sum(sum(step.sampled.ids) for step in trajectory.steps if step.sampled) % 2))
+
+
+def test_a_program_is_trained_as_react_is(env: LoadedEnv, tmp_path: Path) -> None:
+    """The same episodes, tokens and gradient, if the program has one plain context."""
+    found = []
+    env = replace(env, spec=replace(env.spec, grade=grade_by_tokens))
+    for number, agent in enumerate(("react", f"cmd:python3 {PLAYER}")):
+        folder = tmp_path / str(number)
+        train(make_recipe({**TABLE, "rollout": {**TABLE["rollout"], "agent": agent}}), env, folder, resume=False)
+        rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+        with TrajectoryStore.open(folder) as store:
+            tokens = {
+                (episode.task, episode.trial): [step.sampled.ids for step in episode.steps if step.sampled is not None]
+                for episode in store.iter_trajectories()
+            }
+        found.append(([(row.get("reward"), row.get("grad_norm"), row.get("steps")) for row in rows], tokens))
+    (react_rows, react_tokens), (rows, tokens) = found
+    assert tokens == react_tokens
+    assert [row for row in rows if row[1]], "something was learnt"
+    for row, react_row in zip(rows, react_rows, strict=True):
+        assert row == pytest.approx(react_row, rel=1e-3)
 
 
 def test_an_agent_without_a_model_cannot_be_trained(env: LoadedEnv, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gymcp.agents.programs.settings import ProgramSettings, is_program, make_program
 from gymcp.agents.strategies.user_agents import UserAgent, load_agent
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
@@ -9,7 +10,11 @@ from gymcp.trainers.recipe.recipe import Recipe
 REACT = "react"
 
 
-def load_rollout_agent(recipe: Recipe) -> UserAgent | None:
+RolloutAgent = UserAgent | ProgramSettings
+"""An agent of the user, or a program."""
+
+
+def load_rollout_agent(recipe: Recipe) -> RolloutAgent | None:
     """The recipe's agent, whose code is run; None for react.
 
     Raises ConfigError if there is none, or if it takes no model: only the tokens of the trained model can be learnt
@@ -18,6 +23,8 @@ def load_rollout_agent(recipe: Recipe) -> UserAgent | None:
     name = recipe.rollout.agent
     if name in ("", REACT):
         return None
+    if is_program(name):
+        return make_program(name)
     agent = load_agent(name)
     if agent is None:
         raise ConfigError(

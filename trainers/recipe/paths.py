@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gymcp.agents.programs.settings import is_program
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
@@ -87,5 +88,5 @@ def _is_relative_path(key: str, value: Json) -> bool:
     if not isinstance(value, str) or not value or "\0" in value or Path(value).is_absolute():
         return False
     if key == AGENT_KEY:
-        return ":" in value and (_file_of(value).suffix == ".py" or "/" in value)
+        return ":" in value and not is_program(value) and (_file_of(value).suffix == ".py" or "/" in value)
     return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, record_start
+from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
 
@@ -17,7 +17,7 @@ _RECIPE = "recipe"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
-def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: UserAgent | None) -> None:
+def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: RolloutAgent | None) -> None:
     """Write the record of a new training run. Raises ConfigError if the folder holds a run of another kind.
 
     `agent`: the user's, which plays over the trained model.
@@ -41,7 +41,7 @@ def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: U
         raise ConfigError(str(error)) from error
 
 
-def check_agent_unchanged(folder: Path, agent: UserAgent | None) -> None:
+def check_agent_unchanged(folder: Path, agent: RolloutAgent | None) -> None:
     """Raise ConfigError if the user's agent is not the one with which the run was started."""
     if agent is None:
         return

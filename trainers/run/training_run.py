@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -21,6 +20,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
@@ -49,7 +49,7 @@ class RunInputs:
     on_row: OnRow
     processes: Accelerated | None
     """None: this process trains alone."""
-    agent: UserAgent | None = None
+    agent: RolloutAgent | None = None
     """Agent of the user that plays over the trained model; None: react."""
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gymcp.agents.programs.agent import open_program_agents
-from gymcp.agents.programs.settings import ProgramSettings, is_program, make_program, program_config
+from gymcp.agents.programs.settings import ProgramSettings, is_program, make_program
 from gymcp.agents.runner.run import AGENTS, REACT
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings
@@ -53,7 +53,7 @@ class AgentPlan:
         """Entries of ``run.json`` beside the agent's name: everything that scores depend on, without a key."""
         own = self.user.config() if self.user is not None else {}
         if self.program is not None:
-            own = program_config(self.program)
+            own = self.program.config()
         if self.policy is not None:
             return {**self.policy.config(), **own}
         return {**own, "budget": asdict(self.budget)} if own else {}

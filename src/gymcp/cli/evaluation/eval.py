@@ -111,9 +111,9 @@ def command(
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
     program = ProgramConfig(sandbox=agent_sandbox, turns=agent_turns, mounts=tuple(agent_mount or ()))
     config = EvalConfig(env=env[0], agent=agent, program=program, sandbox=sandbox, tasks=tasks, limit=limit,
-        trials=trials, seed=seed, concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
-        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        user_policy=user_policy, model=model)  # fmt: skip
+        trials=trials, seed=seed, concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack,
+        privileges=privileges, stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget,
+        max_cost=max_cost, user_policy=user_policy, model=model)  # fmt: skip
     _start(config, env, policy or [], as_json=as_json)
 
 

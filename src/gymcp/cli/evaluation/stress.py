@@ -9,8 +9,8 @@ from rich.table import Table
 
 from gymcp.agents.runner.run import Plan, select_tasks
 from gymcp.agents.strategies.budgets import Budget
-from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent
-from gymcp.cli.configs import ModelConfig
+from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
+from gymcp.cli.configs import ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, print_json
@@ -50,7 +50,8 @@ def execute(
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
     model = ModelConfig(sampling=sampling, budget=Budget(seconds=max_episode_seconds), key_env=key_env)
     name = agent or (ADAPTIVE if policy is None else None)
-    who = plan_agent(name, policy, model, concurrency=concurrency, max_cost=None)
+    program = plan_program(name, ProgramConfig(), env)
+    who = plan_agent(name, policy, model, concurrency=concurrency, max_cost=None, program=program)
     combinations = [tuple(name.split("+")) for name in stressor or STRESSORS]
     backend = get_sandbox(sandbox)
     backend.check()
