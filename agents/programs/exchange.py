@@ -109,7 +109,7 @@ class Exchange:
         self.tools: tuple[Tool, ...] = ()
         """Tools on offer now."""
         self.events: asyncio.Queue[Event] = asyncio.Queue()
-        """What the program does that the harness must act on, in order."""
+        """Acts of the program that the harness must answer, in order."""
         self._model = model
         self._settings = settings
         self._seed = seed

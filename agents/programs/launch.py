@@ -160,13 +160,13 @@ def _mounts(paths: list[Path], hidden: Iterable[Path]) -> Iterator[Mount]:
         if len(path.parts) < _MIN_PARTS or path == Path.home():
             raise ConfigError(f"agent: {path} is too much to show to a program: name a folder of its own")
         yield Mount(source=path, target=PurePosixPath(path))
-    own = [Path(gymcp.__file__).parent, *_resolved_rooms(), gymcp_home(), *hidden]
+    own = [Path(gymcp.__file__).parent, *_list_rooms(), gymcp_home(), *hidden]
     for path in sorted({each.absolute() for each in own}):
         if path.exists() and any(path.is_relative_to(top) for top in tops):
             yield Mount(source=_nothing(path), target=PurePosixPath(path))
 
 
-def _resolved_rooms() -> Iterator[Path]:
+def _list_rooms() -> Iterator[Path]:
     """The folders that gymcp's package links to, in a checkout."""
     for path in Path(gymcp.__file__).parent.iterdir():
         if path.is_symlink():

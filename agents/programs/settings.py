@@ -85,22 +85,20 @@ def make_program(
     agent: str,
     *,
     sandbox: str = "bwrap",
-    turns: str = "restart",
+    turns: Turns = "restart",
     mounts: Sequence[Path] = (),
     hidden: Sequence[Path] = (),
 ) -> ProgramSettings:
     """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError."""
     if sandbox not in get_args(SandboxName):
         raise ConfigError(f"--agent-sandbox: no '{sandbox}'; have {', '.join(get_args(SandboxName))}")
-    if turns not in get_args(Turns):
-        raise ConfigError(f"--agent-turns: no '{turns}'; have {', '.join(get_args(Turns))}")
     argv = parse_command(agent)
     if turns == "stdin" and any(PROMPT in word or PROMPT_FILE in word for word in argv):
-        raise ConfigError(f"--agent-turns stdin: the program reads every message there; leave {PROMPT} out")
+        raise ConfigError(f"--agent-stdin: the program reads every message there; leave {PROMPT} out")
     return ProgramSettings(
         argv=argv,
         sandbox="none" if sandbox == "none" else "bwrap",
-        turns="stdin" if turns == "stdin" else "restart",
+        turns=turns,
         mounts=tuple(mounts),
         hidden=tuple(hidden),
     )

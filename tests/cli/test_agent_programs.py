@@ -34,11 +34,10 @@ def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
         (("--agent", "cmd:'"), "cannot be split into words"),
         (("--agent", "cmd:no-such-program"), "agent 'cmd:no-such-program': no such program"),
         (("--agent", "cmd:sh", "--agent-sandbox", "docker"), "--agent-sandbox: no 'docker'; have bwrap, none"),
-        (("--agent", "cmd:sh", "--agent-turns", "never"), "--agent-turns: no 'never'; have restart, stdin"),
-        (("--agent", "cmd:sh {prompt}", "--agent-turns", "stdin"), "leave {prompt} out"),
+        (("--agent", "cmd:sh {prompt}", "--agent-stdin"), "leave {prompt} out"),
         (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "--agent-mount /no/such: no such file or folder"),
         (("--agent", "cmd:sh", "--agent-mount", "/"), "/ is too much to show to a program"),
-        (("--agent", "oracle", "--agent-turns", "stdin"), "only for --agent 'cmd:PROGRAM ARGS'"),
+        (("--agent", "oracle", "--agent-stdin"), "only for --agent 'cmd:PROGRAM ARGS'"),
     ],
 )
 def test_wrong_options_are_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:

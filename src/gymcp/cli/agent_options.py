@@ -71,12 +71,12 @@ def plan_program(agent: str | None, config: ProgramConfig, env: str) -> ProgramS
     """
     if agent is None or not is_program(agent):
         if config != ProgramConfig():
-            raise ConfigError("--agent-sandbox, --agent-turns, --agent-mount: only for --agent 'cmd:PROGRAM ARGS'")
+            raise ConfigError("--agent-sandbox, --agent-stdin, --agent-mount: only for --agent 'cmd:PROGRAM ARGS'")
         return None
     return make_program(
         agent,
         sandbox=config.sandbox,
-        turns=config.turns,
+        turns="stdin" if config.stdin else "restart",
         mounts=tuple(config.mounts),
         hidden=(Path(env).absolute(),) if env.endswith(".py") else (),
     )

@@ -51,8 +51,8 @@ class ProgramConfig:
 
     sandbox: str = "bwrap"
     """``bwrap``, or ``none`` for a program that cannot run in a sandbox."""
-    turns: str = "restart"
-    """``restart`` the program for each message of the user, or ``stdin``: one process reads them all."""
+    stdin: bool = False
+    """True for one process that reads every message of the user, as lines of JSON."""
     mounts: Sequence[Path] = ()
     """Further files and folders that the program may read."""
 

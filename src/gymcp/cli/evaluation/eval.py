@@ -11,7 +11,7 @@ from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
     AgentOption,
     AgentSandboxOption,
-    AgentTurnsOption,
+    AgentStdinOption,
     AttackOption,
     CassetteOption,
     DeviceOption,
@@ -55,7 +55,7 @@ def command(
     env: EnvNames,
     agent: AgentOption = None,
     agent_sandbox: AgentSandboxOption = "bwrap",
-    agent_turns: AgentTurnsOption = "restart",
+    agent_stdin: AgentStdinOption = False,
     agent_mount: AgentMountOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
@@ -109,7 +109,7 @@ def command(
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    program = ProgramConfig(sandbox=agent_sandbox, turns=agent_turns, mounts=tuple(agent_mount or ()))
+    program = ProgramConfig(sandbox=agent_sandbox, stdin=agent_stdin, mounts=tuple(agent_mount or ()))
     config = EvalConfig(env=env[0], agent=agent, program=program, sandbox=sandbox, tasks=tasks, limit=limit,
         trials=trials, seed=seed, concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack,
         privileges=privileges, stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget,

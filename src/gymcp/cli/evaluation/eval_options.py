@@ -27,7 +27,7 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"Agent: {', '.join(AGENTS)}, FILE.py:NAME, cmd:PROGRAM; default: oracle, or react.",
+        f"Agent: {', '.join(AGENTS)}, FILE:NAME, cmd:PROGRAM; default: oracle, or react.",
         autocompletion=complete_agent,
     ),
 ]
@@ -39,12 +39,12 @@ AgentSandboxOption = Annotated[
         autocompletion=offer(("bwrap", "none")),
     ),
 ]
-AgentTurnsOption = Annotated[
-    str,
-    _of(
-        AGENT_PANEL,
-        "How a program gets the user's next messages: restart, or stdin (JSON lines).",
-        autocompletion=offer(("restart", "stdin")),
+AgentStdinOption = Annotated[
+    bool,
+    typer.Option(
+        "--agent-stdin",
+        help="Keep one process of a program, which reads each user message as a line of JSON.",
+        rich_help_panel=AGENT_PANEL,
     ),
 ]
 AgentMountOption = Annotated[
