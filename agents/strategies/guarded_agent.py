@@ -35,6 +35,10 @@ HOLD_UP_S = 30.0
 """Seconds that an agent may run without waiting for anything; all other episodes stand still as long."""
 CANCEL_GRACE_S = 5.0
 """Seconds that a cancelled agent has for its cleanup."""
+MAX_TEXT_CHARS = 1_000_000
+"""Characters of one text of an agent; far more than a model writes, and what a record can hold."""
+MAX_CALLS = 1_000
+"""Calls of one action; an environment runs 64 by default."""
 MAX_REASON_CHARS = 1_000
 """Characters of the reason why an agent failed that are recorded."""
 
@@ -145,35 +149,67 @@ def find_fault(answer: Any, call_ids: set[str]) -> str | None:
 
 
 def _find_fault_of_decision(decision: Any) -> str | None:
-    if not (isinstance(decision.reason, str) and isinstance(decision.reasoning, str)):
-        return "a Decision whose reason or reasoning is no text"
-    sampled, spent = decision.sampled, decision.spent
-    if sampled is not None and not (isinstance(sampled, Sampled) and len(sampled.ids) == len(sampled.logprobs)):
+    if not _are_texts(decision.reason, decision.reasoning):
+        return "a Decision whose reason or reasoning is no text, or a very long one"
+    if decision.sampled is not None and not _is_sample(decision.sampled):
         return "a Decision whose sampled is not what the model has drawn"
-    if spent is not None and not (isinstance(spent, ModelUsage) and _is_amount(spent.cost)):
-        return "a Decision whose spent is no ModelUsage with a cost of 0 or more"
+    if decision.spent is not None and not _is_usage(decision.spent):
+        return "a Decision whose spent is no ModelUsage with amounts of 0 or more"
     return None
 
 
 def _find_fault_of_action(action: Any, call_ids: set[str]) -> str | None:
     if not isinstance(action, Action):
-        kind = "None" if action is None else f"a {type(action).__name__}"
+        kind = "None" if action is None else f"{type(action).__name__} {action!r:.60}"
         return f"{kind} as its answer, which must be an Action, a Decision or a GiveUp"
-    if not isinstance(action.text, str) or not isinstance(action.tool_calls, tuple):
-        return "an Action whose text is no text, or whose tool_calls are no tuple"
+    text, calls = _fields(action, "text", "tool_calls")
+    if not _are_texts(text) or not isinstance(calls, tuple) or len(calls) > MAX_CALLS:
+        return f"an Action whose text is no text, or a very long one, or whose tool_calls are no tuple of {MAX_CALLS}"
     seen = set(call_ids)
-    for call in action.tool_calls:
-        if not isinstance(call, ToolCall) or not all(
-            isinstance(v, str) for v in (call.id, call.name, call.parse_error)
-        ):
-            return f"a call that is no ToolCall with an id and a name: {call!r:.100}"
-        if not isinstance(call.arguments, Mapping | str):
-            return f"a call of '{call.name[:60]}' whose arguments are neither a mapping nor a text"
+    for call in calls:
+        if fault := _find_fault_of_call(call):
+            return fault
         if call.id in seen:
             return f"two calls with the id '{call.id[:60]}': every call of an episode needs an id of its own"
         seen.add(call.id)
     return None
 
 
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+def _find_fault_of_call(call: object) -> str | None:
+    if not isinstance(call, ToolCall) or not _are_texts(*_fields(call, "id", "name", "parse_error")):
+        return f"a call that is no ToolCall with an id and a name: {call!r:.100}"
+    (arguments,) = _fields(call, "arguments")
+    if not isinstance(arguments, Mapping) and not _are_texts(arguments):
+        return f"a call of '{call.name[:60]}' whose arguments are neither a mapping nor a text"
+    return None
+
+
+def _fields(record: object, *names: str) -> list[Any]:
+    """Values of a record of the user's, which may be of any type."""
+    return [getattr(record, name) for name in names]
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) and len(value) <= MAX_TEXT_CHARS for value in values)
+
+
+def _is_sample(sampled: object) -> bool:
+    if not isinstance(sampled, Sampled):
+        return False
+    prompt_ids, ids, logprobs, versions = _fields(sampled, "prompt_ids", "ids", "logprobs", "versions")
+    if not all(isinstance(value, tuple) for value in (prompt_ids, ids, logprobs, versions)):
+        return False
+    are_tokens = all(type(id) is int for id in (*prompt_ids, *ids)) and all(map(_is_number, logprobs))
+    are_spans = all([type(part) for part in span] == [str, int, int] for span in versions)
+    return are_tokens and are_spans and len(ids) == len(logprobs) and sampled.finish in ("stop", "length")
+
+
+def _is_usage(spent: object) -> bool:
+    if not isinstance(spent, ModelUsage) or not _are_texts(spent.model):
+        return False
+    amounts = _fields(spent, "prompt_tokens", "completion_tokens", "cost")
+    return all(_is_number(amount) and amount >= 0 for amount in amounts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -19,7 +19,19 @@ from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
-from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Sampling, Task, Tool, ToolCall
+from gymcp.types import (
+    Action,
+    Decision,
+    GiveUp,
+    Message,
+    ModelUsage,
+    Observation,
+    Sampled,
+    Sampling,
+    Task,
+    Tool,
+    ToolCall,
+)
 
 OBSERVATION = Observation(messages=(Message(role="user", content="Do it."),), tools=())
 WAIT_S = 120.0
@@ -94,21 +106,25 @@ def test_an_agent_that_cannot_be_made_is_an_agent_error() -> None:
 
 
 CALL = ToolCall(id="c", name="look")
+WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (None, "None as its answer, which must be an Action, a Decision or a GiveUp"),
-        ("hello", "a str as its answer"),
+        ("hello", "str 'hello' as its answer"),
+        (Action(text="x" * 1_000_001), "a very long one"),
+        (Action(tool_calls=(CALL,) * 1_001), "no tuple of 1000"),
         (Action(text=3), "an Action whose text is no text"),  # type: ignore[arg-type]
         (Action(tool_calls=[CALL]), "tool_calls are no tuple"),  # type: ignore[arg-type]
         (Action(tool_calls=("look",)), "a call that is no ToolCall"),  # type: ignore[arg-type]
         (Action(tool_calls=(ToolCall(id="c", name="look", arguments=7),)), "neither a mapping nor a text"),  # type: ignore[arg-type]
         (Action(tool_calls=(CALL, CALL)), "two calls with the id 'c'"),
-        (Decision(action="go"), "a str as its answer"),  # type: ignore[arg-type]
-        (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=-1.0)), "a cost of 0 or more"),
+        (Decision(action="go"), "str 'go' as its answer"),  # type: ignore[arg-type]
+        (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=-1.0)), "amounts of 0 or more"),
         (Decision(action=Action(text="x"), sampled=(1, 2)), "not what the model has drawn"),  # type: ignore[arg-type]
+        (Decision(action=Action(text="x"), sampled=WORDS), "not what the model has drawn"),
         (GiveUp(outcome=Outcome.CANCELLED, reason="ha"), "up with the outcome cancelled"),
         (GiveUp(outcome=Outcome.SCORED, reason="ha"), "up with the outcome scored"),
     ],

@@ -13,7 +13,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
 AGENT_KEY = "rollout.agent"
-PATH_KEYS = ("env", "model.path", "warm_start.run", AGENT_KEY)
+PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", AGENT_KEY)
 """Keys of a recipe whose value is a path, or for ``env`` may be one; for `AGENT_KEY` a name follows after a colon."""
 
 
@@ -47,8 +47,10 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     model = replace(recipe.model, path=str(place_typed_path("model.path", recipe.model.path)))
     warm_start = replace(recipe.warm_start, run=str(place_typed_path("warm_start.run", recipe.warm_start.run)))
     rollout = replace(recipe.rollout, agent=str(place_typed_path(AGENT_KEY, recipe.rollout.agent)))
+    rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
+    wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))
-    return replace(recipe, env=env, model=model, warm_start=warm_start, rollout=rollout)
+    return replace(recipe, env=env, model=model, warm_start=warm_start, rollout=rollout, wrappers=wrappers)
 
 
 def _find(table: dict[str, Json], key: str) -> tuple[dict[str, Json] | None, str]:

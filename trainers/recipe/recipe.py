@@ -90,6 +90,22 @@ class RolloutRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperRecipe:
+    """Layers between the agent and its tools, in training and in held-out evaluations alike."""
+
+    stress: tuple[str, ...] = ()
+    """Stressors of the tools, as ``gymcp eval --stress``; the first is next to the servers."""
+    attack: str = ""
+    """Attack that plays each task with each attacker's goal, as ``gymcp eval --attack``; empty: none."""
+    privileges: str = ""
+    """TOML file with rules over tool calls, as ``gymcp eval --privileges``; empty: no rules."""
+    retrieve: int = 0
+    """Number of tools that are shown, while a search tool finds the others; 0: all are shown."""
+    tool_budget: int = 0
+    """Characters of all tools that are shown at a time, with `retrieve`; 0: the default of ``gymcp eval``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnRecipe:
     iterations: int = 20
     minibatches: int = 1
@@ -159,6 +175,7 @@ class Recipe:
     tasks: TaskRecipe = field(default_factory=TaskRecipe)
     warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
     rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
+    wrappers: WrapperRecipe = field(default_factory=WrapperRecipe)
     credit: Mapping[str, Json] = field(default_factory=lambda: {"preset": "gigpo"})
     """Name of the preset, as ``preset``, and its options."""
     loss: Mapping[str, Json] = field(default_factory=dict)

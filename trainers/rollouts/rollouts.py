@@ -24,6 +24,7 @@ from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent
+from gymcp.trainers.recipe.environment import choose_demonstrator
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
@@ -43,12 +44,12 @@ class TrainingEpisodes:
     """Agent of the user, or program, that plays over the trained model; None: react."""
 
     async def demonstrations(self) -> list[Trajectory]:
-        """Records for the warm start: the oracle's successes in its tasks, or good episodes of a recorded run."""
+        """Records for the warm start: a scripted agent's successes in its tasks, or good episodes of a recorded run."""
         if self.recipe.warm_start.run:
             return select_demonstrations(self.env, self.recipe)
         tasks = demonstration_tasks(self.env, self.recipe)
         jobs = [Job(task=task, trial=0, seed=self.recipe.seed) for task in tasks]
-        records = await self.play(SCRIPTED["oracle"], jobs) if jobs else []
+        records = await self.play(SCRIPTED[choose_demonstrator(self.recipe)], jobs) if jobs else []
         return [record for record in records if record.success]
 
     def rollout_jobs(self, iteration: int) -> list[Job]:

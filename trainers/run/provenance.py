@@ -10,6 +10,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
+from gymcp.trainers.recipe.environment import select_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
 
@@ -33,6 +34,7 @@ def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: R
         "suite_version": env.suite.version,
         "agent": f"training '{recipe.name}'",
         **(agent.config() if agent is not None else {}),
+        **select_wrappers(recipe).to_config(),
         _RECIPE: recipe_as_json(recipe),
     }
     try:

@@ -100,20 +100,19 @@ def command(
 
     With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
-    Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
-    4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
+    Exit code: 0 if every episode was scored, 2 for a usage error, 3 if episodes were lost to infrastructure; after 4
+    (--max-cost was reached) and 130 (interrupted) the run goes on with --resume.
     """
-    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
-    budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
-    model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
-        tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
+    model = ModelConfig(overflow=overflow, tool_calls=tool_calls, system=system, tool_format=tool_format,
+        sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
+            stop=tuple(stop or ())), tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
+        budget=Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost),
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    program = ProgramConfig(sandbox=agent_sandbox, stdin=agent_stdin, mounts=tuple(agent_mount or ()))
-    config = EvalConfig(env=env[0], agent=agent, program=program, sandbox=sandbox, tasks=tasks, limit=limit,
-        trials=trials, seed=seed, concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack,
+    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
+        program=ProgramConfig(sandbox=agent_sandbox, stdin=agent_stdin, mounts=tuple(agent_mount or ())),
+        concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, model=model,
         privileges=privileges, stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget,
-        max_cost=max_cost, user_policy=user_policy, model=model)  # fmt: skip
+        max_cost=max_cost, user_policy=user_policy)  # fmt: skip
     _start(config, env, policy or [], as_json=as_json)
 
 

@@ -28,10 +28,9 @@ from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.worlds.tool_listing import list_tools
-from gymcp.envs.wrappers.privileges import check_rules, read_privileges
-from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.retrieval import plan_retrieval
+from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
@@ -157,12 +156,8 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
     env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
     check_remotes(env.servers, sandbox)
     check_images(sandbox, [server.image for server in env.servers if server.url is None])
-    if wrappers.privileges is not None or wrappers.retrieval is not None:
-        tools = asyncio.run(list_tools(env, sandbox))
-        if wrappers.privileges is not None:
-            check_rules(wrappers.privileges, tools, env.suite.tasks)
-        if wrappers.retrieval is not None:
-            check_retrieval(wrappers.retrieval, tuple(tools.values()))
+    if wrappers.needs_tools:
+        asyncio.run(check_selection(wrappers, env, sandbox))
     return env
 
 
