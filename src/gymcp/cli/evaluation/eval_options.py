@@ -27,7 +27,7 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"Agent: {', '.join(AGENTS)}, FILE:NAME, cmd:PROGRAM; default: oracle, or react.",
+        f"Agent: {', '.join(AGENTS)}, FILE:NAME, cmd:PROGRAM; default: oracle or react.",
         autocompletion=complete_agent,
     ),
 ]
