@@ -125,7 +125,7 @@ def find_marked(owner_tag: str, start_path: StartPath) -> list[str]:
 
 def _campaign(start_path: StartPath, episodes: int, concurrency: int, token: str) -> dict[str, Any]:
     env, planned = _environment(start_path, episodes, token)
-    schedule = Schedule(concurrency=concurrency, max_attempts=1, episode_timeout_s=300.0)
+    schedule = Schedule(concurrency=concurrency, max_attempts=1, harness_timeout_s=300.0)
     every_fault = replace(env, suite=replace(env.suite, tasks=tuple(t for t in env.suite.tasks if t.id in planned)))
     _play(every_fault, start_path, schedule, 1, planned, [])  # makes what is made once, before counting begins
     trials = -(-episodes // len(env.suite.tasks))

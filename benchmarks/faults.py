@@ -58,7 +58,7 @@ _NO_MESSAGE = "a line on standard output is not a JSON-RPC message: "
 _ENDED = "the server ended (exit status 9); "
 _HUNG_UP = "it hung up, and did not end; "
 FINE = End(outcome=Outcome.SCORED, score=1.0)
-_HUNG = end_hung(_TOOL + "hung: it no longer answers; ")
+_HUNG = end_hung(_TOOL + "hung: no answer within ")
 _SPENT = end_over_budget(_TOOL + "did not end within ")
 _MEMORY = _TOOL + "memory: the process tree used more than 96 MB; "
 _PROCESSES = _TOOL + "processes: the tree had more than 24 processes and threads; "

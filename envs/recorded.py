@@ -37,7 +37,7 @@ def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--
             f"{where}: names the environment file '{source}', which is code that you have not run here as it is"
             f"{there}; look at it first, then give it yourself: {flag} FILE"
         )
-    if not catalog.is_file(source) and source not in catalog.names():
+    if not catalog.is_file(source) and source not in (*catalog.names(), *catalog.plugin_names()):
         raise ConfigError(f"{where}: names no environment of the catalog, but '{source[:60]}'; name one with {flag}")
     return catalog.load_spec(source)
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
-from gymcp.agents.strategies.budgets import RunBudget
+from gymcp.agents.strategies.budgets import RunBudget, limit_agent_time
+from gymcp.aio import PausableTimeout
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent, AgentFactory
+from gymcp.protocols import Agent, AgentFactory, Closes
 from gymcp.types import Action, Decision, GiveUp, Json, Observation, Task, Trajectory, Usage
+
+OVERTIME = "more than {:g} s for its part of the episode: servers, calls, states, grading"
+"""End of the reason of an episode that the harness could not finish in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +63,20 @@ async def rollout(
     job: Job,
     *,
     timeout_s: float,
+    agent_s: float | None = None,
     budget: RunBudget | None = None,
 ) -> Rollout:
     """Play one episode to its end. Failures of harness and policy, and a cancellation, become outcomes without a score.
+
+    `timeout_s`: seconds for the harness's own work, in which neither the agent nor the user is waited for. `agent_s`:
+    seconds for the agent's decisions together (`limit_agent_time`); after them the episode is ``budget_exhausted``.
 
     The cost of every step is added to the run's `budget`. Once that is spent, by whichever episode, the agent is not
     asked again and the outcome is ``cancelled``.
 
     A record is returned in any case, so the CancelledError is swallowed: a caller that cancels must remember that.
     """
-    attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget())
+    attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget(), agent_s)
     failure = await _run_to_record(attempt, timeout_s)
     return attempt.rollout(failure)
 
@@ -75,12 +84,12 @@ async def rollout(
 async def _run_to_record(attempt: _Attempt, timeout_s: float) -> _Failure | None:
     """Play the episode; return the failure that ended it, None if it ended by itself."""
     try:
-        async with asyncio.timeout(timeout_s):
-            return await attempt.play()
+        async with PausableTimeout(timeout_s) as harness_time:
+            return await attempt.play(harness_time)
     except asyncio.CancelledError:
         return _Failure(outcome=Outcome.CANCELLED, reason="interrupted")
     except TimeoutError:
-        return _Failure(outcome=Outcome.TIMEOUT, reason=f"the episode took more than {timeout_s:g} s")
+        return _Failure(outcome=Outcome.TIMEOUT, reason=f"the harness took {OVERTIME.format(timeout_s)}")
     except ServerTimeout as error:
         return _Failure(outcome=Outcome.TIMEOUT, reason=str(error))
     except EnvInfraError as error:
@@ -94,29 +103,40 @@ async def _run_to_record(attempt: _Attempt, timeout_s: float) -> _Failure | None
 class _Attempt:
     """One attempt at a job. It knows how far the episode has come even if something outside ends `play`."""
 
-    def __init__(self, env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, budget: RunBudget) -> None:
+    def __init__(
+        self,
+        env: LoadedEnv,
+        sandbox: Sandbox,
+        make_agent: AgentFactory,
+        job: Job,
+        budget: RunBudget,
+        agent_limit_s: float | None,
+    ) -> None:
         self._env = env
         self._sandbox = sandbox
         self._make_agent = make_agent
         self._job = job
         self._budget = budget
         self._episode: Episode | None = None
+        self._agent_limit_s = limit_agent_time(job.task.limits or env.spec.limits, agent_limit_s)
         self._agent_s = 0.0
         self._started_at = time.time()
         self._started = time.perf_counter()
 
-    async def play(self) -> _Failure | None:
+    async def play(self, harness_time: PausableTimeout) -> _Failure | None:
         """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
         agent = self._make_agent(self._job.task, self._job.seed)
-        async with open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed) as episode:
+        task, pause = self._job.task, harness_time.pause
+        async with (
+            _closing(agent),
+            open_episode(self._env, self._sandbox, task, seed=self._job.seed, pause=pause) as episode,
+        ):
             self._episode = episode
             while not self._budget.is_spent:
-                asked = time.perf_counter()
-                try:
-                    decision = await _ask(agent, episode.observation)
-                finally:
-                    agent_s = time.perf_counter() - asked
-                    self._agent_s += agent_s
+                agent_s_before = self._agent_s
+                with pause():
+                    decision = await self._ask_in_time(agent, episode.observation)
+                agent_s = self._agent_s - agent_s_before
                 if isinstance(decision, GiveUp):
                     await episode.give_up(decision)
                     return None
@@ -128,6 +148,23 @@ class _Attempt:
                 if transition.terminated or transition.truncated:
                     return None
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
+
+    async def _ask_in_time(self, agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
+        """The agent's next action, or the end of the episode if the agent's time runs out first."""
+        left_s = self._agent_limit_s - self._agent_s
+        out_of_time = GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=f"{self._agent_limit_s:g} s of the agent's time")
+        if left_s <= 0:
+            return out_of_time
+        asked = time.perf_counter()
+        try:
+            async with asyncio.timeout(left_s) as deadline:
+                return await _ask(agent, observation)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            return out_of_time
+        finally:
+            self._agent_s += time.perf_counter() - asked
 
     def rollout(self, failure: _Failure | None) -> Rollout:
         """The record of the attempt, which is over."""
@@ -169,6 +206,16 @@ class _Attempt:
             agent_s=self._agent_s,
             reset_s=usage.reset_s if self._episode else wall_s,
         )
+
+
+@contextlib.asynccontextmanager
+async def _closing(agent: Agent) -> AsyncIterator[None]:
+    """Close the agent at the end if it holds something, also if the episode is cancelled."""
+    try:
+        yield
+    finally:
+        if isinstance(agent, Closes):
+            await agent.close()
 
 
 async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:

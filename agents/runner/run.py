@@ -16,6 +16,7 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
+from gymcp.agents.strategies.user_agents import is_user_agent
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
@@ -88,7 +89,7 @@ class Plan:
 
 def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
     """The tasks of the plan that its agent can play. Raises ConfigError if there are none."""
-    if plan.agent not in AGENTS:
+    if plan.agent not in AGENTS and not is_user_agent(plan.agent):
         raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(AGENTS)}")
     matching = _match_tasks(suite, (plan.tasks,) if isinstance(plan.tasks, str) else plan.tasks)
     playable = [task for task in matching if applies(plan.agent, task)]

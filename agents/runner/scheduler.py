@@ -29,8 +29,12 @@ class Schedule:
 
     concurrency: int = 8
     """Maximum number of episodes at once."""
-    episode_timeout_s: float = 600.0
-    """Maximum seconds of a whole episode; the backstop behind the timeouts of every single wait."""
+    harness_timeout_s: float = 600.0
+    """Maximum seconds of the harness's own work in an episode, the backstop behind the timeouts of every single wait.
+    The agent's time is not part of it, nor that of a model which plays the user."""
+    agent_s: float | None = None
+    """Maximum seconds of the agent's own time in an episode, after which it is graded as it stands. It can only lower
+    the limit of an environment (`EpisodeLimits.agent_s`). None: that limit, or `budgets.MAX_SECONDS` without one."""
     max_attempts: int = 3
     """Maximum number of attempts at a job whose harness failed. A mistake of the model is never tried again."""
     min_free_mb: float | None = None
@@ -104,13 +108,19 @@ class _Run:
 
     async def _run_job(self, job: Job) -> None:
         """Play the episode, again while the harness fails, up to `max_attempts` times."""
-        attempts, timeout_s = self._schedule.max_attempts, self._schedule.episode_timeout_s
+        schedule, attempts = self._schedule, self._schedule.max_attempts
         for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
             async with self._memory:
                 result = await rollout(
-                    self._env, self._sandbox, self._make_agent, job, timeout_s=timeout_s, budget=self._budget
+                    self._env,
+                    self._sandbox,
+                    self._make_agent,
+                    job,
+                    timeout_s=schedule.harness_timeout_s,
+                    agent_s=schedule.agent_s,
+                    budget=self._budget,
                 )
             last = not result.trajectory.outcome.is_infra or attempt + 1 == attempts
             self._on_rollout(result, last)

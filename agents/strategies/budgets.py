@@ -7,22 +7,32 @@ beside them, so they say nothing about the policy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from gymcp.errors import ConfigError
-from gymcp.types import ModelUsage
+from gymcp.types import EpisodeLimits, ModelUsage
+
+MAX_TURNS = 1_000
+"""Answers of the model in an episode by default: ten times the steps that an environment allows by default, so that the
+environment's own limit ends an episode first, whatever suite it is of."""
+MAX_TOKENS = 1_000_000
+"""Tokens drawn in an episode by default: `MAX_TURNS` long answers of 1,000 tokens."""
+MAX_SECONDS = 3_600.0
+"""Seconds of the agent's own time in an episode by default: 36 s for each of the 100 steps that an environment allows
+by default, which is slow for an endpoint and enough for a model on CPU cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of one episode; None means no limit beside the environment's."""
+    """Limits of one episode beside the environment's; None means no limit."""
 
-    turns: int | None = None
+    turns: int | None = MAX_TURNS
     """Maximum number of answers of the model."""
-    tokens: int | None = None
+    tokens: int | None = MAX_TOKENS
     """Maximum number of tokens sampled by the model in all answers together."""
-    seconds: float | None = None
-    """Maximum number of seconds spent waiting for the model."""
+    seconds: float | None = MAX_SECONDS
+    """Maximum number of seconds of the agent's own time: its thinking, and its waiting for the model."""
     cost: float | None = None
     """Maximum cost of the model, in the currency of its price."""
 
@@ -31,6 +41,18 @@ class Budget:
             value = getattr(self, limit.name)
             if value is not None and not value > 0:
                 raise ConfigError(f"budget of {limit.name}: must be more than 0, not {value}")
+            if value is not None and not math.isfinite(value):
+                raise ConfigError(f"budget of {limit.name}: must be a finite number, not {value}")
+
+
+def limit_agent_time(limits: EpisodeLimits, seconds: float | None) -> float:
+    """Seconds of the agent's own time in an episode with these limits.
+
+    `seconds`: limit of the run, which can lower that of the environment; None: the run has none of its own.
+    """
+    if limits.agent_s is None:
+        return MAX_SECONDS if seconds is None else seconds
+    return limits.agent_s if seconds is None else min(limits.agent_s, seconds)
 
 
 class BudgetTracker:
@@ -59,7 +81,7 @@ class BudgetTracker:
         if budget.tokens is not None and self._tokens >= budget.tokens:
             return f"{budget.tokens} tokens"
         if budget.seconds is not None and self._seconds >= budget.seconds:
-            return f"{budget.seconds:g} s of the model's time"
+            return f"{budget.seconds:g} s of the agent's time"
         if budget.cost is not None and self._cost >= budget.cost:
             return f"{budget.cost:g} of money for the model"
         return None

@@ -109,7 +109,7 @@ class ReactAgent:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            why = f"{self._settings.budget.seconds:g} s of the model's time"
+            why = f"{self._settings.budget.seconds:g} s of the agent's time"
             return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=why)
 
     async def _answer(self) -> Decision | GiveUp:

@@ -1,4 +1,4 @@
-"""The catalog of environments. Each is a file, here or at any path, that defines ``ENV``."""
+"""The catalog of environments. Each is a file, here or at any path, that defines ``ENV``, or a plug-in of a package."""
 
 from __future__ import annotations
 
@@ -9,26 +9,45 @@ from types import ModuleType
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
-from gymcp.user_code import load_user_module
+from gymcp.user_code import ENVIRONMENT_PLUGINS, describe_plugin, find_plugins, load_plugin, load_user_module
 
 
 def names() -> tuple[str, ...]:
-    """The names of the environments in the catalog."""
+    """The names of the environments that gymcp brings."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
+def plugin_names() -> tuple[str, ...]:
+    """The names of the environments that installed packages bring; a name of gymcp's own stays gymcp's."""
+    own = names()
+    return tuple(name for name in find_plugins(ENVIRONMENT_PLUGINS) if name not in own)
+
+
 def load_spec(env: str) -> EnvSpec:
-    """The environment with this catalog name or in this file. Raises ConfigError, which lists the names."""
+    """The environment with this name or in this file. Raises ConfigError, which lists the names."""
+    if env in names():
+        return _env_of(importlib.import_module(f"{__name__}.{env}"), env)
     if is_file(env):
         return _load_file(Path(env))
-    if env not in names():
-        raise ConfigError(f"no environment '{env}'; have {', '.join(names())}, or give the path of a file")
-    return _env_of(importlib.import_module(f"{__name__}.{env}"), env)
+    if (point := find_plugins(ENVIRONMENT_PLUGINS).get(env)) is None:
+        have = ", ".join((*names(), *plugin_names()))
+        raise ConfigError(f"no environment '{env}'; have {have}, or give the path of a file")
+    loaded = load_plugin(point)
+    if isinstance(loaded, ModuleType):
+        return _env_of(loaded, describe_plugin(point))
+    if not isinstance(loaded, EnvSpec):
+        kind = type(loaded).__name__
+        raise ConfigError(
+            f"{describe_plugin(point)}: is a {kind}; it must be a gymcp.envs.EnvSpec, or a module with ENV"
+        )
+    return loaded
 
 
 def is_file(env: str) -> bool:
-    """True if `env` is the path of a file and not a name in the catalog."""
-    return env not in names() and (env.endswith(".py") or "/" in env or Path(env).exists())
+    """True if `env` is the path of a file and not a name in the catalog, or of a plug-in."""
+    if env in names():
+        return False
+    return env.endswith(".py") or "/" in env or (Path(env).exists() and env not in plugin_names())
 
 
 def source_of(env: str) -> str:

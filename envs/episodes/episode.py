@@ -15,7 +15,7 @@ from gymcp.envs.episodes.records import begin_step, grade_record, make_usage, to
 from gymcp.envs.episodes.restore import restore_world
 from gymcp.envs.episodes.snapshots import Snapshot, capture_world, wait_for_all
 from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter
-from gymcp.envs.episodes.user_turn import UserSession, system_messages
+from gymcp.envs.episodes.user_turn import Pause, UserSession, system_messages
 from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.layers import StopEpisode
 from gymcp.envs.spec import LoadedEnv
@@ -328,8 +328,12 @@ class Episode:
 
 
 @contextlib.asynccontextmanager
-async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int) -> AsyncIterator[Episode]:
+async def open_episode(
+    env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int, pause: Pause = contextlib.nullcontext
+) -> AsyncIterator[Episode]:
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
+
+    `pause`: context in which the user is waited for, because a model may play it.
 
     Servers are forked if the sandbox is warm (`open_warm_sandbox`), else started. The caller keeps the fork servers,
     because they belong to one event loop and end with it, and an episode does not know how many follow.
@@ -339,7 +343,7 @@ async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: in
     """
     started = time.perf_counter()
     setup = EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)
-    user = UserSession(env.spec.user(task), seed)
+    user = UserSession(env.spec.user(task), seed, pause)
     servers, states = contextlib.AsyncExitStack(), dict[str, Json]()
     async with contextlib.aclosing(servers):
         world = await servers.enter_async_context(open_world(setup, states=states))

@@ -7,8 +7,11 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.types import Decision, Step
 
+WITHOUT_NETWORK = "without_network"
+"""Key of the number of a tool's calls that failed for want of network; there is none if no call did."""
 UNKNOWN_TOOL = "(no such tool)"
 """Name under which calls of tools that were not on offer are counted."""
 
@@ -86,7 +89,10 @@ class EpisodeClock:
 
 
 def usage_by_tool(steps: Sequence[Step]) -> dict[str, Mapping[str, float]]:
-    """Calls, errors, seconds and cost of each tool; all names that were not on offer count as one tool."""
+    """Calls, errors, seconds and cost of each tool; all names that were not on offer count as one tool.
+
+    A tool whose calls failed for want of network also has their number, as `WITHOUT_NETWORK`.
+    """
     usage: dict[str, dict[str, float]] = {}
     for step in steps:
         offered = {tool.name for tool in step.observation.tools}
@@ -97,4 +103,6 @@ def usage_by_tool(steps: Sequence[Step]) -> dict[str, Mapping[str, float]]:
             entry["errors"] += result.is_error
             entry["seconds"] += result.seconds
             entry["cost"] += result.cost
+            if lacks_network(result):
+                entry[WITHOUT_NETWORK] = entry.get(WITHOUT_NETWORK, 0) + 1
     return dict(usage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from gymcp.envs.episodes.usage import UsageMeter
@@ -15,14 +16,18 @@ MAX_TOOL_ROUNDS = 32
 """Most replies in a row in which a user calls tools; after them the user has no tools and must speak."""
 
 RunUserCall = Callable[[ToolCall], Awaitable[ToolResult]]
+Pause = Callable[[], AbstractContextManager[None]]
+"""Opens a block in which the time of the harness stands still."""
 
 
 class UserSession:
     """The user of one episode, and the use of models and time for it."""
 
-    def __init__(self, user: User, seed: int) -> None:
+    def __init__(self, user: User, seed: int, pause: Pause = nullcontext) -> None:
+        """`pause`: context in which the user's model is waited for."""
         self._user = user
         self._seed = seed
+        self._pause = pause
         self.meter = UsageMeter()
         self.seconds = 0.0
         """Seconds of waiting for the user, the user's tool calls included."""
@@ -65,20 +70,23 @@ class UserSession:
 
     async def confirm(self, question: str) -> bool:
         """The user's decision on the question; False if this user cannot be asked."""
-        return await self._user.confirm(question) if isinstance(self._user, Confirms) else False
+        with self._pause():
+            return await self._user.confirm(question) if isinstance(self._user, Confirms) else False
 
     async def answer_question(self, question: str) -> str:
         """The user's answer to a question that a tool asks in the middle of the agent's turn."""
         started = time.perf_counter()
         try:
-            return await self._user.answer_question(question) if isinstance(self._user, Answers) else DO_NOT_KNOW
+            with self._pause():
+                return await self._user.answer_question(question) if isinstance(self._user, Answers) else DO_NOT_KNOW
         finally:
             self.seconds += time.perf_counter() - started
 
     async def _ask_for_action(self, view: UserView) -> Action | None:
         started = time.perf_counter()
         try:
-            decision = await self._user.reply(view)
+            with self._pause():
+                decision = await self._user.reply(view)
         finally:
             self.seconds += time.perf_counter() - started
         if isinstance(decision, Decision):

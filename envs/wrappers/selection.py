@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.injection import find_attack, inject_attack
-from gymcp.envs.wrappers.privileges import Privileges, enforce_privileges, parse_privileges
-from gymcp.envs.wrappers.retrieval import Retrieval
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, enforce_privileges, parse_privileges
+from gymcp.envs.wrappers.retrieval import Retrieval, check_retrieval
 from gymcp.envs.wrappers.stress import add_stressors
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Json
 
 
@@ -44,6 +46,11 @@ class WrapperSelection:
             retrieval=retrieval,
         )
 
+    @property
+    def needs_tools(self) -> bool:
+        """True if `check_selection` starts the servers."""
+        return self.privileges is not None or self.retrieval is not None
+
     def to_config(self) -> dict[str, Json]:
         """The selection as `run.json` stores it, for `from_config`."""
         config: dict[str, Json] = {}
@@ -67,3 +74,14 @@ class WrapperSelection:
         if self.retrieval is not None:
             spec = replace(spec, layers=(*spec.layers, self.retrieval))
         return load_env(spec)
+
+
+async def check_selection(selection: WrapperSelection, env: LoadedEnv, sandbox: Sandbox) -> None:
+    """Raise ConfigError if privileges or retrieval do not fit the tools of the environment, inside its wrappers."""
+    if not selection.needs_tools:
+        return
+    tools = await list_tools(env, sandbox)
+    if selection.privileges is not None:
+        check_rules(selection.privileges, tools, env.suite.tasks)
+    if selection.retrieval is not None:
+        check_retrieval(selection.retrieval, tuple(tools.values()))

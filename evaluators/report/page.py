@@ -42,7 +42,7 @@ MAX_WEAK = 8
 _MEANING = {
     Outcome.SCORED: "ended by itself, graded",
     Outcome.BUDGET_EXHAUSTED: "ran out of steps, tokens or time of its own; graded as it stood",
-    Outcome.AGENT_ERROR: "the agent gave nothing usable to the end; counts as 0",
+    Outcome.AGENT_ERROR: "the agent raised, or gave nothing usable to the end; counts as 0",
     Outcome.ENV_INFRA: "the environment broke; no score, run again on resume",
     Outcome.POLICY_INFRA: "the policy could not be reached; no score, run again on resume",
     Outcome.TIMEOUT: "the harness ran out of time; no score, run again on resume",

@@ -79,7 +79,7 @@ class ServerConnection:
         text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
         if self._redaction is not None:
             tail, text = self._redaction.text(tail), self._redaction.text(text)
-        return text + (f"; its last words: {tail[-LAST_WORDS_CHARS:]}" if tail else "")
+        return text + (f"; its last words: {_last_lines(tail)}" if tail else "")
 
     async def _translate(self, stage: str, error: BaseException) -> BaseException:
         match error:
@@ -124,6 +124,13 @@ async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
             return await answer
     except TimeoutError:
         raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
+
+
+def _last_lines(text: str) -> str:
+    """The last whole lines with at most `LAST_WORDS_CHARS` characters together; the end of a longer last line."""
+    tail = text[-LAST_WORDS_CHARS:]
+    _, newline, whole_lines = tail.partition("\n")
+    return whole_lines if newline and len(text) > len(tail) else tail
 
 
 def _innermost(error: BaseException) -> BaseException:

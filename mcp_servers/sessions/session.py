@@ -138,7 +138,8 @@ class ToolSession:
                 content, is_error = await self._send_call(call.name, arguments, timeout_s)
         except ServerTimeout as error:
             if not self._tracker.interrupts_calls:
-                raise
+                why = f"hung: no answer within {timeout_s:g} s, the limit of a call (call_timeout_s), nor to a ping"
+                raise ServerTimeout(self._server.message(stage, why)) from error
             raise ServerLimitExceeded(self._server.message(stage, f"did not end within {timeout_s:g} s")) from error
         except ServerDied as error:
             if self.process.limit_hit() is None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -50,6 +51,38 @@ async def run_in_own_task(context: AbstractAsyncContextManager[T]) -> AsyncItera
             entered.exception()  # retrieved, because the caller may have been cancelled before it was set
         if not task.cancelled():
             task.result()
+
+
+class PausableTimeout:
+    """Like `asyncio.timeout`, but its time stands still in the blocks of `pause`. Raises TimeoutError."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._scope = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> PausableTimeout:
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self._scope.__aexit__(exc_type, exc_val, exc_tb)
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Stops the time during the block; a block inside another one changes nothing."""
+        when = self._scope.when()
+        if when is None or self._scope.expired():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        left_s = max(0.0, when - loop.time())
+        self._scope.reschedule(None)
+        try:
+            yield
+        finally:
+            self._scope.reschedule(loop.time() + left_s)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,9 @@ class Outcome(StrEnum):
     cancelled         None    no           no      run again
     ================  ======  ===========  ======  ==============
 
+    ``agent_error``: the agent itself failed. It raised, gave something that is no action, held up the event loop, or
+    gave nothing usable in several answers. It is never tried again.
+
     An agent cannot take its episode out of the mean by what it does to a world. The following end an episode as
     ``budget_exhausted``, graded on the state before that step, provided that the state could be read after the reset:
 

@@ -62,6 +62,15 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
+class Closes(Protocol):
+    """An agent that holds something for its episode, such as a process."""
+
+    async def close(self) -> None:
+        """Let go of it; the episode has ended, or was cancelled."""
+        ...
+
+
 class AgentFactory(Protocol):
     """Makes the agent of one episode. Only scripted agents read the task's gold."""
 

@@ -101,13 +101,13 @@ class EpisodeLimits:
     """Most actions in one user turn; None: no limit."""
     calls_per_step: int = 64
     agent_s: float | None = None
-    """Wall-clock seconds for all decisions of the agent together; None: no limit."""
+    """Wall-clock seconds for all decisions of the agent together; None: the limit of the run, an hour by default."""
     call_timeout_s: float = 30.0
     """Seconds for one tool call. After them the call is an error result if the server still answers anything. If not,
     the server hangs: `ServerLimitExceeded` if it declares its state, `ServerTimeout` otherwise."""
     tool_s: float = 300.0
-    """Wall-clock seconds for all tool calls together: less than a whole episode may take, because an episode that
-    exceeds its own time has no score."""
+    """Wall-clock seconds for all tool calls together: less than the harness may take for an episode
+    (`Schedule.harness_timeout_s`), because an episode in which the harness takes longer has no score."""
     argument_bytes: int = 1_000_000
     """Size of the arguments of one call, as JSON; longer arguments are refused with an error result."""
     result_chars: int = 100_000
@@ -338,7 +338,7 @@ class Usage:
     """Seconds of waiting for the user, the user's calls included."""
     grading_s: float = 0.0
     tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Tool name -> ``calls``, ``errors``, ``seconds``, ``cost``."""
+    """Tool name -> ``calls``, ``errors``, ``seconds``, ``cost``, and ``without_network`` if calls failed for that."""
     models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Model name -> ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
 

@@ -1,19 +1,37 @@
-"""Python files of the user: load one, and name the file and the line that an error comes from."""
+"""Code of the user: Python files, plug-ins of installed packages, and the file and line that an error comes from.
+
+A package names its plug-ins, which are agents and environments, in its ``pyproject.toml``::
+
+    [project.entry-points."gymcp.agents"]
+    careful = "my_package.agents:careful"
+
+    [project.entry-points."gymcp.envs"]
+    shop = "my_package.shop:ENV"
+
+Finding them reads the metadata of the installed packages and runs none of their code; only the plug-in that is used is
+imported. The names of gymcp itself come first.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
+import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from gymcp.errors import ConfigError, GymcpError
 
+AGENT_PLUGINS = "gymcp.agents"
+ENVIRONMENT_PLUGINS = "gymcp.envs"
+_PLUGIN_NAME = re.compile("[A-Za-z0-9_-]+")
 _GYMCP = str(Path(__file__).parent)
 _LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = ("site-packages", "dist-packages")
@@ -45,6 +63,35 @@ def load_user_module(path: Path, *, what: str, name: str) -> ModuleType:
     return module
 
 
+def find_plugins(group: str) -> Mapping[str, EntryPoint]:
+    """Name -> entry point of each plug-in of the group; of two with the same name, the first one on the path."""
+    return _scan_plugins(group, tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _scan_plugins(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """`path`: the folders in which packages are installed, which the result depends on."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        if _PLUGIN_NAME.fullmatch(point.name):
+            found.setdefault(point.name, point)
+    return {name: found[name] for name in sorted(found)}
+
+
+def describe_plugin(point: EntryPoint) -> str:
+    """The plug-in for people: "plug-in 'shop' of package 'my-package' (my_package.shop:ENV)"."""
+    package = "" if point.dist is None else f" of package '{point.dist.name}'"
+    return f"plug-in '{point.name}'{package} ({point.value})"
+
+
+def load_plugin(point: EntryPoint) -> object:
+    """The object that the entry point names. Raises ConfigError, which names the plug-in, if that is not possible."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:  # the package's code, which may raise anything
+        raise ConfigError(f"{describe_plugin(point)}: {describe_error(error)}") from error
+
+
 def describe_error(error: BaseException) -> str:
     """An error in one line: "boom.py:7: RuntimeError: boom"; without its type if it is one of gymcp's own errors."""
     text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
@@ -62,6 +109,16 @@ def locate_error(error: BaseException) -> str:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     return next((f"{Path(file).name}:{line}" for file, line in reversed(frames) if _is_own(file)), "")
+
+
+def format_own_traceback(error: BaseException) -> str:
+    """The error as Python prints it, with only those frames that are the user's own code."""
+    described = traceback.TracebackException.from_exception(error)
+    parts: list[traceback.TracebackException] = [described]
+    for part in parts:
+        part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if _is_own(frame.filename)])
+        parts += [other for other in (part.__cause__, part.__context__) if other is not None]
+    return "".join(described.format()).rstrip()
 
 
 def locate_function(function: Callable[..., object]) -> str:

@@ -223,7 +223,7 @@ def test_an_exhausted_time_budget_ends_an_answer_under_way(folders: Callable[[St
     model = replace(load(folders("compact")), policy=Silent())
     found = play(model, ReactSettings(budget=Budget(seconds=0.05)))
     assert (found.outcome, found.score, found.steps) == (Outcome.BUDGET_EXHAUSTED, 0.0, ())
-    assert "out of budget (0.05 s of the model's time)" in found.reason
+    assert "out of budget (0.05 s of the agent's time)" in found.reason
 
 
 def test_an_answer_is_not_longer_than_the_token_budget(folders: Callable[[Style], Path]) -> None:

@@ -114,10 +114,14 @@ def test_a_policy_that_cannot_be_reached_has_no_score(tmp_path: Path, monkeypatc
     assert [(t.outcome, t.score) for t in ended] == [(Outcome.POLICY_INFRA, None)]
 
 
-def test_a_slow_episode_ends_as_a_timeout_without_a_score(tmp_path: Path) -> None:
-    ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, episode_timeout_s=0.001, max_attempts=1)
+def test_a_slow_harness_is_a_timeout_without_a_score(tmp_path: Path) -> None:
+    ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, harness_timeout_s=0.001, max_attempts=1)
     assert [(t.outcome, t.score, t.reason) for t in ended] == [
-        (Outcome.TIMEOUT, None, "the episode took more than 0.001 s")
+        (
+            Outcome.TIMEOUT,
+            None,
+            "the harness took more than 0.001 s for its part of the episode: servers, calls, states, grading",
+        )
     ]
 
 

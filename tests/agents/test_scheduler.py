@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.budgets import MAX_SECONDS, limit_agent_time
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.spec import load_env
+from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Observation, Task, Trajectory
+from gymcp.protocols import Agent, AgentFactory, UserView
+from gymcp.types import Action, EpisodeLimits, Observation, Task, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
@@ -82,22 +86,96 @@ def test_a_slow_episode_does_not_delay_others() -> None:
     assert {result.trajectory.outcome for result in ended} == {Outcome.SCORED}
 
 
-def test_a_hung_episode_times_out_while_others_run() -> None:
-    async def say_done(observation: Observation) -> Action:
+async def say_done(trial: int, observation: Observation) -> Action:
+    return Action(text="done")
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+def pass_time(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    loop.ahead_s += seconds
+
+
+def play_on(decide: Deciding, env: LoadedEnv = BANK, **limits: float) -> Trajectory:
+    """One episode on a loop whose clock can be put forward; `limits` as `rollout` takes them."""
+
+    async def run() -> Trajectory:
+        played = await rollout(env, get_sandbox("bwrap"), lambda task, seed: Doing(decide), jobs(1)[0], **limits)  # type: ignore[arg-type]
+        return played.trajectory
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(run())
+
+
+def test_the_time_of_an_agent_is_not_the_harness_s() -> None:
+    """A model that thinks for an hour and a half is scored, though the harness has ten minutes of its own."""
+
+    async def decide(observation: Observation) -> Action:
+        for _ in range(3):
+            pass_time(1_800)
+            await asyncio.sleep(0.01)
         return Action(text="done")
 
+    ended = play_on(decide, timeout_s=600, agent_s=6_000)
+    assert (ended.outcome, ended.score) == (Outcome.SCORED, 0.0)
+
+
+def test_an_agent_that_has_used_up_its_time_is_graded() -> None:
+    async def decide(observation: Observation) -> Action:
+        pass_time(MAX_SECONDS + 1)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    ended = play_on(decide, timeout_s=600)
+    assert (ended.outcome, ended.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
+    assert "out of budget (3600 s of the agent's time)" in ended.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "limit"),
+    [(None, None, MAX_SECONDS), (None, 50.0, 50.0), (7200.0, None, 7200.0), (60.0, 90.0, 60.0)],
+)
+def test_the_limit_of_the_environment_can_only_be_lowered(own: float | None, given: float | None, limit: float) -> None:
+    assert limit_agent_time(EpisodeLimits(agent_s=own), given) == limit
+
+
+def test_an_agent_that_never_answers_ends_by_its_time_while_others_run() -> None:
     async def decide(trial: int, observation: Observation) -> Action:
         if trial == 0:
             await asyncio.Event().wait()
-        return await say_done(observation)
+        return await say_done(trial, observation)
 
-    one_s = play_once(lambda task, seed: Doing(say_done)).usage.wall_s  # on this machine, as busy as it is
-    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, min_free_mb=0.0)
-    ended = play(decide, 4, schedule)
-    assert [(result.job.trial, result.trajectory.outcome) for result in ended][-1] == (0, Outcome.TIMEOUT)
-    assert {result.trajectory.outcome for result in ended[:-1]} == {Outcome.SCORED}
-    hung = ended[-1].trajectory.usage
-    assert hung.agent_s > 0.5 * hung.wall_s
+    ended = play(decide, 4, Schedule(concurrency=2, agent_s=1.0, min_free_mb=0.0))
+    outcomes = {result.job.trial: result.trajectory.outcome for result in ended}
+    assert outcomes == {0: Outcome.BUDGET_EXHAUSTED, **dict.fromkeys((1, 2, 3), Outcome.SCORED)}
+    hung = next(result.trajectory for result in ended if result.job.trial == 0)
+    assert "1 s of the agent's time" in hung.reason
+    assert 0.9 < hung.usage.agent_s <= hung.usage.wall_s
+
+
+def test_a_slow_user_costs_the_harness_no_time() -> None:
+    class SlowUser:
+        """A user, as a model would play it, who takes an hour for every word."""
+
+        async def reply(self, view: UserView) -> Action | None:
+            pass_time(3_600)
+            await asyncio.sleep(0.01)
+            return None if view.messages else Action(text="Pay Bob.")
+
+    async def decide(observation: Observation) -> Action:
+        return Action(text="done")
+
+    env = replace(BANK, spec=replace(BANK.spec, user=lambda task: SlowUser()))
+    assert play_on(decide, env, timeout_s=600).outcome is Outcome.SCORED
 
 
 def test_without_free_memory_episodes_run_one_after_another() -> None:

@@ -40,7 +40,7 @@ def played(start_path: StartPath, faults: Sequence[str], token: str) -> dict[str
     envs = [environment(start_path, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
     if start_path == "files":
         envs.append(environment(start_path, HANGS_AT_START, start_timeout_s=12.0))
-    schedule = Schedule(concurrency=16, max_attempts=1, episode_timeout_s=120.0)
+    schedule = Schedule(concurrency=16, max_attempts=1, harness_timeout_s=120.0)
     ended: dict[str, Trajectory] = {}
     pool = Pool()  # its own: the process's keeps spares for a minute
     sandbox = Docker(pool=pool) if start_path == "docker" else get_sandbox(SANDBOX[start_path])

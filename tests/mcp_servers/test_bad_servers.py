@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -130,6 +131,15 @@ def test_a_server_that_dies_at_start_is_quoted(bwrap: Sandbox) -> None:
     assert str(caught.value) == (
         "server 'bad': start: the server ended (exit status 1); its last words: no API key was given"
     )
+
+
+def test_the_last_words_of_a_server_are_its_last_lines(bwrap: Sandbox) -> None:
+    noise = "for n in range(100): print('loading part', n, file=sys.stderr)"
+    with pytest.raises(ServerDied) as caught:
+        started(spec(f"import sys\n{noise}\nsys.exit('no API key was given')"), bwrap)
+    said = str(caught.value)
+    assert said.endswith("loading part 99\nno API key was given")
+    assert re.search(r"its last words: loading part \d+\n", said), "no line is begun in its middle"
 
 
 def test_a_silent_server_is_given_up(bwrap: Sandbox) -> None:

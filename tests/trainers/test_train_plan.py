@@ -70,6 +70,18 @@ def test_paths_are_relative_to_the_recipe_and_typed_ones_to_the_working_folder(
     assert load_recipe(path, [("env", "backoffice")]).env == "backoffice"
 
 
+def test_the_file_of_an_agent_is_a_path_and_its_name_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_recipe(tmp_path / "recipes", env="backoffice", rollout={"agent": "sub/mine.py:Mine"})
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(path).rollout.agent == f"{tmp_path}/recipes/sub/mine.py:Mine"
+    assert load_recipe(path, [("rollout.agent", "mine.py:Mine")]).rollout.agent == f"{tmp_path}/mine.py:Mine"
+    assert load_recipe(path, [("rollout.agent", "my.agents:Mine")]).rollout.agent == "my.agents:Mine"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").touch()
+    with pytest.raises(ConfigError, match=r"recipe: rollout.agent is 'sub/mine.py:Mine': not found at .*, but at "):
+        load_recipe(path)
+
+
 @pytest.mark.parametrize(
     ("table", "key"),
     [

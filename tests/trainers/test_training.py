@@ -21,9 +21,11 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.report import read_report
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import StateReader
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.heldout import read_heldout
 from gymcp.store.metric_rows import METRICS_FILE
+from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
@@ -34,7 +36,7 @@ from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state, recipe_
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import CURVES, read_metrics
 from gymcp.trainers.run.model_files import FINAL
-from gymcp.types import Sampled, Sampling
+from gymcp.types import Sampled, Sampling, Score, Task, Trajectory
 
 TABLE: dict[str, Any] = {
     "env": "backoffice",
@@ -219,3 +221,118 @@ def test_unknown_families_levels_and_splits_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=says):
         train(make_recipe({**TABLE, **table}), env, tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
+
+
+AGENT = '''
+from gymcp.agents import react
+from gymcp.types import Action
+
+
+class Talkative:
+    """React."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def act(self, observation):
+        return await self.inner.act(observation)
+
+
+def talkative(model, settings):
+    make = react(model, settings)
+    return lambda task, seed: Talkative(make(task, seed))
+
+
+def alone(task, seed):
+    return Talkative(None)
+'''
+
+
+def test_an_agent_of_the_user_is_trained_on_its_tokens(env: LoadedEnv, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENT)
+    rollout = {**TABLE["rollout"], "agent": f"{tmp_path}/mine.py:talkative", "max_seconds": 600}
+    recipe = make_recipe({**TABLE, "rollout": rollout})
+    train(recipe, env, tmp_path / "run", resume=False)
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        episodes = list(store.iter_trajectories())
+    assert len(episodes) == 8
+    for episode in episodes:
+        context: tuple[int, ...] = ()
+        for step in episode.steps:
+            assert step.sampled is not None
+            assert step.sampled.prompt_ids[: len(context)] == context, "each prompt begins with the tokens before it"
+            context = step.sampled.prompt_ids + step.sampled.ids
+    config = open_run(tmp_path / "run").config
+    assert (config["agent_source"], len(str(config["agent_digest"]))) == (f"{tmp_path}/mine.py:talkative", 64)
+    (tmp_path / "mine.py").write_text(f"{AGENT}\n")
+    more = replace(recipe, learn=replace(recipe.learn, iterations=3))
+    with pytest.raises(ConfigError, match=r"the file of agent 'mine.py:talkative' has changed since the run began"):
+        train(more, env, tmp_path / "run", resume=True)
+
+
+PLAYER = Path(__file__).parents[1] / "agents" / "players" / "chat.py"
+
+
+def grade_by_tokens(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """Half of the episodes succeed, told by what was drawn: a policy with random weights solves no task."""
+    return Score(value=float(sum(sum(step.sampled.ids) for step in trajectory.steps if step.sampled) % 2))
+
+
+def test_a_program_is_trained_as_react_is(env: LoadedEnv, tmp_path: Path) -> None:
+    """The same episodes, tokens and gradient, if the program has one plain context."""
+    found = []
+    env = replace(env, spec=replace(env.spec, grade=grade_by_tokens))
+    for number, agent in enumerate(("react", f"cmd:python3 {PLAYER}")):
+        folder = tmp_path / str(number)
+        train(make_recipe({**TABLE, "rollout": {**TABLE["rollout"], "agent": agent}}), env, folder, resume=False)
+        rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+        with TrajectoryStore.open(folder) as store:
+            tokens = {
+                (episode.task, episode.trial): [step.sampled.ids for step in episode.steps if step.sampled is not None]
+                for episode in store.iter_trajectories()
+            }
+        found.append(([(row.get("reward"), row.get("grad_norm"), row.get("steps")) for row in rows], tokens))
+    (react_rows, react_tokens), (rows, tokens) = found
+    assert tokens == react_tokens
+    assert [row for row in rows if row[1]], "something was learnt"
+    for row, react_row in zip(rows, react_rows, strict=True):
+        assert row == pytest.approx(react_row, rel=1e-3)
+
+
+def test_an_agent_without_a_model_cannot_be_trained(env: LoadedEnv, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENT)
+    for name, says in (("alone", "which takes task and seed"), ("gone", "defines no 'gone'; have")):
+        rollout = {**TABLE["rollout"], "agent": f"{tmp_path}/mine.py:{name}"}
+        with pytest.raises(ConfigError, match=says):
+            train(make_recipe({**TABLE, "rollout": rollout}), env, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_puts_wrappers_between_the_agent_and_its_tools(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\ntools = ["cancel_order"]\neffect = "forbid"\n')
+    wrappers = {"stress": ["renamed"], "retrieve": 4, "privileges": str(rules)}
+    recipe = make_recipe({**TABLE, "wrappers": wrappers})
+    env = wrap_environment(recipe, load_spec("backoffice"))
+    assert len(env.spec.layers) == 3
+    train(recipe, env, tmp_path / "run", resume=False)
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        tools = {tool.name for each in store.iter_trajectories() for tool in each.steps[0].observation.tools}
+    assert "search_tools" in tools
+    assert not any("_" in name for name in tools - {"search_tools"}), "all other names are stressed"
+    config = open_run(tmp_path / "run").config
+    assert (config["stress"], config["retrieval"]["top_k"]) == (["renamed"], 4)
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "says"),
+    [
+        ({"stress": ["rain"]}, "no stressor 'rain'; have latency"),
+        ({"attack": "direct"}, "its tasks name no place where an attacker could write"),
+        ({"privileges": "/no/such.toml"}, "privileges '/no/such.toml': cannot be read"),
+        ({"tool_budget": 9}, "say how many with --retrieve"),
+    ],
+)
+def test_wrappers_that_do_not_fit_are_one_line(wrappers: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        wrap_environment(make_recipe({**TABLE, "wrappers": wrappers}), load_spec("backoffice"))

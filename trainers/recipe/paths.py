@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gymcp.agents.programs.settings import is_program
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
-PATH_KEYS = ("env", "model.path", "warm_start.run")
-"""Keys of a recipe whose value is a path, or for ``env`` may be one."""
+AGENT_KEY = "rollout.agent"
+PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", AGENT_KEY)
+"""Keys of a recipe whose value is a path, or for ``env`` may be one; for `AGENT_KEY` a name follows after a colon."""
 
 
 def place_paths(table: dict[str, Json], folder: Path) -> None:
@@ -26,7 +28,7 @@ def place_paths(table: dict[str, Json], folder: Path) -> None:
             continue
         value = section[name]
         placed, here = _absolute(folder / value), _absolute(Path(value))
-        if not _exists(placed) and _exists(here):
+        if not _exists(key, placed) and _exists(key, here):
             raise ConfigError(
                 f"recipe: {key} is '{value}': not found at {placed}, but at {here}; paths in a recipe are relative to"
                 f" its folder: write the path from there, or an absolute one (with --set {key}=PATH: from the working"
@@ -44,7 +46,11 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with its paths as they are from the working folder: earlier versions stored relative ones."""
     model = replace(recipe.model, path=str(place_typed_path("model.path", recipe.model.path)))
     warm_start = replace(recipe.warm_start, run=str(place_typed_path("warm_start.run", recipe.warm_start.run)))
-    return replace(recipe, env=str(place_typed_path("env", recipe.env)), model=model, warm_start=warm_start)
+    rollout = replace(recipe.rollout, agent=str(place_typed_path(AGENT_KEY, recipe.rollout.agent)))
+    rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
+    wrappers = replace(recipe.wrappers, privileges=rules)
+    env = str(place_typed_path("env", recipe.env))
+    return replace(recipe, env=env, model=model, warm_start=warm_start, rollout=rollout, wrappers=wrappers)
 
 
 def _find(table: dict[str, Json], key: str) -> tuple[dict[str, Json] | None, str]:
@@ -67,15 +73,22 @@ def _absolute(path: Path) -> Path:
     return Path(*parts)
 
 
-def _exists(path: Path) -> bool:
+def _exists(key: str, path: Path) -> bool:
     try:
-        return path.exists()
+        return (_file_of(str(path)) if key == AGENT_KEY else path).exists()
     except OSError:  # such as a name that is too long
         return False
+
+
+def _file_of(agent: str) -> Path:
+    """The file of ``FILE.py:NAME``."""
+    return Path(agent.rpartition(":")[0])
 
 
 def _is_relative_path(key: str, value: Json) -> bool:
     """True for a path that is not absolute; not for the name of an environment, or a value that is no text."""
     if not isinstance(value, str) or not value or "\0" in value or Path(value).is_absolute():
         return False
+    if key == AGENT_KEY:
+        return ":" in value and not is_program(value) and (_file_of(value).suffix == ".py" or "/" in value)
     return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))

@@ -72,6 +72,11 @@ class RolloutRecipe:
     """Most tokens of one answer."""
     max_turns: int = 12
     """Most answers in one episode."""
+    max_seconds: float = 0.0
+    """Most seconds of the agent's own time in one episode, which is then graded as it stands; 0: as the environment
+    says, an hour if it says nothing."""
+    agent: str = ""
+    """Agent of your own that plays over the trained model, as ``FILE.py:NAME`` or ``MODULE:NAME``; empty: react."""
     concurrency: int = 64
     """Episodes that run at the same time."""
     slots: int = 64
@@ -82,6 +87,22 @@ class RolloutRecipe:
     """vLLM only: server on this machine, as ``vllm:URL#MODEL`` (printed by ``gymcp serve``); empty: one is started."""
     vllm_args: tuple[str, ...] = ()
     """Extra command-line arguments for the vLLM server that is started, passed on unchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperRecipe:
+    """Layers between the agent and its tools, in training and in held-out evaluations alike."""
+
+    stress: tuple[str, ...] = ()
+    """Stressors of the tools, as ``gymcp eval --stress``; the first is next to the servers."""
+    attack: str = ""
+    """Attack that plays each task with each attacker's goal, as ``gymcp eval --attack``; empty: none."""
+    privileges: str = ""
+    """TOML file with rules over tool calls, as ``gymcp eval --privileges``; empty: no rules."""
+    retrieve: int = 0
+    """Number of tools that are shown, while a search tool finds the others; 0: all are shown."""
+    tool_budget: int = 0
+    """Characters of all tools that are shown at a time, with `retrieve`; 0: the default of ``gymcp eval``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +175,7 @@ class Recipe:
     tasks: TaskRecipe = field(default_factory=TaskRecipe)
     warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
     rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
+    wrappers: WrapperRecipe = field(default_factory=WrapperRecipe)
     credit: Mapping[str, Json] = field(default_factory=lambda: {"preset": "gigpo"})
     """Name of the preset, as ``preset``, and its options."""
     loss: Mapping[str, Json] = field(default_factory=dict)

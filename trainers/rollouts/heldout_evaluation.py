@@ -39,7 +39,8 @@ async def evaluate_heldout(
     for split in rule.final_splits if final and rule.final_splits else rule.splits:
         tasks = heldout_tasks(episodes.env, recipe, split, most)
         jobs = [Job(task=task, trial=0, seed=derive_seed(recipe.seed, task.id, 0)) for task in tasks]
-        records = await episodes.play(episodes.make_agent(trainable, policy, rule.temperature), jobs)
+        async with episodes.open_agent(trainable, policy, rule.temperature) as agent:
+            records = await episodes.play(agent, jobs)
         metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs).items()}
         success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}
     return HeldoutEvaluation(metrics=metrics, success=success)

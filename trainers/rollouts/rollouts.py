@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.programs.agent import open_program_agents
+from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.agents.strategies.user_agents import make_user_agents
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.recipe.agent import RolloutAgent
+from gymcp.trainers.recipe.environment import choose_demonstrator
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
@@ -34,14 +40,16 @@ class TrainingEpisodes:
     recipe: Recipe
     sandbox: Sandbox
     store: TrajectoryStore
+    agent: RolloutAgent | None = None
+    """Agent of the user, or program, that plays over the trained model; None: react."""
 
     async def demonstrations(self) -> list[Trajectory]:
-        """Records for the warm start: the oracle's successes in its tasks, or good episodes of a recorded run."""
+        """Records for the warm start: a scripted agent's successes in its tasks, or good episodes of a recorded run."""
         if self.recipe.warm_start.run:
             return select_demonstrations(self.env, self.recipe)
         tasks = demonstration_tasks(self.env, self.recipe)
         jobs = [Job(task=task, trial=0, seed=self.recipe.seed) for task in tasks]
-        records = await self.play(SCRIPTED["oracle"], jobs) if jobs else []
+        records = await self.play(SCRIPTED[choose_demonstrator(self.recipe)], jobs) if jobs else []
         return [record for record in records if record.success]
 
     def rollout_jobs(self, iteration: int) -> list[Job]:
@@ -65,8 +73,8 @@ class TrainingEpisodes:
             for row in self.store.summaries()
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
-        agent = self.make_agent(trainable, policy, self.recipe.rollout.temperature)
-        new = await self.play(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
+        async with self.open_agent(trainable, policy, self.recipe.rollout.temperature) as agent:
+            new = await self.play(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
@@ -80,12 +88,16 @@ class TrainingEpisodes:
             if last:
                 records[done.job.task.id, done.job.trial] = done.trajectory
 
-        schedule = Schedule(concurrency=self.recipe.rollout.concurrency)
+        rollout = self.recipe.rollout
+        schedule = Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
         await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, take)
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    def make_agent(self, trainable: TrainableModel, policy: Policy, temperature: float) -> AgentFactory:
-        """The agent that is trained, at this sampling temperature."""
+    @asynccontextmanager
+    async def open_agent(
+        self, trainable: TrainableModel, policy: Policy, temperature: float
+    ) -> AsyncIterator[AgentFactory]:
+        """The agent that is trained, at this sampling temperature. Raises ConfigError if one of the user fails."""
         rollout = self.recipe.rollout
         model = TokenModel(
             name=self.recipe.name,
@@ -95,7 +107,14 @@ class TrainingEpisodes:
             context=trainable.context,
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
-        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns)))
+        # the scheduler keeps the time
+        settings = ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns, seconds=None))
+        if isinstance(self.agent, ProgramSettings):
+            program = replace(self.agent, sampling=settings.sampling, budget=settings.budget)
+            async with open_program_agents(model, program) as agents:
+                yield agents
+        else:
+            yield react(model, settings) if self.agent is None else make_user_agents(self.agent, model, settings)
 
 
 def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:

@@ -18,6 +18,7 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.store.heldout import HeldoutResult, record_heldout
 from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
@@ -34,7 +35,7 @@ from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reas
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
-from gymcp.trainers.run.provenance import record_training_start
+from gymcp.trainers.run.provenance import check_agent_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
 from gymcp.types import Json, Task, Trajectory
@@ -83,12 +84,17 @@ def train(
     saved = find_saved_state(folder, recipe, resume=resume)
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
+    agent = load_rollout_agent(recipe)
     create_run_folder(folder)
     if saved is None:
-        record_training_start(folder, recipe, env)
+        record_training_start(folder, recipe, env, agent)
+    else:
+        check_agent_unchanged(folder, agent)
     on_start()
     disable_progress_bar()
-    inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes)
+    inputs = RunInputs(
+        recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes, agent=agent
+    )
     with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
         return asyncio.run(_train(inputs, saved, server))
 

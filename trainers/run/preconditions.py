@@ -10,6 +10,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.credit.presets import GOLD, Preset
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
@@ -26,6 +27,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
     if GOLD in preset.needs:
         _check_gold(recipe, env)
     get_sandbox(recipe.rollout.sandbox)
+    check_wrappers(recipe, env)
 
 
 def create_run_folder(folder: Path) -> None:

@@ -9,6 +9,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, record_start
+from gymcp.trainers.recipe.agent import RolloutAgent
+from gymcp.trainers.recipe.environment import select_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
 
@@ -16,8 +18,10 @@ _RECIPE = "recipe"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
-def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv) -> None:
+def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: RolloutAgent | None) -> None:
     """Write the record of a new training run. Raises ConfigError if the folder holds a run of another kind.
+
+    `agent`: the user's, which plays over the trained model.
 
     The record has no ``source`` and no digests, because practice tasks need not be tasks of the suite: so no verb
     takes them for those of an evaluation.
@@ -29,12 +33,29 @@ def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv) -> None:
         "suite": env.suite.name,
         "suite_version": env.suite.version,
         "agent": f"training '{recipe.name}'",
+        **(agent.config() if agent is not None else {}),
+        **select_wrappers(recipe).to_config(),
         _RECIPE: recipe_as_json(recipe),
     }
     try:
         record_start(folder, config, seeds=[recipe.seed], versions={name: version(name) for name in _LIBRARIES})
     except StoreError as error:
         raise ConfigError(str(error)) from error
+
+
+def check_agent_unchanged(folder: Path, agent: RolloutAgent | None) -> None:
+    """Raise ConfigError if the user's agent is not the one with which the run was started."""
+    if agent is None:
+        return
+    try:
+        recorded = open_run(folder).config.get("agent_digest")
+    except StoreError as error:
+        raise ConfigError(f"training run {folder}: {error}") from error
+    if recorded != agent.digest:
+        raise ConfigError(
+            f"training run {folder}: the file of agent '{agent.name}' has changed since the run began; put it back as"
+            " it was, or train in another folder"
+        )
 
 
 def _refuse_other_run(folder: Path) -> None:

@@ -18,6 +18,7 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.outcome import Outcome
+from gymcp.trainers.recipe.environment import choose_demonstrator
 from gymcp.trainers.recipe.model import corpus_of, make_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
@@ -33,7 +34,7 @@ class Rehearsal:
     """Episodes of a scripted agent on training tasks."""
 
     agent: str
-    """The oracle, or null if the task has no gold."""
+    """The one that demonstrates, or null if the task has no gold."""
     first: Trajectory
     """The episode that was played alone."""
     seconds: float
@@ -63,7 +64,8 @@ async def rehearse(recipe: Recipe, env: LoadedEnv) -> Rehearsal:
     Raises EnvInfraError if an episode is lost, ConfigError if the grader fails on one.
     """
     task = training_tasks(env, recipe, 0)[0][0]
-    agent = "oracle" if applies("oracle", task) else "null"
+    demonstrator = choose_demonstrator(recipe)
+    agent = demonstrator if applies(demonstrator, task) else "null"
     sandbox = get_sandbox(recipe.rollout.sandbox)
     sandbox.check()
     needs_corpus = not recipe.model.path and recipe.warm_start.tasks and not recipe.warm_start.run
@@ -73,7 +75,7 @@ async def rehearse(recipe: Recipe, env: LoadedEnv) -> Rehearsal:
         (first,) = await _play(recipe, env, warm, agent, [task])
         seconds = time.perf_counter() - started
         shown = [each for each in demonstration_tasks(env, recipe)[:CORPUS_EPISODES] if applies("oracle", each)]
-        others = await _play(recipe, env, warm, "oracle", shown) if needs_corpus else []
+        others = await _play(recipe, env, warm, demonstrator, shown) if needs_corpus else []
     return Rehearsal(agent=agent, first=first, seconds=seconds, others=tuple(others))
 
 

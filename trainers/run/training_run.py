@@ -20,6 +20,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
@@ -48,6 +49,8 @@ class RunInputs:
     on_row: OnRow
     processes: Accelerated | None
     """None: this process trains alone."""
+    agent: RolloutAgent | None = None
+    """Agent of the user that plays over the trained model; None: react."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ async def open_run(
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
-        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store)
+        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:

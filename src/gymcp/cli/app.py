@@ -16,7 +16,7 @@ from gymcp.cli.output import clean_output
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
-USER_MODULES = ("gymcp_env_", "gymcp_grader_")
+USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_")
 """Beginnings of the names under which files of the user are imported."""
 LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"
 _VARIABLES = (

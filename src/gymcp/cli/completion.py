@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymcp
 from gymcp.cli import known_names
+from gymcp.user_code import AGENT_PLUGINS, ENVIRONMENT_PLUGINS, find_plugins
 
 MAX_OFFERED = 200
 """Most files or folders that are offered."""
@@ -36,12 +37,20 @@ def list_environments() -> list[str]:
 
 
 def complete_suite(incomplete: str) -> list[str]:
-    """Names in the catalog."""
-    return offer(list_environments())(incomplete)
+    """Names in the catalog, and of environments that installed packages bring."""
+    own = list_environments()
+    return offer([*own, *(name for name in find_plugins(ENVIRONMENT_PLUGINS) if name not in own)])(incomplete)
+
+
+def complete_agent(incomplete: str) -> list[str]:
+    """Names of agents, also of those that installed packages bring, and Python files in the folder that was typed."""
+    own = known_names.AGENTS
+    files = [f"{file}:" for file in _find_files(incomplete, ".py")]
+    return [*offer([*own, *(name for name in find_plugins(AGENT_PLUGINS) if name not in own)])(incomplete), *files]
 
 
 def complete_environment(incomplete: str) -> list[str]:
-    """Names in the catalog, and Python files in the folder that was typed."""
+    """Names of environments, and Python files in the folder that was typed."""
     return [*complete_suite(incomplete), *_find_files(incomplete, ".py")]
 
 

@@ -46,6 +46,18 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramConfig:
+    """Options of an agent that is a program."""
+
+    sandbox: str = "bwrap"
+    """``bwrap``, or ``none`` for a program that cannot run in a sandbox."""
+    stdin: bool = False
+    """True for one process that reads every message of the user, as lines of JSON."""
+    mounts: Sequence[Path] = ()
+    """Further files and folders that the program may read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """The options of ``gymcp eval``; each field is the option of the same name."""
 
@@ -53,6 +65,7 @@ class EvalConfig:
     """Name in the catalog, or path of an environment file, whose code is run."""
     agent: str | None = None
     """None: ``react`` with a policy, else ``oracle``."""
+    program: ProgramConfig = field(default_factory=ProgramConfig)
     sandbox: str = "bwrap"
     tasks: Sequence[str] | None = None
     """Ids or globs of tasks, joined by commas, or ``@FILE`` with one a line; None: all tasks."""

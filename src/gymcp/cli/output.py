@@ -30,6 +30,8 @@ from gymcp.visible_text import one_line, visible
 
 MAX_LINE = 400
 """Characters of untrusted text that are printed on one line."""
+LINE_START = 150
+"""Characters of a longer text that are printed from its beginning; the others are from its end."""
 _COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
@@ -125,6 +127,11 @@ def print_json(value: Json) -> None:
 
 
 def in_one_line(text: str) -> str:
-    """Untrusted text as one line that is safe to print on a terminal."""
+    """Untrusted text as one line that is safe to print on a terminal.
+
+    A long text is cut in the middle: its beginning says who failed, and its end has the last words.
+    """
     line = one_line(text)
-    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [...]"
+    if len(line) <= MAX_LINE:
+        return line
+    return f"{line[:LINE_START]} [...] {line[LINE_START - MAX_LINE :]}"

@@ -8,16 +8,17 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import load_prices
-from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
+from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, open_model, parse_policy
 from gymcp.agents.runner.preflight import check_model, check_servers, check_user
-from gymcp.agents.strategies.budgets import Budget
+from gymcp.agents.strategies.budgets import MAX_TOKENS, Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
 from gymcp.cli.configs import ModelConfig
@@ -26,8 +27,9 @@ from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task, Tool
+
+T = TypeVar("T")
 
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 """Suffixes of the files of a model folder that its digest covers."""
@@ -61,10 +63,15 @@ class PolicyPlan:
         }
 
 
-def plan_policy(policy: str | None, config: ModelConfig, *, concurrency: int, max_cost: float | None) -> PolicyPlan:
-    """The checked plan of a policy; `max_cost` bounds the cost of the run. Raises ConfigError for the first error."""
+def plan_policy(
+    policy: str | None, config: ModelConfig, *, concurrency: int, max_cost: float | None, agent: str = "react"
+) -> PolicyPlan:
+    """The checked plan of the policy of an agent; `max_cost` bounds the cost of the run.
+
+    Raises ConfigError for the first error.
+    """
     if policy is None:
-        raise ConfigError("agent 'react' needs a model: --policy tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL")
+        raise ConfigError(f"agent '{agent}' needs a model: --policy {FORMS}")
     spec = parse_policy(policy)
     _check_options(spec, config)
     prices = load_prices(config.prices) if config.prices else {}
@@ -87,7 +94,7 @@ def plan_policy(policy: str | None, config: ModelConfig, *, concurrency: int, ma
         settings=ReactSettings(
             sampling=config.sampling, budget=config.budget, overflow=overflow, system=_read_system(config.system)
         ),
-        counted=any(limit is not None for limit in (max_cost, config.budget.cost, config.budget.tokens)),
+        counted=max_cost is not None or config.budget.cost is not None or config.budget.tokens != MAX_TOKENS,
     )
 
 
@@ -139,8 +146,14 @@ def check_sampling(sampling: Sampling) -> None:
 
 @contextlib.contextmanager
 def open_agents(
-    runner: asyncio.Runner, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
-) -> Iterator[AgentFactory]:
+    runner: asyncio.Runner,
+    plan: PolicyPlan,
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    tasks: Sequence[Task],
+    *,
+    make: Callable[[Model, ReactSettings], T] = react,  # type: ignore[assignment]  # T is AgentFactory then
+) -> Iterator[T]:
     """Agents over the opened model, after one real call to every server and one real request to the model.
 
     Raises ConfigError, or EnvInfraError if a server fails.
@@ -149,7 +162,7 @@ def open_agents(
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
         runner.run(_preflight(model, plan, env, sandbox, tasks))
-        yield react(model, plan.settings)
+        yield make(model, plan.settings)
 
 
 @contextlib.contextmanager

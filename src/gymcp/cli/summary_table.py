@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
+from gymcp.envs.episodes.usage import WITHOUT_NETWORK
 from gymcp.evaluators.names import label_of_part
 from gymcp.types import Json
 
@@ -33,9 +34,23 @@ def print_summary(summary: Mapping[str, Json]) -> None:
         console.print(time_line(summary), highlight=False)
     for name, reason in summary.get("lost", {}).items():
         console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
+    if line := network_line(summary.get("tools", {})):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")
     for name, value in summary.get("components", {}).items():
         console.print(f"{name}: {value:.3f}")
     console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
+
+
+def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
+    """Line on the calls that failed for want of network; empty if none did."""
+    failed = {name: int(figures.get(WITHOUT_NETWORK, 0)) for name, figures in tools.items()}
+    names = ", ".join(f"{name} {count}" for name, count in failed.items() if count)
+    if not names:
+        return ""
+    return (
+        f"{sum(failed.values())} calls failed for want of network, which a server has only with network=True in its"
+        f" ServerSpec: {names}"
+    )
 
 
 def time_line(summary: Mapping[str, Json]) -> str:

@@ -79,6 +79,7 @@ VERBS: tuple[Verb, ...] = (
             "gymcp stress backoffice",
             "gymcp stress backoffice --stressor faults --stressor latency+noisy",
             "gymcp stress bank.py --agent oracle --limit 10 --json",
+            "gymcp stress backoffice --policy local:models/mine --limit 10",
         ),
     ),
     Verb(

@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from gymcp.cli.completion import complete_suite, offer
-from gymcp.cli.known_names import (
-    GRADERS,
-    SANDBOXES,
-    SCRIPTED_AGENTS,
-    STRESSORS,
-)
+from gymcp.cli.completion import complete_agent, complete_suite, offer
+from gymcp.cli.configs import KEY_VARIABLE
+from gymcp.cli.evaluation.eval_options import KeyEnvOption, MaxEpisodeSecondsOption, MaxTokensOption, TemperatureOption
+from gymcp.cli.known_names import AGENT_FORMS, GRADERS, POLICY_FORMS, SANDBOXES, STRESSORS
 from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import (
     AsJson,
@@ -67,8 +64,19 @@ def stress(
         ),
     ] = None,
     agent: Annotated[
-        str, typer.Option(help="Agent without a model, such as adaptive.", autocompletion=offer(SCRIPTED_AGENTS))
-    ] = "adaptive",
+        str | None,
+        typer.Option(
+            help=f"Agent, or your own: {AGENT_FORMS}; default: react with --policy, else adaptive.",
+            autocompletion=complete_agent,
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help=f"Model of agent react or of your own: {POLICY_FORMS}; default: none.")
+    ] = None,
+    max_tokens: MaxTokensOption = 512,
+    temperature: TemperatureOption = 1.0,
+    max_episode_seconds: MaxEpisodeSecondsOption = None,
+    key_env: KeyEnvOption = KEY_VARIABLE,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
     limit: Limit = 40,
@@ -79,7 +87,7 @@ def stress(
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks. To stress a model, use `gymcp eval --stress`.
+    interval over the tasks. The agent may be a model's or your own. To keep the episodes, use `gymcp eval --stress`.
     """
 
 

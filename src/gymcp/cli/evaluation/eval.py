@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
-from gymcp.agents.strategies.budgets import Budget
-from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig
+from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.eval_options import (
+    AgentMountOption,
     AgentOption,
+    AgentSandboxOption,
+    AgentStdinOption,
     AttackOption,
     CassetteOption,
     DeviceOption,
@@ -51,6 +56,9 @@ from gymcp.types import Sampling
 def command(
     env: EnvNames,
     agent: AgentOption = None,
+    agent_sandbox: AgentSandboxOption = "bwrap",
+    agent_stdin: AgentStdinOption = False,
+    agent_mount: AgentMountOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
     limit: LimitOption = None,
@@ -73,8 +81,8 @@ def command(
     top_k: TopKOption = 0,
     max_tokens: MaxTokensOption = 512,
     stop: StopOption = None,
-    max_turns: MaxTurnsOption = None,
-    max_episode_tokens: MaxEpisodeTokensOption = None,
+    max_turns: MaxTurnsOption = MAX_TURNS,
+    max_episode_tokens: MaxEpisodeTokensOption = MAX_TOKENS,
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     max_episode_cost: MaxEpisodeCostOption = None,
     max_cost: MaxCostOption = None,
@@ -92,22 +100,50 @@ def command(
 ) -> None:
     """Run an agent on the tasks of an environment, or of several.
 
-    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
+    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. An
+    agent of your own is code, which is run: see docs/adding-an-agent.md and docs/agent-programs.md.
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
     A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
     Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
     4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
     """
-    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
-    budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
-    model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
-        tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
-        requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
-    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
-        concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
-        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        user_policy=user_policy, model=model)  # fmt: skip
+    config = _read_config(SimpleNamespace(**locals()))
     _start(config, env, policy or [], as_json=as_json)
+
+
+def _read_config(given: Any) -> EvalConfig:
+    """The config of the options of `command`, which are the attributes of `given`."""
+    sampling = Sampling(
+        max_tokens=given.max_tokens,
+        temperature=given.temperature,
+        top_p=given.top_p,
+        top_k=given.top_k,
+        stop=tuple(given.stop or ()),
+    )
+    budget = Budget(
+        turns=given.max_turns,
+        tokens=given.max_episode_tokens,
+        seconds=given.max_episode_seconds,
+        cost=given.max_episode_cost,
+    )
+    same = ("overflow", "tool_calls", "system", "tool_format", "tokenizer", "prices", "key_env", "slots", "device",
+        "requests_per_minute")  # fmt: skip
+    model = ModelConfig(
+        sampling=sampling,
+        budget=budget,
+        request_timeout_s=given.request_timeout,
+        **{name: getattr(given, name) for name in same},
+    )
+    program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
+    named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
+        "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy")  # fmt: skip
+    return EvalConfig(
+        env=given.env[0],
+        model=model,
+        program=program,
+        stress=tuple(given.stress or ()),
+        **{name: getattr(given, name) for name in named},
+    )
 
 
 def _start(config: EvalConfig, envs: Sequence[str], policies: Sequence[str], *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +12,13 @@ import typer
 from rich.table import Table
 
 from gymcp.agents.runner.run import RunEnd
+from gymcp.cli.agent_options import choose_agent
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.eval_run import (
     INTERRUPTED,
     LOST_TO_INFRA,
+    NOT_IN_A_NAME,
     OUT_OF_MONEY,
-    choose_agent,
     make_run_folder,
     run_eval,
 )
@@ -29,7 +29,6 @@ from gymcp.store import RUN_FILE
 from gymcp.types import Json
 
 HARNESS_FAILED, USAGE_ERROR = 1, 2
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +93,11 @@ def _plan_cells(config: EvalConfig, envs: Sequence[str], policies: Sequence[str]
         raise ConfigError(f"--out {config.out}: holds a single run; several runs need a folder above them")
     folder = config.out or make_run_folder(Path("runs") / f"eval-{datetime.now():%Y%m%d-%H%M%S}")
     rows, columns = _shorten(envs, _name_environment), _shorten(policies, _name_model)
-    without_model = choose_agent(replace(config, policy=None))
+    without_model = choose_agent(config.agent, None)
     cells: list[Cell] = []
     for env, row in rows.items():
         for policy, column in columns.items() or [(None, without_model)]:
-            name = _NOT_IN_A_NAME.sub("-", f"{row}-{column}").strip("-.") or "run"
+            name = NOT_IN_A_NAME.sub("-", f"{row}-{column}").strip("-.") or "run"
             taken = {cell.config.out for cell in cells}
             numbers = (name if n == 1 else f"{name}-{n}" for n in range(1, len(cells) + 2))
             out = next(path for path in map(folder.joinpath, numbers) if path not in taken)

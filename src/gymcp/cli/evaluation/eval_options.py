@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gymcp.cli.completion import complete_run, offer
+from gymcp.agents.strategies.budgets import MAX_SECONDS
+from gymcp.cli.completion import complete_agent, complete_run, offer
 from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, STRESSORS, TOOL_FORMATS
 
 AGENT_PANEL = "Agent"
@@ -26,15 +27,35 @@ AgentOption = Annotated[
     str | None,
     _of(
         AGENT_PANEL,
-        f"Agent: {', '.join(AGENTS)}; default: react with --policy, else oracle.",
-        autocompletion=offer(AGENTS),
+        f"Agent: {', '.join(AGENTS)}, FILE:NAME, cmd:PROGRAM; default: oracle or react.",
+        autocompletion=complete_agent,
     ),
+]
+AgentSandboxOption = Annotated[
+    str,
+    _of(
+        AGENT_PANEL,
+        "Sandbox of an agent that is a program: bwrap or none.",
+        autocompletion=offer(("bwrap", "none")),
+    ),
+]
+AgentStdinOption = Annotated[
+    bool,
+    typer.Option(
+        "--agent-stdin",
+        help="Keep one process of a program, which reads each user message as a line of JSON.",
+        rich_help_panel=AGENT_PANEL,
+    ),
+]
+AgentMountOption = Annotated[
+    list[Path] | None,
+    _of(AGENT_PANEL, "File or folder that a program may read; repeatable; default: those it names."),
 ]
 PolicyOption = Annotated[
     list[str] | None,
     _of(
         AGENT_PANEL,
-        f"Model of agent react: {POLICY_FORMS}; repeatable; default: none.",
+        f"Model of agent react or of your own: {POLICY_FORMS}; repeatable; default: none.",
         autocompletion=offer(_POLICIES),
     ),
 ]
@@ -138,14 +159,16 @@ SlotsOption = Annotated[int, _of(MODEL_PANEL, "Number of answers that a local mo
 DeviceOption = Annotated[
     str | None, _of(MODEL_PANEL, "Device of a local model, such as cpu or cuda; default: chosen automatically.")
 ]
-MaxTurnsOption = Annotated[
-    int | None, _of(BUDGET_PANEL, "Maximum number of the model's answers in one episode; default: no limit.")
-]
+MaxTurnsOption = Annotated[int, _of(BUDGET_PANEL, "Maximum number of the model's answers in one episode.")]
 MaxEpisodeTokensOption = Annotated[
-    int | None, _of(BUDGET_PANEL, "Maximum number of tokens that the model draws in one episode; default: no limit.")
+    int, _of(BUDGET_PANEL, "Maximum number of tokens that the model draws in one episode.")
 ]
 MaxEpisodeSecondsOption = Annotated[
-    float | None, _of(BUDGET_PANEL, "Maximum time of the model in one episode, in seconds; default: no limit.")
+    float | None,
+    _of(
+        BUDGET_PANEL,
+        f"Maximum time of the agent in one episode, in seconds; default: the environment's, else {MAX_SECONDS:g}.",
+    ),
 ]
 MaxEpisodeCostOption = Annotated[
     float | None, _of(BUDGET_PANEL, "End an episode once its model has cost this much (USD); default: no limit.")

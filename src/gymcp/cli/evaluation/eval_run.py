@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,23 +15,22 @@ from pathlib import Path
 
 import typer
 
-from gymcp.agents.runner.run import AGENTS, REACT, Plan, RunEnd, run_plan, select_tasks
+from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
-from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
-from gymcp.cli.policy_options import PolicyPlan, add_user, open_agents, plan_policy
+from gymcp.cli.policy_options import PolicyPlan, add_user, plan_policy
 from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.worlds.tool_listing import list_tools
-from gymcp.envs.wrappers.privileges import check_rules, read_privileges
-from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.retrieval import plan_retrieval
+from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
@@ -40,12 +40,13 @@ from gymcp.protocols import AgentFactory
 from gymcp.store import RUN_FILE, TrajectoryStore, create_run, open_run
 from gymcp.types import Json, Task
 
-ORACLE = "oracle"
 LOST_TO_INFRA = 3
 OUT_OF_MONEY = 4
 INTERRUPTED = 130
 BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for a lock on the store: no episode runs during a write, so a longer wait ends the run."""
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+"""Characters that the names of run folders do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +82,8 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
     cannot be used.
     """
-    config = replace(config, agent=choose_agent(config))
     _check(config)
-    policy, user = _plan_policies(config)
+    agent, user = _plan_agent_and_user(config)
     wrappers = WrapperSelection(
         attack=config.attack,
         privileges=read_privileges(config.privileges) if config.privileges else None,
@@ -91,12 +91,12 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         retrieval=plan_retrieval(config.retrieve, config.tool_budget),
     )
     settings = {
-        **(policy.config() if policy else {}),
+        **agent.config(),
         **(user.user_config() if user else {}),
         **wrappers.to_config(),
     }
     plan = Plan(
-        agent=choose_agent(config), sandbox=config.sandbox, tasks=read_patterns(config.tasks),
+        agent=agent.name, sandbox=config.sandbox, tasks=read_patterns(config.tasks),
         limit=config.limit or 0, earlier_limits=_read_earlier_limits(config), trials=config.trials, seed=config.seed,
         settings=settings,
     )  # fmt: skip
@@ -109,17 +109,9 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         env = stack.enter_context(add_user(runner, user, env, tasks))
-        if policy is None:
-            agents = SCRIPTED[plan.agent]
-        else:
-            agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
+        agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
         shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
         return _record(config, plan, recorded, env, sandbox, agents, runner, shown)
-
-
-def choose_agent(config: EvalConfig) -> str:
-    """Name of the agent: ``react`` is the only one with a model."""
-    return config.agent or (REACT if config.policy is not None else ORACLE)
 
 
 def _read_earlier_limits(config: EvalConfig) -> tuple[int, ...]:
@@ -136,24 +128,26 @@ def _read_earlier_limits(config: EvalConfig) -> tuple[int, ...]:
 def _check(config: EvalConfig) -> None:
     if config.resume and config.out is None:
         raise ConfigError("--resume: which run? name its folder with --out")
-    if config.agent not in AGENTS:
-        raise ConfigError(f"no agent '{config.agent}'; have {', '.join(AGENTS)}")
     if config.max_cost is not None and not config.max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
-    if config.agent != REACT and config.policy is not None:
-        raise ConfigError(f"--policy: agent '{config.agent}' has no model; --agent react has")
 
 
-def _plan_policies(config: EvalConfig) -> tuple[PolicyPlan | None, PolicyPlan | None]:
-    """Plans of the agent's model and of the model that plays the user; None for one that the run does not have."""
-    policy = user = None
-    if config.agent == REACT:
-        policy = plan_policy(config.policy, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
+def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | None]:
+    """Plans of the agent and of the model that plays the user, which a run may not have."""
+    user = None
+    agent = plan_agent(
+        config.agent,
+        config.policy,
+        config.model,
+        concurrency=config.concurrency,
+        max_cost=config.max_cost,
+        program=plan_program(config.agent, config.program, config.env),
+    )
     if config.user_policy:
         # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
         greedy = replace(config.model, sampling=replace(config.model.sampling, temperature=0.0))
         user = plan_policy(config.user_policy, greedy, concurrency=config.concurrency, max_cost=None)
-    return policy, user
+    return agent, user
 
 
 def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:
@@ -162,12 +156,8 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
     env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
     check_remotes(env.servers, sandbox)
     check_images(sandbox, [server.image for server in env.servers if server.url is None])
-    if wrappers.privileges is not None or wrappers.retrieval is not None:
-        tools = asyncio.run(list_tools(env, sandbox))
-        if wrappers.privileges is not None:
-            check_rules(wrappers.privileges, tools, env.suite.tasks)
-        if wrappers.retrieval is not None:
-            check_retrieval(wrappers.retrieval, tuple(tools.values()))
+    if wrappers.needs_tools:
+        asyncio.run(check_selection(wrappers, env, sandbox))
     return env
 
 
@@ -182,7 +172,7 @@ def _record(
     progress: Progress,
 ) -> EvalResult:
     """Play the plan into the run folder, whose config is `recorded`, and write the report."""
-    name = f"{env.spec.name}-{plan.agent}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
     versions = _list_versions(sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
@@ -193,7 +183,7 @@ def _record(
                 sandbox,
                 plan,
                 store,
-                Schedule(concurrency=config.concurrency, max_cost=config.max_cost),
+                Schedule(concurrency=config.concurrency, max_cost=config.max_cost, agent_s=config.model.budget.seconds),
                 progress.start,
                 progress.advance,
                 make_agent=agents,

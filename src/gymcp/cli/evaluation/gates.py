@@ -17,6 +17,7 @@ from gymcp.cli.progress import Progress
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Trajectory
 
 INTERRUPTED = 130
@@ -27,8 +28,21 @@ ASKING_GATE_SCORES = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
 """The same for tasks whose user knows a fact; a needless question has a cost, but is no failure."""
 
 
-def play(loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
-    """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task."""
+def play(
+    loaded: LoadedEnv,
+    sandbox: Sandbox,
+    plan: Plan,
+    concurrency: int,
+    *,
+    make_agent: AgentFactory | None = None,
+    runner: asyncio.Runner | None = None,
+    agent_s: float | None = None,
+) -> list[Trajectory]:
+    """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task.
+
+    `make_agent` is needed for an agent that is not scripted, `runner` if its model lives on an event loop. `agent_s`:
+    seconds of the agent's own time in an episode.
+    """
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
     with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
@@ -39,8 +53,9 @@ def play(loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int) -> l
                 ended.append(rollout.trajectory)
                 progress.advance(rollout.trajectory)
 
-        schedule = Schedule(concurrency=concurrency)
-        if not run_until_signalled(run_jobs(loaded, sandbox, SCRIPTED[plan.agent], jobs, schedule, note)):
+        schedule = Schedule(concurrency=concurrency, agent_s=agent_s)
+        agents = make_agent or SCRIPTED[plan.agent]
+        if not run_until_signalled(run_jobs(loaded, sandbox, agents, jobs, schedule, note), runner):
             raise typer.Exit(INTERRUPTED)
     return ended
 

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from gymcp.agents.runner.run import Plan
-from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.agents.runner.run import Plan, select_tasks
+from gymcp.agents.strategies.budgets import Budget
+from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
+from gymcp.cli.configs import ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, print_json
 from gymcp.cli.task_patterns import read_patterns
-from gymcp.envs.catalog import load_spec
+from gymcp.envs.recorded import load_named
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError
 from gymcp.evaluators.statistics import compare_paired
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.types import Json
+from gymcp.types import Json, Sampling
+
+ADAPTIVE = "adaptive"
+Scores = Mapping[str, float]
+"""Task id -> score."""
 
 
 def execute(
     env: str,
     *,
     stressor: list[str] | None,
-    agent: str,
+    agent: str | None,
+    policy: str | None,
+    max_tokens: int,
+    temperature: float,
+    max_episode_seconds: float | None,
+    key_env: str,
     sandbox: str,
     tasks: list[str] | None,
     limit: int,
@@ -34,8 +47,11 @@ def execute(
     as_json: bool,
 ) -> None:
     """Play the same tasks with the same seeds without and with each stressor; report the drop in the mean score."""
-    if agent not in SCRIPTED:
-        raise ConfigError(f"no agent '{agent}'; have {', '.join(SCRIPTED)}")
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    model = ModelConfig(sampling=sampling, budget=Budget(seconds=max_episode_seconds), key_env=key_env)
+    name = agent or (ADAPTIVE if policy is None else None)
+    program = plan_program(name, ProgramConfig(), env)
+    who = plan_agent(name, policy, model, concurrency=concurrency, max_cost=None, program=program)
     combinations = [tuple(name.split("+")) for name in stressor or STRESSORS]
     backend = get_sandbox(sandbox)
     backend.check()
@@ -43,14 +59,16 @@ def execute(
         if unknown := [name for name in names if name not in STRESSORS]:
             raise ConfigError(f"no stressor '{unknown[0]}'; have {', '.join(STRESSORS)}")
     remove_orphans()
-    plan = Plan(agent=agent, sandbox=sandbox, tasks=read_patterns(tasks), limit=limit, seed=seed)
-    before = _scores(env, backend, plan, (), concurrency)
-    rows = [_row(names, before, _scores(env, backend, plan, names, concurrency)) for names in combinations]
+    plan = Plan(agent=who.name, sandbox=sandbox, tasks=read_patterns(tasks), limit=limit, seed=seed)
+    before, after = _play_all(load_named(env), backend, plan, who, combinations, concurrency)
+    rows = [_row(names, before, scores) for names, scores in zip(combinations, after, strict=True)]
     mean = sum(before.values()) / len(before) if before else None
     if as_json:
-        print_json({"env": env, "agent": agent, "seed": seed, "tasks": len(before), "score": mean, "stressors": rows})
+        told = {"env": env, "agent": who.name, **({"policy": policy} if policy else {}), "seed": seed}
+        print_json({**told, "tasks": len(before), "score": mean, "stressors": rows})
         return
-    table = Table(title=f"{env} · {agent} · {len(before)} tasks · unstressed {mean}", title_justify="left", box=None)
+    title = " · ".join(filter(None, (env, who.name, policy, f"{len(before)} tasks", f"unstressed {mean}")))
+    table = Table(title=title, title_justify="left", box=None)
     for heading in ("stressor", "score", "drop", "95 % interval", "tasks"):
         table.add_column(heading, justify="left" if heading == "stressor" else "right", no_wrap=True)
     for row in rows:
@@ -68,13 +86,32 @@ def execute(
     console.print(table)
 
 
-def _scores(env: str, sandbox: Sandbox, plan: Plan, names: tuple[str, ...], concurrency: int) -> dict[str, float]:
-    """Task id -> score; a task that was lost to infrastructure is left out."""
-    loaded = WrapperSelection(stress=names).apply(load_spec(env))
-    return {t.task: t.score for t in play(loaded, sandbox, plan, concurrency) if t.score is not None}
+def _play_all(
+    spec: EnvSpec,
+    sandbox: Sandbox,
+    plan: Plan,
+    who: AgentPlan,
+    combinations: Sequence[tuple[str, ...]],
+    concurrency: int,
+) -> tuple[Scores, list[Scores]]:
+    """Scores without and with each combination; a task that was lost to infrastructure is left out.
+
+    The agent's model stays open for all of them.
+    """
+    unstressed = WrapperSelection().apply(spec)
+    tasks = select_tasks(unstressed.suite, plan)
+    with asyncio.Runner() as runner, open_agent(runner, who, unstressed, sandbox, tasks) as agents:
+
+        def scores(names: tuple[str, ...]) -> Scores:
+            loaded = WrapperSelection(stress=names).apply(spec) if names else unstressed
+            seconds = who.budget.seconds
+            ended = play(loaded, sandbox, plan, concurrency, make_agent=agents, runner=runner, agent_s=seconds)
+            return {record.task: record.score for record in ended if record.score is not None}
+
+        return scores(()), [scores(names) for names in combinations]
 
 
-def _row(names: tuple[str, ...], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
+def _row(names: tuple[str, ...], before: Scores, after: Scores) -> dict[str, Json]:
     comparison = compare_paired(
         {task: [score] for task, score in after.items()}, {task: [score] for task, score in before.items()}
     )

@@ -17,10 +17,11 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.errors import ConfigError, UsageError
+from gymcp.errors import ConfigError, GymcpError, UsageError
 from gymcp.mcp_servers.packages.garbage_collection import remove_server
 from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.user_code import describe_error
 
 SAMPLE = 4
 """Tasks of a suite, evenly spread, that each agent plays."""
@@ -32,15 +33,17 @@ def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool)
     """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""
     if full and not check:
         raise ConfigError("--full: says how many tasks --check plays; give both")
-    chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
+    known = (*catalog.names(), *catalog.plugin_names())
+    chosen = [name for name in known if fnmatch.fnmatchcase(name, only)]
     if not chosen:
-        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(catalog.names())}")
+        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(known)}")
+    specs = _load_specs(chosen)
     if check:
-        check_gates(chosen, sandbox, limit=0 if full else SAMPLE, as_json=as_json)
+        check_gates(list(specs), sandbox, limit=0 if full else SAMPLE, as_json=as_json)
         return
-    specs = {name: catalog.load_spec(name) for name in chosen}
     rows = [
-        {"name": name, "description": spec.description, "installed": spec.installed()} for name, spec in specs.items()
+        {"name": name, "description": spec.description, "installed": _is_installed(spec)}
+        for name, spec in specs.items()
     ]
     if as_json:
         print_json({"suites": rows})
@@ -54,6 +57,27 @@ def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool)
     console.print("Run one with: gymcp eval NAME --agent oracle", style="dim")
 
 
+def _load_specs(names: Sequence[str]) -> dict[str, EnvSpec]:
+    """The environments by name. A plug-in that cannot be loaded is left out, with a line on standard error."""
+    specs: dict[str, EnvSpec] = {}
+    for name in names:
+        try:
+            specs[name] = catalog.load_spec(name)
+        except ConfigError as error:
+            if name not in catalog.plugin_names():
+                raise
+            print(f"gymcp: {in_one_line(str(error))}; left out", file=sys.stderr)
+    return specs
+
+
+def _is_installed(spec: EnvSpec) -> bool:
+    try:
+        return spec.installed()
+    except Exception as error:  # a plug-in's code, which may raise anything
+        print(f"gymcp: environment '{spec.name}': {in_one_line(describe_error(error))}", file=sys.stderr)
+        return False
+
+
 def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: bool) -> None:
     """Play and print the gates of each suite, one line each, and every failure. Exit code 1 if a gate fails."""
     backend = get_sandbox(sandbox)
@@ -61,9 +85,16 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
     remove_orphans()
     results: list[SuiteGates] = []
     for number, name in enumerate(chosen, start=1):
-        results.append(play_gates(load_env(catalog.load_spec(name)), backend, limit=limit, concurrency=CONCURRENCY))
+        try:
+            loaded = load_env(catalog.load_spec(name))
+        except GymcpError as error:
+            if name not in catalog.plugin_names():
+                raise
+            print(f"gymcp: plug-in '{name}': {in_one_line(str(error))}; left out", file=sys.stderr)
+            continue
+        results.append(play_gates(loaded, backend, limit=limit, concurrency=CONCURRENCY))
         ended = "FAIL" if results[-1].wrong else "pass"
-        mean = sum(gates.seconds for gates in results) / number
+        mean = sum(gates.seconds for gates in results) / len(results)
         left = f", about {mean * (len(chosen) - number):.0f} s left" if number < len(chosen) else ""
         print(f"{number}/{len(chosen)} {name}: {ended}, {results[-1].seconds:.0f} s{left}", file=sys.stderr, flush=True)
     if as_json:

@@ -12,6 +12,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import load_env
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
@@ -83,7 +84,8 @@ def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
     recipe, iterations = read_recipe_and_iterations(folder)
-    loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {TRAINING_FILE}"))
+    spec = load_recorded(recipe.env, given=env, where=f"training run {folder}: {TRAINING_FILE}")
+    loaded = WrapperSelection(attack=recipe.wrappers.attack or None).apply(spec)  # the others change no task
     return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
 
 

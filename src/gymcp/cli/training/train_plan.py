@@ -16,10 +16,12 @@ from transformers.utils.logging import disable_progress_bar
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.training.train_run import folder_of
 from gymcp.envs.recorded import load_named
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import find_saved_state
@@ -95,10 +97,11 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
     disable_progress_bar()
     recipe = load_recipe(recipe_path, settings)
     preset = build_preset(recipe)
-    env = load_env(load_named(recipe.env))
+    env = wrap_environment(recipe, load_named(recipe.env))
     folder = folder_of(recipe, out)
     find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, None)
+    load_rollout_agent(recipe)
     played = asyncio.run(rehearse(recipe, env))
     with tempfile.TemporaryDirectory(prefix="gymcp-train-check-") as scratch:
         model = model_for_check(recipe, played, Path(scratch) / "model")

@@ -9,8 +9,8 @@ import typer
 
 from gymcp.cli.output import console, print_json
 from gymcp.envs.recorded import load_named
-from gymcp.envs.spec import load_env
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.distributed_controller import controller, join_process_group, worker_loop
@@ -55,7 +55,7 @@ def _train(
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
-    env = load_env(load_named(recipe.env))
+    env = wrap_environment(recipe, load_named(recipe.env))
 
     def say_start() -> None:
         if not as_json:

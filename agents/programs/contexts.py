@@ -1,0 +1,84 @@
+"""The contexts of a program in tokens: a request that continues an earlier one continues its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.programs.requests import ModelRequest
+from gymcp.agents.prompts.context import Context
+from gymcp.agents.tool_calls.parsing import CallIds, parse_action
+from gymcp.types import Action, Decision, Message, Observation, Sampling, Tool
+
+MAX_CONTEXTS = 64
+"""Contexts of an episode that can be continued; of more, the one that was used longest ago is forgotten."""
+
+
+@dataclass(slots=True)
+class _Thread:
+    """One context, and the conversation that the program must send to continue it."""
+
+    context: Context
+    tools: tuple[Tool, ...]
+    seen: tuple[Message, ...]
+
+    def new_messages(self, request: ModelRequest) -> tuple[Message, ...]:
+        """The messages behind the known ones; none if the request is not this conversation, continued."""
+        known, rest = request.messages[: len(self.seen)], request.messages[len(self.seen) :]
+        if request.tools != self.tools or any(message.role == "assistant" for message in rest):
+            return ()
+        same = len(known) == len(self.seen) and all(map(_is_same, known, self.seen))
+        return rest if same else ()
+
+
+class TokenContexts:
+    """Contexts of one episode. A program that edits or compacts its history, or starts sub-agents, opens new ones."""
+
+    def __init__(self, model: TokenModel, new_id: CallIds) -> None:
+        self._model = model
+        self._new_id = new_id
+        self._threads: list[_Thread] = []
+        """Contexts that no request is under way for, the one used last at the end."""
+
+    async def answer(self, request: ModelRequest, sampling: Sampling) -> Decision:
+        """The model's answer, with exactly the tokens that it read and drew. Raises PromptTooLong, PolicyInfraError."""
+        thread = self._continue(request)
+        answer = await self._model.generate(thread.context.ids, sampling)
+        action = parse_action(answer.text, request.tools, self._model.parse_calls, self._new_id)
+        said = _as_sent(action)
+        thread.context.add_sample(answer.sampled.ids, said.tool_calls)
+        thread.seen = (*request.messages, said.to_message())
+        self._threads = [*self._threads[-MAX_CONTEXTS + 1 :], thread]
+        return Decision(action=said, sampled=answer.sampled, spent=answer.usage)
+
+    def _continue(self, request: ModelRequest) -> _Thread:
+        """The context for the request; until it is answered, no other request finds it."""
+        for thread in reversed(self._threads):
+            if new := thread.new_messages(request):
+                self._threads.remove(thread)
+                thread.context.add_observation(Observation(messages=new, tools=request.tools))
+                return thread
+        context = Context(self._model.renderer)
+        context.add_observation(Observation(messages=request.messages, tools=request.tools))
+        return _Thread(context=context, tools=request.tools, seen=request.messages)
+
+
+def _as_sent(action: Action) -> Action:
+    """The action as the program gets it: a call without a name is text, because no dialect has a place for it."""
+    calls = tuple(call for call in action.tool_calls if call.name)
+    broken = [str(call.arguments) for call in action.tool_calls if not call.name and isinstance(call.arguments, str)]
+    return Action(text="\n".join(text for text in (action.text, *broken) if text), tool_calls=calls)
+
+
+def _is_same(sent: Message, known: Message) -> bool:
+    """True if the program sent back this message; ids of calls may be its own."""
+    return (
+        sent.role == known.role
+        and sent.content.strip() == known.content.strip()
+        and _calls(sent) == _calls(known)
+        and sent.is_error == known.is_error
+    )
+
+
+def _calls(message: Message) -> list[tuple[str, object]]:
+    return [(call.name, call.arguments) for call in message.tool_calls]

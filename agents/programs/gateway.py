@@ -1,0 +1,214 @@
+"""One HTTP server for all programs of a run: the model in three dialects, and the tools of each program's episode.
+
+It listens on the loopback and on a unix socket that sandboxes mount. The key of a request, which a program gets for one
+episode, tells the episode; without a known key nothing is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
+from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.programs.mcp_endpoint import make_endpoint
+from gymcp.agents.programs.requests import ModelAnswer, ModelRequest, RequestRefused
+from gymcp.agents.tool_calls.strict_json import Malformed, load_object
+from gymcp.aio import run_in_own_task
+from gymcp.types import Json
+
+MAX_BODY_BYTES = 16_000_000
+"""Size of a request; a larger one is refused."""
+SOCKET_NAME = "gateway"
+_GRACE_S = 1
+"""Seconds that requests under way get when the gateway ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The reading and writing of one kind of model request."""
+
+    read: Callable[[Mapping[str, Any]], ModelRequest]
+    write: Callable[[ModelAnswer], Json]
+    write_events: Callable[[ModelAnswer], Iterator[tuple[str, Json]]]
+    """(name, data) pairs; an event without a name has the name ""."""
+    write_error: Callable[[int, str, str], Json]
+
+
+def _dialect(module: Any) -> Dialect:
+    return Dialect(
+        read=module.read_request,
+        write=module.write_answer,
+        write_events=module.write_events,
+        write_error=module.write_error,
+    )
+
+
+_PATHS = {
+    "/v1/chat/completions": _dialect(chat_completions),
+    "/v1/responses": _dialect(openai_responses),
+    "/v1/messages": _dialect(anthropic_messages),
+}
+
+
+@dataclass(slots=True)
+class Gateway:
+    """The running server."""
+
+    model: str
+    """Name of the model, which programs may use and need not."""
+    port: int
+    """Port on the loopback."""
+    folder: Path
+    """Folder that holds the unix socket, readable by servers."""
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    """Live episodes by key."""
+
+    @contextlib.contextmanager
+    def admit(self, exchange: Exchange) -> Iterator[None]:
+        """Let the program of an episode in for the duration of the block."""
+        self.exchanges[exchange.token] = exchange
+        try:
+            yield
+        finally:
+            del self.exchanges[exchange.token]
+            exchange.close()
+
+    def find(self, request: Request) -> Exchange:
+        """The episode whose key the request has. Raises KeyError."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        return self.exchanges[key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")]
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
+    """Serve programs until the context is left. `folder`: an empty one, in which the unix socket is made."""
+    with contextlib.ExitStack() as stack:
+        loopback = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        loopback.bind(("127.0.0.1", 0))
+        local = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        local.bind(str(folder / SOCKET_NAME))
+        (folder / SOCKET_NAME).chmod(0o666)
+        gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
+        tools = make_endpoint(gateway.find, MAX_BODY_BYTES)
+        async with run_in_own_task(tools.run()), _serve(_Application(gateway, tools.asgi_app), [loopback, local]):
+            yield gateway
+
+
+@contextlib.asynccontextmanager
+async def _serve(application: Any, sockets: list[socket.socket]) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        application,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=600,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets))
+    try:
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Server that leaves signals to the harness."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Application:
+    """The ASGI application: keys are checked before anything is read."""
+
+    def __init__(self, gateway: Gateway, tools: Any) -> None:
+        self._gateway = gateway
+        self._tools = tools
+        routes = [Route(path, self._model_endpoint(dialect), methods=["POST"]) for path, dialect in _PATHS.items()]
+        self._models = Starlette(
+            routes=[
+                *routes,
+                Route("/v1/messages/count_tokens", _count_tokens, methods=["POST"]),
+                Route("/v1/models", self._list_models, methods=["GET"]),
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        dialect = _PATHS.get(request.url.path, _PATHS["/v1/chat/completions"])
+        try:
+            self._gateway.find(request)
+        except KeyError:
+            why = "the key is not that of a live episode"
+            await JSONResponse(dialect.write_error(401, "invalid_api_key", why), 401)(scope, receive, send)
+            return
+        await (self._tools if request.url.path in ("/mcp", "/mcp/") else self._models)(scope, receive, send)
+
+    def _model_endpoint(self, dialect: Dialect) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            try:
+                body = load_object((await _read_body(request)).decode())
+                model = str(body.get("model") or self._gateway.model)
+                wanted = dialect.read(body)
+                found = await self._gateway.find(request).ask_model(wanted, model)
+            except RequestRefused as error:
+                return JSONResponse(dialect.write_error(error.status, error.code, str(error)), error.status)
+            except (Malformed, UnicodeDecodeError) as error:
+                return JSONResponse(dialect.write_error(400, "invalid_json", f"the body is {error}"), 400)
+            if wanted.streams:
+                return StreamingResponse(_encode_events(dialect.write_events(found)), media_type="text/event-stream")
+            return JSONResponse(dialect.write(found))
+
+        return answer
+
+    async def _list_models(self, _: Request) -> Response:
+        entry = {"id": self._gateway.model, "object": "model", "created": 0, "owned_by": "gymcp"}
+        return JSONResponse({"object": "list", "data": [entry]})
+
+
+async def _count_tokens(request: Request) -> Response:
+    """An estimate of the tokens in a request of Anthropic's dialect: four bytes each."""
+    return JSONResponse({"input_tokens": max(1, len(await _read_body(request)) // 4)})
+
+
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestRefused(413, f"the request has more than {MAX_BODY_BYTES} bytes", "request_too_large")
+    return bytes(body)
+
+
+async def _encode_events(events: Iterator[tuple[str, Json]]) -> AsyncIterator[bytes]:
+    for name, data in events:
+        text = data if isinstance(data, str) else json.dumps(data)
+        yield (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()

@@ -1,0 +1,186 @@
+"""The command of a program as it runs in its sandbox: what it may see there, and what its environment tells it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+import gymcp
+from gymcp.agents.programs.gateway import SOCKET_NAME, Gateway
+from gymcp.agents.programs.settings import PROMPT, PROMPT_FILE, ProgramSettings
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.programs import gateway_relay
+from gymcp.mcp_servers.sandbox import Launch, Mount
+from gymcp.paths import gymcp_home
+from gymcp.scratch import scratch_folder
+
+RELAY_FOLDER, SOCKET_FOLDER = PurePosixPath("/srv/relay"), PurePosixPath("/srv/gateway")
+RELAY_PORT = 8642
+"""Port of the gateway on the loopback of a sandbox."""
+PROMPT_NAME, TOOLS_NAME = "prompt.txt", "mcp.json"
+"""Files in the program's working folder."""
+_PYTHON = re.compile(r"python[0-9.]*")
+_SYSTEM = Path("/usr")
+"""Prefix of the programs that every sandbox has."""
+_MIN_PARTS = 3
+"""Parts of the path of a folder that programs may see: ``/home/me``, but not ``/home``."""
+_START = f"import sys; sys.path.insert(0, {str(RELAY_FOLDER)!r}); from server_main import main; main()"
+
+
+def make_launch(settings: ProgramSettings, gateway: Gateway, token: str, workspace: Path, prompt: str) -> Launch:
+    """The launch of a program in one episode; its files are written to the workspace. Raises ConfigError."""
+    confined = settings.sandbox != "none"
+    folder = "/workspace" if confined else str(workspace)
+    address = f"http://127.0.0.1:{RELAY_PORT if confined else gateway.port}"
+    _write_files(workspace, address, token, prompt)
+    program, mounts = find_program(settings)
+    argv = tuple(word.replace(PROMPT_FILE, f"{folder}/{PROMPT_NAME}").replace(PROMPT, prompt) for word in program)
+    if confined:
+        relay = native_server("relay", gateway_relay.__name__).mounts[0].source
+        mounts = (
+            *mounts,
+            Mount(source=relay, target=RELAY_FOLDER),
+            Mount(source=gateway.folder, target=SOCKET_FOLDER),
+        )
+        socket = str(SOCKET_FOLDER / SOCKET_NAME)
+        argv = ("python3", "-I", "-S", "-B", "-c", _START, str(RELAY_PORT), socket, *argv)
+    return Launch(
+        argv=argv,
+        env=_environment(address, token, folder, gateway.model),
+        secrets={token: "<key of the episode>"},
+        mounts=mounts if confined else (),
+        workspace=workspace,
+        loopback=confined,
+        limits=settings.limits,
+    )
+
+
+def _environment(address: str, token: str, folder: str, model: str) -> dict[str, str]:
+    return {
+        "HOME": folder,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "OPENAI_BASE_URL": f"{address}/v1",
+        "OPENAI_API_KEY": token,
+        "ANTHROPIC_BASE_URL": address,
+        "ANTHROPIC_API_KEY": token,
+        "GYMCP_MODEL": model,
+        "GYMCP_MCP_URL": f"{address}/mcp",
+        "GYMCP_MCP_KEY": token,
+        "GYMCP_MCP_CONFIG": f"{folder}/{TOOLS_NAME}",
+    }
+
+
+def _write_files(workspace: Path, address: str, token: str, prompt: str) -> None:
+    """The user's message, and the tools in the format of Claude Code, Cursor and others."""
+    server = {"type": "http", "url": f"{address}/mcp", "headers": {"Authorization": f"Bearer {token}"}}
+    for name, text in ((PROMPT_NAME, prompt), (TOOLS_NAME, json.dumps({"mcpServers": {"gymcp": server}}, indent=2))):
+        path = workspace / name
+        path.unlink(missing_ok=True)  # a program may have left a link there
+        path.write_text(text, encoding="utf-8", errors="replace")
+
+
+# --------------------------------------------------------------------------------------------------- what it may see
+
+
+def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
+    """The command with absolute paths, and the mounts that it needs: the program, its virtualenv, files that it names.
+
+    gymcp itself and `ProgramSettings.hidden` are hidden, because they hold the solutions of tasks. Raises ConfigError.
+    """
+    first = settings.argv[0]
+    found = shutil.which(first)
+    if found is None:
+        raise ConfigError(f"agent 'cmd:{first}': no such program: give its path, or install it")
+    program, paths = _find_files(Path(found).absolute())
+    argv = [str(program)]
+    for word in settings.argv[1:]:
+        path = Path(word)
+        if not word.startswith("-") and path.exists():
+            argv.append(str(path.absolute()))
+            paths.append(path.absolute())
+        else:
+            argv.append(word)
+    for path in settings.mounts:
+        if not path.exists():
+            raise ConfigError(f"--agent-mount {path}: no such file or folder")
+        paths.append(path.absolute())
+    if settings.sandbox == "none":
+        return tuple(argv), ()
+    return tuple(argv), tuple(_mounts(paths, settings.hidden))
+
+
+def _find_files(program: Path) -> tuple[Path, list[Path]]:
+    """The program itself, and the files and folders that it consists of: its interpreter and packages, if known.
+
+    Raises ConfigError for a Python that does not run.
+    """
+    python = program if _PYTHON.fullmatch(program.name) else _python_of(program)
+    if python is not None:
+        executable, *prefixes = _ask_python(python)
+        paths = [path for path in map(Path, prefixes) if path != _SYSTEM]
+        return (Path(executable) if python == program else program), paths
+    target = program.resolve()
+    paths = [path for path in (program, target) if not path.is_relative_to(_SYSTEM / "bin")]
+    if "node_modules" in target.parts:
+        paths.append(Path(*target.parts[: target.parts.index("node_modules") + 1]))
+    return program, paths
+
+
+def _python_of(program: Path) -> Path | None:
+    """The Python of the virtualenv that holds the program; None if none does."""
+    folder = next((folder for folder in program.parents if (folder / "pyvenv.cfg").is_file()), None)
+    return None if folder is None else folder / "bin" / "python"
+
+
+@functools.cache
+def _ask_python(python: Path) -> tuple[str, ...]:
+    """(executable, prefix, prefix of the installation behind a virtualenv). Raises ConfigError."""
+    code = "import json, sys; print(json.dumps([sys.executable, sys.prefix, sys.base_prefix]))"
+    try:
+        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        return tuple(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError(f"agent: {python} does not run: {error}") from error
+
+
+def _mounts(paths: list[Path], hidden: Iterable[Path]) -> Iterator[Mount]:
+    """Read-only mounts at the same paths, without what is below another one, then empty ones over what is hidden.
+
+    Raises ConfigError for a folder that holds too much.
+    """
+    tops = sorted({path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths)})
+    for path in tops:
+        if len(path.parts) < _MIN_PARTS or path == Path.home():
+            raise ConfigError(f"agent: {path} is too much to show to a program: name a folder of its own")
+        yield Mount(source=path, target=PurePosixPath(path))
+    own = [Path(gymcp.__file__).parent, *_list_rooms(), gymcp_home(), *hidden]
+    for path in sorted({each.absolute() for each in own}):
+        if path.exists() and any(path.is_relative_to(top) for top in tops):
+            yield Mount(source=_nothing(path), target=PurePosixPath(path))
+
+
+def _list_rooms() -> Iterator[Path]:
+    """The folders that gymcp's package links to, in a checkout."""
+    for path in Path(gymcp.__file__).parent.iterdir():
+        if path.is_symlink():
+            yield path.resolve()
+
+
+def _nothing(like: Path) -> Path:
+    """An empty folder, or an empty file."""
+    folder = scratch_folder() / "nothing"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    folder.chmod(0o755)
+    if like.is_dir():
+        return folder
+    file = scratch_folder() / "empty-file"
+    file.touch(mode=0o644)
+    file.chmod(0o644)
+    return file

@@ -1,0 +1,111 @@
+"""The process of a program: started in its sandbox, given the user's message, and read until its turn ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from gymcp.agents.programs.exchange import Exchange, TurnEnded
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
+from gymcp.outcome import Outcome
+from gymcp.types import GiveUp
+
+MAX_ANSWER_CHARS = 100_000
+"""Characters of a program's answer that the user reads; the rest is cut and the cut is marked."""
+_MAX_OUTPUT_BYTES = 1_000_000
+_PIECE_BYTES = 65_536
+_WORDS = 600
+"""Characters of standard error in the reason of a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramProcess:
+    """A running program."""
+
+    process: SandboxProcess
+    reader: asyncio.Task[None]
+    """Reads standard output until it ends, and tells the exchange how the turn or the program ended."""
+
+    async def say(self, prompt: str) -> None:
+        """Write the user's message as a line of JSON, for a program that serves several turns."""
+        with contextlib.suppress(ConnectionError):  # it has ended, which the reader tells
+            self.process.stdin.write(json.dumps({"prompt": prompt}).encode() + b"\n")
+            await self.process.stdin.drain()
+
+
+@contextlib.asynccontextmanager
+async def run_program(
+    sandbox: Sandbox, launch: Launch, exchange: Exchange, *, standard_input: str | None, by_line: bool
+) -> AsyncIterator[ProgramProcess]:
+    """The started program, until the context is left. Its end is an event of the exchange.
+
+    `standard_input`: text for a program that reads its message there; None for one that has it already. `by_line`: each
+    line of standard output is an answer that ends a turn.
+    """
+    async with sandbox.start(launch) as process:
+        if not by_line:
+            await _feed(process, standard_input or "")
+        read = _read_lines(process, exchange) if by_line else _read_all(process, exchange)
+        reader = asyncio.create_task(read)
+        try:
+            yield ProgramProcess(process=process, reader=reader)
+        finally:
+            reader.cancel()
+            await asyncio.wait([reader])
+
+
+async def _feed(process: SandboxProcess, text: str) -> None:
+    with contextlib.suppress(ConnectionError):  # it ended or closed its input before it read all
+        process.stdin.write(text.encode(errors="replace"))
+        await process.stdin.drain()
+        process.stdin.close()
+
+
+async def _read_all(process: SandboxProcess, exchange: Exchange) -> None:
+    output = bytearray()
+    while piece := await process.stdout.read(_PIECE_BYTES):
+        if len(output) < _MAX_OUTPUT_BYTES:
+            output += piece
+    await _report_end(process, exchange, output.decode(errors="replace"))
+
+
+async def _read_lines(process: SandboxProcess, exchange: Exchange) -> None:
+    while True:
+        try:
+            line = await process.stdout.readline()
+        except ValueError:  # longer than the stream's limit
+            why = "the program wrote a line that is too long"
+            exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=why))
+            return
+        if not line:
+            await _report_end(process, exchange, None)
+            return
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+            if isinstance(answer, dict) and isinstance(answer.get("text"), str):
+                exchange.events.put_nowait(TurnEnded(text=cut(answer["text"])))
+
+
+async def _report_end(process: SandboxProcess, exchange: Exchange, output: str | None) -> None:
+    """Tell how the program ended; `output`: its answer if it ended well, None if it should not have ended."""
+    status = await process.wait()
+    if status == 0 and output is not None:
+        exchange.events.put_nowait(TurnEnded(text=cut(output.strip())))
+        return
+    with contextlib.suppress(EnvInfraError):
+        await process.drain_stderr()
+    why = process.limit_hit() or f"it ended with status {status}"
+    words = process.stderr_tail().strip()[-_WORDS:]
+    reason = f"the program failed: {why}{': ' + words if words else ''}"
+    exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason))
+
+
+def cut(text: str) -> str:
+    """The text, cut with a note if it is longer than `MAX_ANSWER_CHARS`."""
+    if len(text) <= MAX_ANSWER_CHARS:
+        return text
+    return f"{text[:MAX_ANSWER_CHARS]}\n[cut: the first {MAX_ANSWER_CHARS:,} of {len(text):,} characters]"

@@ -1,0 +1,90 @@
+"""A request for the model's answer, whatever dialect a program speaks, and the errors that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gymcp.types import Decision, Message, Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One request of a program. Sampling settings other than these are the run's, whatever the program asks for."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    max_tokens: int | None = None
+    """Most tokens of the answer; None: as many as the run allows."""
+    stop: tuple[str, ...] = ()
+    streams: bool = False
+    """True if the program wants the answer as events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswer:
+    """The model's answer to one request."""
+
+    id: str
+    """Unique in an episode."""
+    model: str
+    """The name by which the program asked for the model."""
+    decision: Decision
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.decision.spent.prompt_tokens if self.decision.spent else 0
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.decision.spent.completion_tokens if self.decision.spent else 0
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the answer ran out of tokens."""
+        return self.decision.sampled is not None and self.decision.sampled.finish == "length"
+
+
+class RequestRefused(Exception):
+    """A request that gets an error instead of an answer."""
+
+    def __init__(self, status: int, why: str, code: str = "invalid_request_error") -> None:
+        """`status`: of HTTP. `code`: the kind of error in the words of the dialects."""
+        super().__init__(why)
+        self.status = status
+        self.code = code
+
+
+def read_field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+    """The field of a request; `default` if it is missing or null. Raises RequestRefused if it is of another type."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise RequestRefused(400, f"'{name}' has the wrong type: {type(value).__name__}")
+    return value
+
+
+def read_objects(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The list of objects in a field; empty if it is missing. Raises RequestRefused."""
+    values = read_field(body, name, list, [])
+    for index, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise RequestRefused(400, f"'{name}[{index}]' is not an object")
+    return list(values)
+
+
+def read_text(content: Any, where: str, kinds: tuple[str, ...] = ("text", "input_text", "output_text")) -> str:
+    """The text of a message: a string, or text parts. Raises RequestRefused for a part of another kind."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise RequestRefused(400, f"{where}: the content is neither text nor a list of parts")
+    texts = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") not in kinds or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise RequestRefused(400, f"{where}: a part of the type {kind!r} is not supported: only text is")
+        texts.append(part["text"])
+    return "".join(texts)

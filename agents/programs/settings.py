@@ -1,0 +1,104 @@
+"""Settings of agent programs, and the command that starts one."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from gymcp.agents.strategies.budgets import Budget
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Limits
+from gymcp.types import Json, Sampling
+
+PREFIX = "cmd:"
+PROMPT, PROMPT_FILE = "{prompt}", "{prompt_file}"
+"""Words of a command that stand for the user's message, and for the path of a file with it."""
+
+SandboxName = Literal["bwrap", "none"]
+Turns = Literal["restart", "stdin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSettings:
+    """A program that plays episodes, and the settings that are the same in all episodes of a run."""
+
+    argv: tuple[str, ...]
+    """The command. `PROMPT` and `PROMPT_FILE` in it stand for the user's message; without them the program reads it
+    from standard input."""
+    sandbox: SandboxName = "bwrap"
+    mounts: tuple[Path, ...] = ()
+    """Further files and folders of the host that the program may read, at the same paths."""
+    hidden: tuple[Path, ...] = ()
+    """Files and folders that the program may not read, such as the environment's own file with the solutions."""
+    turns: Turns = "restart"
+    """``restart``: a new process for each message of the user. ``stdin``: one process, which reads a line of JSON
+    ``{"prompt": ...}`` for each message and ends its turn with a line of JSON ``{"text": ...}``."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Sampling settings of the model, whatever the program asks for."""
+    budget: Budget = field(default_factory=Budget)
+    limits: Limits = field(default_factory=lambda: Limits(memory_mb=4096, processes=256, disk_mb=1024))
+
+    @property
+    def name(self) -> str:
+        """The agent's name in records."""
+        return PREFIX + shlex.join(self.argv)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the files that the command names."""
+        files = [path for path in map(Path, self.argv) if path.is_file()]
+        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()
+
+    def config(self) -> dict[str, Json]:
+        """Entries of ``run.json``: what scores depend on beside the agent's name and the model."""
+        return {
+            "agent_sandbox": self.sandbox,
+            "agent_turns": self.turns,
+            "agent_mounts": [str(path) for path in self.mounts],
+            "agent_digest": self.digest,
+        }
+
+
+def is_program(agent: str) -> bool:
+    """True if the name of an agent is a command."""
+    return agent.startswith(PREFIX)
+
+
+def parse_command(agent: str) -> tuple[str, ...]:
+    """The words of ``cmd:PROGRAM ARGS``, split as a shell would. Raises ConfigError."""
+    try:
+        argv = tuple(shlex.split(agent.removeprefix(PREFIX)))
+    except ValueError as error:
+        raise ConfigError(f"agent '{agent}': cannot be split into words: {error}") from error
+    if not argv:
+        raise ConfigError(f"agent '{agent}': no program; write cmd:PROGRAM ARGS")
+    if sum(PROMPT in word or PROMPT_FILE in word for word in argv) > 1:
+        raise ConfigError(f"agent '{agent}': {PROMPT} or {PROMPT_FILE} stands in it more than once")
+    return argv
+
+
+def make_program(
+    agent: str,
+    *,
+    sandbox: str = "bwrap",
+    turns: Turns = "restart",
+    mounts: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
+) -> ProgramSettings:
+    """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError."""
+    if sandbox not in get_args(SandboxName):
+        raise ConfigError(f"--agent-sandbox: no '{sandbox}'; have {', '.join(get_args(SandboxName))}")
+    argv = parse_command(agent)
+    if turns == "stdin" and any(PROMPT in word or PROMPT_FILE in word for word in argv):
+        raise ConfigError(f"--agent-stdin: the program reads every message there; leave {PROMPT} out")
+    return ProgramSettings(
+        argv=argv,
+        sandbox="none" if sandbox == "none" else "bwrap",
+        turns=turns,
+        mounts=tuple(mounts),
+        hidden=tuple(hidden),
+    )

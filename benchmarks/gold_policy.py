@@ -1,0 +1,46 @@
+"""A model behind a chat endpoint that solves an environment's tasks, each known by its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gymcp.types import Action, Decision, GoldTurn, Message, ModelUsage, Sampling, Task, Tool, ToolCall
+
+USAGE = ModelUsage(model="gold", prompt_tokens=10, completion_tokens=5)
+
+
+FINAL = "final_answer"
+"""Tool by which smolagents' programs end."""
+
+
+class GoldPolicy:
+    """Answers with the next gold call of the task whose prompt is in the conversation, then with its final text.
+
+    It keeps no state: how far an episode has come follows from the messages since the user's last one.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._turns = [(prompt, gold) for task in tasks for prompt, gold in zip(task.prompts, task.gold, strict=True)]
+        self.asked: list[tuple[Message, ...]] = []
+
+    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+        self.asked.append(tuple(messages))
+        at, turn = self._find(messages)
+        made = sum(message.role == "assistant" for message in messages[at:])  # some kits write calls as text
+        if made < len(turn.calls):
+            return Decision(action=Action(tool_calls=(turn.calls[made],)), spent=USAGE)
+        text = turn.final_text or "Done."
+        if any(tool.name == FINAL for tool in tools):
+            return Decision(
+                action=Action(tool_calls=(ToolCall(id="end", name=FINAL, arguments={"answer": text}),)), spent=USAGE
+            )
+        return Decision(action=Action(text=text), spent=USAGE)
+
+    def _find(self, messages: Sequence[Message]) -> tuple[int, GoldTurn]:
+        """The place of the last message that holds a prompt, and the gold of that prompt's turn."""
+        for at in reversed(range(len(messages))):
+            if messages[at].role == "user":
+                for prompt, gold in self._turns:
+                    if prompt in messages[at].content:
+                        return at, gold
+        raise LookupError("no message holds the prompt of a task")

@@ -1,0 +1,222 @@
+"""Agent programs: real ones of eight kits on 20 tasks with a scripted model, 50 at once, and the gateway's own cost.
+
+Every kit is installed into an environment of its own in gymcp's cache, from PyPI or npm, at the first run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uv
+from gold_policy import GoldPolicy
+from report_table import Result, options, show
+
+from gymcp.agents.policies.models import ChatModel
+from gymcp.agents.programs.agent import open_program_agents
+from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.programs.gateway import open_gateway
+from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.agents.runner.rollout import Job
+from gymcp.agents.runner.run import Plan, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.budgets import RunBudget
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.worlds.tool_listing import list_tools
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.paths import gymcp_home
+from gymcp.scratch import scratch_folder
+from gymcp.types import Observation, Trajectory
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "examples" / "programs"
+ENV = "workbench"
+TASKS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """A program and the packages that it needs."""
+
+    name: str
+    script: str
+    packages: tuple[str, ...]
+
+    @property
+    def is_node(self) -> bool:
+        return self.script.endswith(".mjs")
+
+    @property
+    def folder(self) -> Path:
+        return gymcp_home() / "benchmarks" / "programs" / self.name
+
+    def install(self) -> ProgramSettings:
+        """The installed program. Raises CalledProcessError."""
+        script = SCRIPTS / self.script
+        if self.is_node:
+            if not (self.folder / "node_modules").is_dir():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                words = ["npm", "install", "--silent", "--ignore-scripts", "--prefix", str(self.folder)]
+                subprocess.run([*words, *self.packages], check=True)
+            own = self.folder / script.name
+            own.write_text(script.read_text())  # node looks for packages beside the file
+            return ProgramSettings(argv=("node", str(own)), mounts=(self.folder,))
+        python = self.folder / "bin" / "python"
+        if not (self.folder / "installed").is_file():
+            subprocess.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", str(self.folder)], check=True)
+            words = [uv.find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+            subprocess.run([*words, *self.packages], check=True)
+            (self.folder / "installed").touch()
+        return ProgramSettings(argv=(str(python), str(script)))
+
+
+KITS = (
+    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
+    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
+    Kit(name="openai-agents", script="openai_agents.py", packages=("openai-agents",)),
+    Kit(
+        name="langgraph",
+        script="langgraph_agent.py",
+        packages=("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters"),
+    ),
+    Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]", "mcp<2")),
+    Kit(name="pydantic-ai", script="pydantic_ai_agent.py", packages=("pydantic-ai-slim[openai,mcp]",)),
+    Kit(name="mcp-typescript", script="mcp_typescript.mjs", packages=("@modelcontextprotocol/sdk", "openai")),
+)
+
+CLIENT = """
+import json, sys, http.client
+port, key, path, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+body = json.dumps({"model": "m", "max_tokens": 64, "messages": [{"role": "user", "content": sys.argv[5]}]}).encode()
+connection = http.client.HTTPConnection("127.0.0.1", port)
+for _ in range(count):
+    connection.request("POST", path, body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200, answer.status
+"""
+
+
+def main() -> None:
+    parser = options(__doc__, "4 tasks, 8 programs at once, and kits of Python only")
+    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all")
+    args = parser.parse_args()
+    env = load_env(load_spec(ENV))
+    tasks = 4 if args.quick else TASKS
+    chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
+    results = [
+        measure_gateway(env, path, 500 if args.quick else 3000) for path in ("/v1/chat/completions", "/v1/messages")
+    ]
+    for kit in chosen:
+        if not (args.quick and kit.is_node):
+            results += measure_kit(env, kit, tasks)
+    results += measure_many(env, chosen[0], 8 if args.quick else 50)
+    show("programs", results, as_json=args.json)
+    sys.exit(1 if any(result.metric.endswith("solved") and result.value < tasks for result in results) else 0)
+
+
+def measure_gateway(env: LoadedEnv, path: str, count: int) -> Result:
+    """CPU of one model request beyond the model's own, which is measured alone and taken off."""
+    task = env.suite.tasks[0]
+    policy = GoldPolicy([task])
+
+    async def serve() -> float:
+        folder = scratch_folder() / "gateway-benchmark"
+        folder.mkdir(exist_ok=True)
+        (folder / "gateway").unlink(missing_ok=True)
+        async with open_gateway(folder, "gold") as gateway:
+            exchange = Exchange(ChatModel(name="gold", policy=policy), ProgramSettings(argv=("true",)), seed=0)
+            exchange.observe(Observation(messages=(), tools=()))
+            with gateway.admit(exchange):
+                before = time.process_time()
+                words = [str(gateway.port), exchange.token, path, str(count), task.prompts[0]]
+                client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, *words)
+                assert await client.wait() == 0
+                return time.process_time() - before
+
+    async def alone() -> float:
+        exchange = Exchange(ChatModel(name="gold", policy=policy), ProgramSettings(argv=("true",)), seed=0)
+        from_program = policy.asked[-1]
+        before = time.process_time()
+        for _ in range(count):
+            await policy.chat(from_program, (), exchange._settings.sampling)
+        return time.process_time() - before
+
+    spent = asyncio.run(serve())
+    own = asyncio.run(alone())
+    return Result(metric=f"gateway {path}: CPU of a request", value=(spent - own) / count * 1e3, unit="ms")
+
+
+def measure_kit(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
+    """Tasks that the kit's program solves with a model that knows the gold."""
+    print(f"programs: {kit.name}", file=sys.stderr, flush=True)
+    began = time.perf_counter()
+    program = kit.install()
+    installed = time.perf_counter()
+    ended = play(env, program, count, 4)
+    seconds = time.perf_counter() - installed
+    solved = sum(episode.score == 1.0 for episode in ended)
+    for episode in ended:
+        if episode.score != 1.0:
+            print(f"programs: {kit.name}: {episode.task}: {episode.outcome}: {episode.reason}", file=sys.stderr)
+    return [
+        Result(metric=f"{kit.name}: solved", value=solved, unit=f"of {count}"),
+        Result(metric=f"{kit.name}: time of an episode", value=seconds / count, unit="s"),
+        Result(metric=f"{kit.name}: installation", value=installed - began, unit="s"),
+    ]
+
+
+def measure_many(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
+    """Programs at once, and what is left of them."""
+    ended = play(env, kit.install(), count, count)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    left = [path for path in scratch_folder().iterdir() if path.name.startswith("program-")]
+    return [
+        Result(metric=f"{count} at once: solved", value=sum(each.score == 1.0 for each in ended), unit=f"of {count}"),
+        Result(metric=f"{count} at once: left", value=len(left), unit="folders"),
+        Result(metric=f"{count} at once: memory of the harness", value=memory, unit="MB"),
+    ]
+
+
+def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int) -> Sequence[Trajectory]:
+    """Tasks of one user turn whose gold names every argument: smolagents asks for optional ones, too."""
+    asks = optional_arguments(env)
+    tasks = [
+        task
+        for task in select_tasks(env.suite, Plan(agent="oracle"))
+        if len(task.prompts) == 1
+        and all(asks.get(call.name, set()) <= set(call.arguments) for call in task.gold[0].calls)
+    ]
+    chosen = [tasks[number * len(tasks) // count] for number in range(count)]
+    ended: list[Trajectory] = []
+
+    async def run() -> None:
+        model = ChatModel(name="gold", policy=GoldPolicy(chosen))
+        async with open_program_agents(model, program) as agents:
+            jobs = [Job(task=task, trial=number, seed=number) for number, task in enumerate(chosen)]
+            schedule = Schedule(concurrency=concurrency)
+            note = lambda rollout, last: ended.append(rollout.trajectory) if last else None  # noqa: E731
+            await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, note, RunBudget())
+
+    asyncio.run(run())
+    return ended
+
+
+def optional_arguments(env: LoadedEnv) -> dict[str, set[str]]:
+    """Names of the arguments of each tool that may be left out."""
+    tools = asyncio.run(list_tools(env, get_sandbox("bwrap")))
+    schemas = {name: tool.input_schema for name, tool in tools.items()}
+    return {
+        name: set(schema.get("properties", ())) - set(schema.get("required", ())) for name, schema in schemas.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

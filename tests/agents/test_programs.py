@@ -1,0 +1,279 @@
+"""Programs as agents, in real sandboxes: what they reach, what is recorded of them, and how they can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from generate_policy import load
+from gold_policy import GoldPolicy
+
+from gymcp.agents.policies.models import ChatModel, Model, TokenModel
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.programs.agent import open_program_agents
+from gymcp.agents.programs.settings import ProgramSettings, parse_command
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.budgets import Budget
+from gymcp.agents.strategies.react import ReactSettings, react
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
+from gymcp.scratch import scratch_folder
+from gymcp.types import Decision, Message, Sampling, Suite, Task, Tool, Trajectory
+
+BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
+PLAYER = str(Path(__file__).parent / "players" / "chat.py")
+
+
+def chat_model(policy: object) -> ChatModel:
+    return ChatModel(name="stub", policy=policy)  # type: ignore[arg-type]
+
+
+GOLD = chat_model(GoldPolicy(BANK.suite.tasks))
+
+
+def settings(*argv: str, **changed: object) -> ProgramSettings:
+    return replace(ProgramSettings(argv=argv), **changed)  # type: ignore[arg-type]
+
+
+def play(
+    model: Model,
+    program: ProgramSettings,
+    env: LoadedEnv = BANK,
+    *,
+    tasks: Sequence[Task] = (),
+    seed: int = 1,
+    agent_s: float = 120,
+) -> list[Trajectory]:
+    """Episodes of the tasks, all at once; the first task's only if none are named."""
+
+    async def main() -> list[Trajectory]:
+        async with open_program_agents(model, program) as agents:
+            sandbox = get_sandbox("bwrap")
+            jobs = [Job(task=task, trial=0, seed=seed) for task in tasks or env.suite.tasks[:1]]
+            ended = await asyncio.gather(
+                *(rollout(env, sandbox, agents, job, timeout_s=120, agent_s=agent_s) for job in jobs)
+            )
+            return [each.trajectory for each in ended]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("words", [(), ("stream",), ("quiet",)], ids=["whole", "stream", "quiet"])
+@pytest.mark.parametrize("sandbox", ["bwrap", "none"])
+def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
+    program = settings("python3", PLAYER, *words, sandbox=sandbox)
+    (episode,) = play(GOLD, program)
+    assert (episode.outcome, episode.score) == (Outcome.SCORED, 1.0), episode.reason
+    pay, end = episode.steps
+    assert [call.arguments for call in pay.action.tool_calls] == [{"source": "ann", "target": "bob", "amount": 5}]
+    assert end.action.text == "Bob has his money."
+    assert (episode.usage.prompt_tokens, episode.usage.completion_tokens) == (20, 10)
+
+
+def test_many_programs_at_once_have_episodes_of_their_own() -> None:
+    tasks = BANK.suite.tasks * 4
+    episodes = play(GOLD, settings("python3", PLAYER), tasks=tasks)
+    assert [(episode.task, episode.score) for episode in episodes] == [(task.id, 1.0) for task in tasks]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TokenModel:
+    folder = make_tiny_model(tmp_path_factory.mktemp("tiny"), "qwen", size=TinySize(hidden=64, layers=2))
+    return load(folder)
+
+
+def test_the_tokens_of_a_program_are_those_of_react(tiny: TokenModel) -> None:
+    sampling = Sampling(max_tokens=24)
+
+    async def react_plays() -> Trajectory:
+        job = Job(task=BANK.suite.tasks[0], trial=0, seed=7)
+        agents = react(tiny, ReactSettings(sampling=sampling))
+        return (await rollout(BANK, get_sandbox("bwrap"), agents, job, timeout_s=120)).trajectory
+
+    wanted = asyncio.run(react_plays())
+    (found,) = play(tiny, settings("python3", PLAYER, sampling=sampling), seed=7)
+    assert wanted.steps[0].sampled is not None
+    assert [step.sampled for step in found.steps] == [step.sampled for step in wanted.steps]
+    assert found.steps[-1].action.text.strip() == wanted.steps[-1].action.text.strip()
+
+
+# ----------------------------------------------------------------------------------------------------------- user turns
+
+
+def two_turns() -> LoadedEnv:
+    """The bank with a task of two user turns: pay 5, then pay 30."""
+    first, second, _ = BANK.suite.tasks
+    task = replace(
+        first,
+        prompts=(first.prompts[0], second.prompts[0]),
+        gold=(first.gold[0], second.gold[0]),
+        target={"accounts": {"ann": 65, "bob": 55}},
+        last_necessary=(1, 0),
+    )
+    return load_env(replace(BANK.spec, suite=Suite(name="bank", version="1", tasks=(task,))))
+
+
+@pytest.mark.parametrize("turns", ["restart", "stdin"])
+def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
+    env = two_turns()
+    gold = GoldPolicy(env.suite.tasks)
+    words = ("lines",) if turns == "stdin" else ()
+    (episode,) = play(chat_model(gold), settings("python3", PLAYER, *words, turns=turns), env)
+    assert episode.score == 1.0
+    assert [step.turn for step in episode.steps] == [0, 0, 1, 1]
+    # a process that is started again knows its own turn only
+    assert len({messages[0].content for messages in gold.asked}) == (1 if turns == "stdin" else 2)
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "words"),
+    [
+        ("echo first >&2; echo the last words >&2; exit 3", Outcome.AGENT_ERROR, "status 3: first\nthe last words"),
+        ("kill -9 $$", Outcome.AGENT_ERROR, "status 137"),
+        ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+        ("yes", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+        ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+    ],
+)
+def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
+    (episode,) = play(GOLD, settings("sh", "-c", command), agent_s=3)
+    assert (episode.outcome, episode.score) == (outcome, 0.0)
+    assert words in episode.reason
+
+
+def test_a_program_that_ignores_its_tools_is_graded_by_what_it_did() -> None:
+    (episode,) = play(GOLD, settings("sh", "-c", "cat >prompt; echo done: $(wc -c <prompt)"))
+    assert (episode.outcome, episode.score) == (Outcome.SCORED, 0.0)
+    assert episode.steps[-1].action.text == f"done: {len(BANK.suite.tasks[0].prompts[0])}"
+
+
+def test_an_answer_that_is_too_long_is_cut() -> None:
+    (episode,) = play(GOLD, settings("sh", "-c", "yes | head -c 900000"))
+    assert episode.outcome is Outcome.SCORED
+    assert episode.steps[-1].action.text.endswith("[cut: the first 100,000 of 899,999 characters]")
+
+
+def test_a_program_killed_within_an_episode_harms_no_other() -> None:
+    script = f"grep -q ' 30 ' prompt.txt && kill -9 $$; exec python3 {PLAYER} <prompt.txt"
+    program = settings("sh", "-c", script, mounts=(Path(PLAYER),))
+    episodes = play(GOLD, program, tasks=BANK.suite.tasks)
+    assert [episode.outcome for episode in episodes] == [Outcome.SCORED, Outcome.AGENT_ERROR, Outcome.SCORED]
+    assert [episode.score for episode in episodes] == [1.0, 0.0, 1.0]
+
+
+def test_a_failure_of_the_model_is_not_the_programs() -> None:
+    class Down:
+        async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+            raise PolicyInfraError("the engine is down")
+
+    (episode,) = play(chat_model(Down()), settings("python3", PLAYER))
+    assert (episode.outcome, episode.score, episode.reason) == (Outcome.POLICY_INFRA, None, "the engine is down")
+
+
+def test_a_budget_of_answers_holds_at_the_gateway() -> None:
+    (episode,) = play(GOLD, settings("python3", PLAYER, budget=Budget(turns=1)))
+    assert (episode.outcome, episode.score, len(episode.steps)) == (Outcome.BUDGET_EXHAUSTED, 1.0, 1)
+    assert episode.reason.startswith("out of budget (1 answers)")
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("cmd:", "no program; write cmd:PROGRAM ARGS"),
+        ("cmd:python 'x", "cannot be split into words: No closing quotation"),
+        ("cmd:a {prompt} {prompt}", "stands in it more than once"),
+        ("cmd:a {prompt} {prompt_file}", "stands in it more than once"),
+    ],
+)
+def test_a_command_that_is_none_is_refused(agent: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_command(agent)
+
+
+@pytest.mark.parametrize(
+    ("argv", "mounts", "words"),
+    [
+        (("no-such-program",), (), "agent 'cmd:no-such-program': no such program"),
+        (("sh",), (Path("/no/such/folder"),), "--agent-mount /no/such/folder: no such file or folder"),
+        (("sh", "/home"), (), "/home is too much to show to a program"),
+    ],
+)
+def test_a_program_that_cannot_be_found_or_shown_is_refused(
+    argv: tuple[str, ...], mounts: tuple[Path, ...], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        play(GOLD, settings(*argv, mounts=mounts))
+
+
+# ------------------------------------------------------------------------------------------------------------ isolation
+
+PROBE = """
+import json, os, socket, subprocess, sys, urllib.request
+found = {}
+def attempt(name, act):
+    try: found[name] = str(act())[:200]
+    except Exception as error: found[name] = f"{type(error).__name__}"
+def get(port, key):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    return urllib.request.urlopen(request, timeout=5).read()
+GOLD, PORT = sys.argv[1], int(sys.argv[2])
+attempt("gold", lambda: "transfer" in open(GOLD).read())
+attempt("gymcp", lambda: __import__("gymcp"))
+attempt("beside", lambda: open(sys.argv[3].removeprefix("at:")).read())
+attempt("host port", lambda: get(PORT, os.environ["OPENAI_API_KEY"]))
+attempt("network", lambda: socket.create_connection(("127.0.0.1", PORT), timeout=5))
+attempt("outside", lambda: socket.create_connection(("192.0.2.1", 80), timeout=5))
+attempt("other key", lambda: get(8642, "x" * 32))
+attempt("processes", lambda: len([pid for pid in os.listdir("/proc") if pid.isdigit()]) > 20)
+attempt("socket folder", lambda: open("/srv/gateway/x", "w"))
+attempt("own model", lambda: get(8642, os.environ["OPENAI_API_KEY"]))
+print(json.dumps(found))
+"""
+
+
+def test_a_program_reaches_its_gateway_and_nothing_else(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    probe = tmp_path / "probe.py"
+    probe.write_text(PROBE)
+    secret, beside = tmp_path / "solutions.py", tmp_path / "beside.py"
+    secret.write_text("transfer 5")
+    beside.write_text("transfer 5")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = ("python3", str(probe), str(secret), str(listener.getsockname()[1]), f"at:{beside}")
+        (episode,) = play(GOLD, settings(*words, hidden=(secret,)))
+    found = json.loads(episode.steps[-1].action.text)
+    assert found.pop("own model").startswith("b'{"), found
+    assert found.pop("processes") == "False"
+    assert found.pop("gold") == "False"  # an empty file lies over it
+    assert {name: found[name] for name in ("beside", "other key", "socket folder")} == {
+        "beside": "FileNotFoundError",
+        "other key": "HTTPError",
+        "socket folder": "OSError",
+    }
+    assert found["gymcp"] == "ModuleNotFoundError"
+    assert {found[name] for name in ("host port", "network", "outside")} <= {
+        "URLError",
+        "ConnectionRefusedError",
+        "OSError",
+        "TimeoutError",
+    }
+
+
+def test_nothing_of_a_program_is_left(tmp_path: Path) -> None:
+    before = set(scratch_folder().iterdir())
+    program = settings("sh", "-c", "echo mine >file; (sleep 1000 &) ; sleep 1000")
+    (episode,) = play(GOLD, program, agent_s=2)
+    assert episode.outcome is Outcome.BUDGET_EXHAUSTED
+    left = {path.name.rstrip("0123456789") for path in set(scratch_folder().iterdir()) - before}
+    assert not left & {"program-", "gateway-"}

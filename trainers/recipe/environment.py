@@ -1,0 +1,43 @@
+"""The environment of a recipe: stressors, privileges, an attack and retrieval between the agent and its tools."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gymcp.envs.spec import EnvSpec, LoadedEnv
+from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.retrieval import plan_retrieval
+from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.trainers.recipe.recipe import Recipe
+
+
+def select_wrappers(recipe: Recipe) -> WrapperSelection:
+    """The wrappers that the recipe names. Raises ConfigError."""
+    chosen = recipe.wrappers
+    return WrapperSelection(
+        attack=chosen.attack or None,
+        privileges=read_privileges(Path(chosen.privileges)) if chosen.privileges else None,
+        stress=chosen.stress,
+        retrieval=plan_retrieval(chosen.retrieve or None, chosen.tool_budget or None),
+    )
+
+
+def wrap_environment(recipe: Recipe, spec: EnvSpec) -> LoadedEnv:
+    """The environment inside the recipe's wrappers, loaded. Raises ConfigError."""
+    return select_wrappers(recipe).apply(spec)
+
+
+def check_wrappers(recipe: Recipe, env: LoadedEnv) -> None:
+    """Raise ConfigError if the recipe's wrappers do not fit the tools of the environment."""
+    selection = select_wrappers(recipe)
+    if selection.needs_tools:
+        sandbox = get_sandbox(recipe.rollout.sandbox)
+        sandbox.check()
+        asyncio.run(check_selection(selection, env, sandbox))
+
+
+def choose_demonstrator(recipe: Recipe) -> str:
+    """Name of the scripted agent that demonstrates: the oracle, or the one that copes with changed or hidden tools."""
+    return "adaptive" if recipe.wrappers.stress or recipe.wrappers.retrieve else "oracle"
