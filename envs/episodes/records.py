@@ -39,6 +39,7 @@ def begin_step(
         valid=decision.action.is_usable,
         agent_s=agent_s,
         reasoning=decision.reasoning,
+        request_times=decision.request_times,
     )
     return state.begin_step(agent_s, history), step
 

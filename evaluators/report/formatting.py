@@ -55,8 +55,13 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         if summary.radar is None
         else {name: each["value"] if isinstance(each, dict) else each for name, each in asdict(summary.radar).items()},
         "latency": {
-            "model": None if summary.model_latency is None else asdict(summary.model_latency),
-            "tool": None if summary.tool_latency is None else asdict(summary.tool_latency),
+            name: None if each is None else asdict(each)
+            for name, each in (
+                ("model", summary.model_latency),
+                ("request", summary.request_latency),
+                ("first_token", summary.first_token_latency),
+                ("tool", summary.tool_latency),
+            )
         },
         "coverage": summary.overall.coverage,
         "lost": _first_losses(rows),

@@ -268,7 +268,12 @@ def calls(metrics: Metrics) -> Html:
 
 def time_section(metrics: Metrics) -> Html:
     """Time of the episodes by kind, and how long single answers of model and tools took."""
-    latencies = (("model, per decision", metrics.model_latency), ("tool, per call", metrics.tool_latency))
+    latencies = (
+        ("model, per decision", metrics.model_latency),
+        ("model, per request, without retries", metrics.request_latency),
+        ("model, to the first token", metrics.first_token_latency),
+        ("tool, per call", metrics.tool_latency),
+    )
     rows = [(name, f"{each.count:,}", *latency_cells(each)) for name, each in latencies if each is not None]
     return section(
         "Where the time went",

@@ -31,6 +31,7 @@ from gymcp.cli.evaluation.eval_options import (
     RetrieveOption,
     SlotsOption,
     StopOption,
+    StreamOption,
     StressOption,
     SystemOption,
     TemperatureOption,
@@ -87,22 +88,22 @@ def command(
     key_env: KeyEnvOption = KEY_VARIABLE,
     requests_per_minute: RequestsPerMinuteOption = None,
     request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
+    stream: StreamOption = False,
     slots: SlotsOption = 16,
     device: DeviceOption = None,
 ) -> None:
     """Run an agent on the tasks of an environment, or of several.
 
-    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
-    Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
-    Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
-    4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
+    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. Several
+    environments or policies give a run for each pair, in a folder of its own below --out, and one table. A run that was
+    interrupted goes on with --out and --resume; with a higher --limit or --trials it grows. Exit code: 0 if every
+    episode was scored, 3 if some were not, 2 for a usage error, 4 if --max-cost was reached, 130 if interrupted.
     """
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
     budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
     model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
-        requests_per_minute=requests_per_minute, request_timeout_s=request_timeout)  # fmt: skip
+        requests_per_minute=requests_per_minute, request_timeout_s=request_timeout, stream=stream)  # fmt: skip
     config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
