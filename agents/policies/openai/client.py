@@ -4,8 +4,8 @@ A request is tried again after 429, 5xx, a timeout or a broken connection, with 
 the pause that the endpoint asks for. Anything else is an answer that another attempt would not change.
 
 With `Endpoint.stream`, answers come token by token, which shows when the first one comes. It is not the default: every
-token is then an event, which takes some 20 times the CPU of a whole answer (benchmarks/http_client.py), and endpoints
-differ in what they leave out of streams.
+token is then an event, so that an answer of 200 tokens takes some 16 ms of CPU instead of 0.15 ms, and endpoints differ
+in what they leave out of streams.
 """
 
 from __future__ import annotations
@@ -220,10 +220,12 @@ class OpenAIPolicy:
                     answer, first_token_s = join_stream(response)
                 else:
                     answer = load_object(response.body.decode(errors="replace"))
-            except (Malformed, ValueError, TypeError, AttributeError) as error:
+            except Malformed as error:
                 raise PolicyInfraError(
                     f"{self._who}: the answer is {error}: {read_error_text(response.body)}"
                 ) from error
+            except (ValueError, TypeError, AttributeError) as error:
+                raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
             if answer.get("error") and not answer.get("choices"):
                 raise PolicyInfraError(f"{self._who}: answers with an error: {read_error_text(response.body)}")
             return answer, first_token_s
