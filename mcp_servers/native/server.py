@@ -59,8 +59,8 @@ def native_server(
 
     `modules` are the dotted names of further modules that the program imports. `packages` is the folder of the packages
     that it imports, from `gymcp.mcp_servers.packages.native_packages.locked_packages`. `start` may be "fork" only for a
-    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. Raises ConfigError if the source cannot be found, uses names or packages that do not
-    enter the sandbox, or has async tools.
+    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. Raises ConfigError if
+    the source cannot be found, uses names or packages that do not enter the sandbox, or has async tools.
     """
     if isinstance(program, str):
         source = _module_source(program)
@@ -124,7 +124,7 @@ def _class_source(cls: type, *, importable: frozenset[str] | None) -> str:
         )
     imports = list(_imports(module, used))
     if importable is not None:
-        _refuse_packages(cls, imports, importable)
+        _refuse_packages(cls, [*imports, *_inner_imports(ast.parse(body))], importable)
     return "\n".join(
         [
             "from __future__ import annotations",
@@ -158,6 +158,15 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[ast.Import | ast.Im
             )
         node.names = names
         yield node
+
+
+def _inner_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports inside the class and its methods; those in a ``try`` may fail."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, _IMPORT_NODES):
+            yield node
+        elif not isinstance(node, ast.Try):
+            yield from _inner_imports(node)
 
 
 def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom], importable: frozenset[str]) -> None:
