@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Mapping
@@ -69,6 +70,8 @@ async def rollout(
     """
     attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget())
     failure = await _run_to_record(attempt, timeout_s)
+    with contextlib.suppress(asyncio.CancelledError):  # the episode is recorded without a verdict, to be judged later
+        await attempt.consult_judge()
     return attempt.rollout(failure)
 
 
@@ -128,6 +131,11 @@ class _Attempt:
                 if transition.terminated or transition.truncated:
                     return None
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
+
+    async def consult_judge(self) -> None:
+        """Let the environment's judge, if its grader needs one, give its verdict on the episode that has ended."""
+        if self._episode is not None and not self._budget.is_spent:
+            self._budget.spend(await self._episode.consult_judge())
 
     def rollout(self, failure: _Failure | None) -> Rollout:
         """The record of the attempt, which is over."""
