@@ -54,6 +54,7 @@ def try_grader(
     *,
     grader: Grader | None = None,
     refresh: bool = False,
+    answered: Truths | None = None,
 ) -> None:
     """Grade one episode and record nothing. Raises ConfigError if the grader fails on it.
 
@@ -62,7 +63,8 @@ def try_grader(
     row = next((row for row in rows if row.outcome is not Outcome.AGENT_ERROR), None)
     if row is None:
         return
-    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh)
+    more = (answered or {}).get(row.id, {})
+    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh, more=more)
     if graded.outcome is Outcome.GRADER_ERROR:
         raise ConfigError(
             f"grade: tried on {row.task} trial {row.trial}: {graded.reason}; nothing was recorded, mend it and grade"
@@ -83,9 +85,10 @@ def regrade(
     """Grade each row again, add the verdict to the store and yield both. Raises ConfigError for an unknown task.
 
     The grader is the environment's, or another one, recorded in the store under `name`. The ground truths that a
-    dynamic grader has looked up before are used again, unless `refresh`; `answered` are further ones. Infrastructure failures and cancelled episodes
-    have nothing to grade: the store refuses them. If the grader fails on an episode that has a score, its verdict is
-    yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it has.
+    dynamic grader has looked up before are used again, unless `refresh`; `answered` are further ones. Infrastructure
+    failures and cancelled episodes have nothing to grade: the store refuses them. If the grader fails on an episode
+    that has a score, its verdict is yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it
+    has.
     """
     by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
     tasks = _tasks_by_id(env)

@@ -119,6 +119,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
             element("span", f"95 % interval {interval(overall.ci95)}" if overall.ci95 else "nothing was scored"),
             bar(overall),
             element("span", overall.coverage, class_="good" if overall.scored == overall.episodes else "warn"),
+            *_judge_words(evidence),
             class_="headline",
         ),
         element(
@@ -128,6 +129,14 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
             class_="soft",
         ),
     )
+
+
+def _judge_words(evidence: Evidence) -> tuple[Html, ...]:
+    """Coverage of the judge that the environment's grader asks."""
+    judge = (evidence.judge or {}).get("grader")
+    if judge is None:
+        return ()
+    return (element("span", str(judge["words"]), class_="good" if judge["judged"] == judge["episodes"] else "warn"),)
 
 
 def _gates(evidence: Evidence) -> Html:

@@ -80,6 +80,8 @@ class EvalConfig:
     """Characters of all tools that are shown at a time."""
     policy: str | None = None
     """The model of agent ``react``."""
+    judge: str | None = None
+    """The model that the environment's grader asks; None: such a grader gives no score."""
     user_policy: str | None = None
     """The model that plays the user; None: the task's scripted user."""
     max_cost: float | None = None

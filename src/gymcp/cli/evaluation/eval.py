@@ -12,6 +12,7 @@ from gymcp.cli.evaluation.eval_options import (
     AttackOption,
     CassetteOption,
     DeviceOption,
+    JudgeOption,
     KeyEnvOption,
     LimitOption,
     MaxCostOption,
@@ -65,6 +66,7 @@ def command(
     privileges: PrivilegesOption = None,
     stress: StressOption = None,
     user_policy: UserPolicyOption = None,
+    judge: JudgeOption = None,
     retrieve: RetrieveOption = None,
     tool_budget: ToolBudgetOption = None,
     as_json: AsJson = False,
@@ -99,15 +101,15 @@ def command(
     interrupted goes on with --out and --resume; with a higher --limit or --trials it grows. Exit code: 0 if every
     episode was scored, 3 if some were not, 2 for a usage error, 4 if --max-cost was reached, 130 if interrupted.
     """
-    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
+    drawn = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ()))
     budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
-    model = ModelConfig(sampling=sampling, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
+    model = ModelConfig(sampling=drawn, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout, stream=stream)  # fmt: skip
     config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        user_policy=user_policy, model=model)  # fmt: skip
+        user_policy=user_policy, judge=judge, model=model)  # fmt: skip
     _start(config, env, policy or [], as_json=as_json)
 
 

@@ -89,6 +89,14 @@ UserPolicyOption = Annotated[
         autocompletion=offer(_POLICIES),
     ),
 ]
+JudgeOption = Annotated[
+    str | None,
+    _of(
+        TOOLS_PANEL,
+        "Model that the environment's grader asks, as --policy; default: none, and then such a grader gives no score.",
+        autocompletion=offer(_POLICIES),
+    ),
+]
 RetrieveOption = Annotated[
     int | None,
     _of(TOOLS_PANEL, "Number of tools to show; a search tool finds the others; default: all are shown.", min=0),

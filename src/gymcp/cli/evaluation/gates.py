@@ -27,8 +27,13 @@ ASKING_GATE_SCORES = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
 """The same for tasks whose user knows a fact; a needless question has a cost, but is no failure."""
 
 
-def play(loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
-    """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task."""
+def play(
+    loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int, runner: asyncio.Runner | None = None
+) -> list[Trajectory]:
+    """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task.
+
+    `runner`: the event loop on which the environment's judge lives; None for a new one.
+    """
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
     with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
@@ -40,7 +45,7 @@ def play(loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int) -> l
                 progress.advance(rollout.trajectory)
 
         schedule = Schedule(concurrency=concurrency)
-        if not run_until_signalled(run_jobs(loaded, sandbox, SCRIPTED[plan.agent], jobs, schedule, note)):
+        if not run_until_signalled(run_jobs(loaded, sandbox, SCRIPTED[plan.agent], jobs, schedule, note), runner):
             raise typer.Exit(INTERRUPTED)
     return ended
 
