@@ -106,11 +106,10 @@ def command(
     model = ModelConfig(sampling=drawn, budget=budget, overflow=overflow, tool_calls=tool_calls, system=system,
         tool_format=tool_format, tokenizer=tokenizer, prices=prices, key_env=key_env, slots=slots, device=device,
         requests_per_minute=requests_per_minute, request_timeout_s=request_timeout, stream=stream)  # fmt: skip
-    config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
+    _start(EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
-        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        user_policy=user_policy, judge=judge, model=model)  # fmt: skip
-    _start(config, env, policy or [], as_json=as_json)
+        stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost, judge=judge,
+        user_policy=user_policy, model=model), env, policy or [], as_json=as_json)  # fmt: skip
 
 
 def _start(config: EvalConfig, envs: Sequence[str], policies: Sequence[str], *, as_json: bool) -> None:

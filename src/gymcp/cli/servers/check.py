@@ -16,7 +16,7 @@ from gymcp.agents.runner.run import Plan, TaskPatterns, run_until_signalled
 from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
 from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
-from gymcp.cli.evaluation.grader_judge import plan_judge
+from gymcp.cli.evaluation.grader_judge import add_judge, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.policy_options import PolicyPlan
