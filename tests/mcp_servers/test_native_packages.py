@@ -134,8 +134,11 @@ def test_packages_that_are_not_the_declared_ones_are_refused(lock: Path) -> None
     )
 
 
-def test_a_package_that_was_published_again_is_refused(lock: Path, index: Path, tmp_path: Path) -> None:
+def test_a_package_that_was_published_again_is_refused(
+    lock: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock has the hash of each file, so another file of the same name and version is not installed."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
     write_wheel(index, "softly", "1.0", {"softly.py": "def whisper(text):\n    return 'evil'\n"})
     tampered = replace(entry(lock), name="other")
     with pytest.raises(IntegrityError, match="the index has other files than the lock"):

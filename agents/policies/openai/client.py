@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import json
 import logging
 import math
 import random
@@ -227,7 +228,8 @@ class OpenAIPolicy:
             except (ValueError, TypeError, AttributeError) as error:
                 raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
             if answer.get("error") and not answer.get("choices"):
-                raise PolicyInfraError(f"{self._who}: answers with an error: {read_error_text(response.body)}")
+                said = read_error_text(json.dumps(answer).encode())
+                raise PolicyInfraError(f"{self._who}: answers with an error: {said}")
             return answer, first_token_s
         status = f"status {response.status}"
         text = read_error_text(response.body)
@@ -251,7 +253,7 @@ class OpenAIPolicy:
             self._takes_seeds = False
             log.warning("%s: takes no seed, so the same answers cannot be drawn again", self._who)
             return True
-        if "stream" in body and "stream" in why:
+        if "stream" in body and "stream" in why.lower():
             self._stop_streaming("refuses to stream")
             return True
         return False
