@@ -20,6 +20,7 @@ from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question, question
 from gymcp.evaluators.judge.rubric import Rubric, load_rubric
 from gymcp.evaluators.judge.verdict import judge_grader
 from gymcp.protocols import Grader, StateReader
+from gymcp.store.record_json import require_list
 from gymcp.store.validation import require_text
 from gymcp.types import Json, Sampling, Score, Task, Trajectory
 
@@ -97,10 +98,12 @@ def _read_answers(kept: Json, request: JudgeRequest, who: str) -> list[str | Non
     """The recorded text of each vote. Raises JudgeNotAsked if it is of another question, JudgeSilent if one lacks."""
     if not isinstance(kept, Mapping):
         raise JudgeNotAsked(f"{who}: no judge was asked: name the model with --judge", request)
-    if kept.get("question") != digest_question(request.question) or len(kept["answers"]) != len(request.ballots):
-        raise JudgeNotAsked(
-            f"{who}: the recorded answers are to another question: name the judge with --judge", request
-        )
+    another = f"{who}: the answers on record are to another question: name the model with --judge"
+    if kept.get("question") != digest_question(request.question):
+        raise JudgeNotAsked(another, request)
     if problem := kept.get("problem"):
         raise JudgeSilent(f"{who}: {require_text(problem, 'problem')}")
-    return [None if answer is None else require_text(answer, "answer") for answer in kept["answers"]]
+    answers = require_list(kept.get("answers"))
+    if len(answers) != len(request.ballots):
+        raise JudgeNotAsked(another, request)
+    return [None if answer is None else require_text(answer, "answer") for answer in answers]
