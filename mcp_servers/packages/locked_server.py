@@ -209,7 +209,7 @@ def describe_start(server: LockedServer) -> str:
     if server.runtime == "remote":
         return "elsewhere"
     if server.runtime == "native":
-        return "as its environment says"
+        return "as declared"
     if server.runtime != "python" or server.http:
         return "a process started ahead"
     return {True: "forked", False: "a process started ahead", None: "forked, if its first start shows that it can be"}[

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_command
 from local_wheels import write_index, write_wheel
+from said import errors
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
@@ -246,3 +250,83 @@ def test_a_server_is_not_the_packages_of_another(lock: Path) -> None:
     write_lock(lock, {"crier": replace(entry(lock), runtime="python", command=("uvx", "loudly==2.0"))})
     with pytest.raises(ConfigError, match=r"has another server under this name: uvx loudly==2\.0"):
         locked_packages("crier", "loudly==2.0", lock=lock)
+
+
+ENVIRONMENT = """
+from pathlib import Path
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages.native_packages import locked_packages
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
+
+LOCK = Path(__file__).with_name("servers.lock")
+
+class Crier:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def shout(self) -> str:
+        import loudly
+        self.text = loudly.shout(self.text)
+        return self.text
+
+CALL = ToolCall(id="c", name="shout", arguments={})
+TASK = Task(id="t", prompts=("Shout.",), initial_state={"text": "Hear"}, target={"text": "HEAR!!"},
+            gold=(GoldTurn(calls=(CALL,), final_text="Done."),), last_necessary=(0, 0))
+ENV = EnvSpec(
+    name="crier",
+    servers=lambda: (native_server("crier", Crier, packages=locked_packages("crier", "loudly==2.0", lock=LOCK)),),
+    suite=Suite(name="crier", version="1", tasks=(TASK,)),
+    grade=final_state_equals(),
+)
+"""
+
+
+def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return warm_command.run(list(map(str, words)), cwd=cwd, env=os.environ, timeout_s=300)
+
+
+def test_an_environment_with_packages_passes_its_checks_once_they_are_locked(index: Path, tmp_path: Path) -> None:
+    """The first error is one line, and says the command after which everything works."""
+    file = tmp_path / "crier.py"
+    file.write_text(ENVIRONMENT)
+    missing = gymcp("check", "crier.py", cwd=tmp_path)
+    assert (missing.returncode, len(errors(missing.stderr))) == (2, 1), missing.stderr
+    command = shlex.split(missing.stderr.partition("lock them with: ")[2])
+    assert command[:3] == ["gymcp", "servers", "add"]
+    added = gymcp(*command[1:], cwd=tmp_path)
+    assert (added.returncode, added.stdout) == (
+        0,
+        "crier: locked loudly 2.0, 2 packages of a native server: loudly==2.0; start: as declared\n",
+    ), added.stderr
+    passed = gymcp("check", "crier.py", cwd=tmp_path)
+    assert (passed.returncode, passed.stdout.count("pass")) == (0, 7), passed.stdout
+    checked = gymcp("servers", "check", cwd=tmp_path)
+    assert checked.stdout.endswith("loudly==2.0: files and version are as locked\n")
+    for verb in ("lock", "sync", "list"):
+        assert gymcp("servers", verb, cwd=tmp_path).returncode == 0, verb
+    file.write_text(ENVIRONMENT.replace("loudly==2.0", "loudly==1.0"))
+    drifted = gymcp("check", "crier.py", cwd=tmp_path)
+    assert (drifted.returncode, len(errors(drifted.stderr))) == (2, 1), drifted.stderr
+    assert "declares loudly==1.0, but locked are loudly==2.0; run: gymcp servers add" in drifted.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pip install loudly==2.0",), "for which native server? give the name it has there with --name"),
+        (("pip install gymcp-nobody-has-this==1.0", "--name", "crier"), "gymcp-nobody-has-this"),
+        (("pip install sourced==1.0", "--name", "crier"), "to build it in a sandbox add --build sourced"),
+        (("pip install loudly==2.0 clash==1.0", "--name", "crier"), "server 'crier': resolve: "),
+        (("pip install loudly==2.0", "--name", "../crier"), "server name '../crier': letters"),
+        (("pip install loudly==2.0", "--name", "crier", "--http", "3000"), "packages take no env and no http"),
+    ],
+)
+def test_what_cannot_be_locked_is_one_line_and_leaves_no_lock(
+    words: tuple[str, ...], said: str, index: Path, tmp_path: Path
+) -> None:
+    done = gymcp("servers", "add", *words, cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "servers.lock").exists()

@@ -268,7 +268,7 @@ class OpenAIPolicy:
         body[self._length_key] = body.pop("max_tokens")
         if not self._takes_seeds:
             body.pop("seed", None)
-        return body | STREAM_KEYS if self._streams else body
+        return {**body, **STREAM_KEYS} if self._streams else body
 
 
 @contextlib.asynccontextmanager

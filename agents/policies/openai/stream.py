@@ -31,7 +31,7 @@ def join_stream(response: Response) -> tuple[dict[str, Json], float | None]:
     ended = False
     for event, end in _events(response.body):
         if event.get("error"):
-            return event, None
+            return dict(event), None
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
             if choice.get("index", 0) != 0:
