@@ -4,8 +4,8 @@ A request is tried again after 429, 5xx, a timeout or a broken connection, with 
 the pause that the endpoint asks for. Anything else is an answer that another attempt would not change.
 
 With `Endpoint.stream`, answers come token by token, which shows when the first one comes. It is not the default: every
-token is then an event, so that an answer of 200 tokens takes some 15 ms of CPU instead of 0.2 ms (benchmarks/streaming.py),
-and endpoints differ in what they leave out of streams.
+token is then an event, so that an answer of 200 tokens takes some 15 ms of CPU instead of 0.2 ms
+(benchmarks/streaming.py), and endpoints differ in what they leave out of streams.
 """
 
 from __future__ import annotations
