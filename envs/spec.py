@@ -12,6 +12,7 @@ from gymcp.envs.layers import Layer
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
 from gymcp.errors import ConfigError
+from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import GRADER_PARAMETERS, Grader, User
@@ -83,6 +84,8 @@ class LoadedEnv:
     spec: EnvSpec
     servers: tuple[ServerSpec, ...]
     suite: Suite
+    judge: JudgeSeat | None = None
+    """Model that graders ask (`gymcp.evaluators.judge.judge_by_rubric`); None: they get no answer and give no score."""
 
 
 def load_env(spec: EnvSpec) -> LoadedEnv:

@@ -33,7 +33,7 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
         return replace(trajectory, score=None, components={})
     if trajectory.outcome is Outcome.AGENT_ERROR:
         return replace(trajectory, score=0.0, components={})
-    ungraded = _remove_grade(trajectory)
+    ungraded = remove_grade(trajectory)
     try:
         verdict = _check_score(grader(task, ungraded, states))
     except Exception as error:  # the boundary to user code
@@ -62,7 +62,7 @@ def _describe_failure(error: Exception, grader: Grader) -> str:
     return " ".join(text.split())[:MAX_REASON_CHARS]
 
 
-def _remove_grade(trajectory: Trajectory) -> Trajectory:
+def remove_grade(trajectory: Trajectory) -> Trajectory:
     """The trajectory as the episode ended: a grader sees no earlier verdict, so grading again gives the same score."""
     outcome, provenance = trajectory.outcome, trajectory.provenance
     if outcome is Outcome.GRADER_ERROR:

@@ -9,6 +9,7 @@ from gymcp.exports import make_getattr
 if TYPE_CHECKING:
     from gymcp.mcp_servers.native.server import native_server
     from gymcp.mcp_servers.packages.locked_server import locked_server
+    from gymcp.mcp_servers.packages.native_packages import locked_packages
     from gymcp.mcp_servers.sandbox import get_sandbox
     from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox
     from gymcp.mcp_servers.sessions.connect import open_session
@@ -25,6 +26,7 @@ __all__ = [
     "ServerSpec",
     "ToolSession",
     "get_sandbox",
+    "locked_packages",
     "locked_server",
     "native_server",
     "open_session",
@@ -36,6 +38,7 @@ if not TYPE_CHECKING:
         {
             "native.server": "native_server",
             "packages.locked_server": "locked_server",
+            "packages.native_packages": "locked_packages",
             "sandbox": "get_sandbox",
             "sandbox.spec": "Launch Limits Mount Sandbox",
             "sessions.connect": "open_session",

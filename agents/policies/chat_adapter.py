@@ -27,4 +27,4 @@ class _RenderedChat:
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         answer = await self._model.generate(self._model.renderer.first_prompt(messages, tools), sampling)
         action = parse_action(answer.text, tools, self._model.parse_calls, CallIds())
-        return Decision(action=action, spent=answer.usage)
+        return Decision(action=action, spent=answer.usage, request_times=answer.times)

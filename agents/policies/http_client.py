@@ -49,6 +49,9 @@ class Response:
     headers: Mapping[str, str]
     """Headers by name in lower case."""
     body: bytes
+    arrivals: tuple[tuple[int, float], ...] = ()
+    """(bytes of the body so far, seconds since the request was sent) for each piece of the body as it came; empty if
+    the request did not ask for it, or the body was compressed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +67,10 @@ class _Exchange:
     """Bytes of head and body so far."""
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
+    timed: bool = False
+    """True to note when each piece of the body came."""
+    sent: float = field(default_factory=time.perf_counter)
+    arrivals: list[tuple[int, float]] = field(default_factory=list)
     until_close: bool = False
     """True if the body ends with the connection: its head names neither a length nor chunks."""
 
@@ -80,11 +87,13 @@ class HttpConnection(asyncio.Protocol):
         self._exchange: _Exchange | None = None
         """The last request's exchange; None before the first request."""
 
-    def request(self, content: bytes, max_bytes: int, *, tunnel: bool = False) -> asyncio.Future[Response]:
+    def request(
+        self, content: bytes, max_bytes: int, *, tunnel: bool = False, timed: bool = False
+    ) -> asyncio.Future[Response]:
         """Send a request, head and body; the future's result is the answer. It may raise NoAnswer, UnreadableAnswer."""
         answer = asyncio.get_running_loop().create_future()
         parser = httptools.HttpResponseParser(self)
-        self._exchange = _Exchange(answer=answer, parser=parser, max_bytes=max_bytes, tunnel=tunnel)
+        self._exchange = _Exchange(answer=answer, parser=parser, max_bytes=max_bytes, tunnel=tunnel, timed=timed)
         if self.is_open:
             self.transport.write(content)
         else:
@@ -121,7 +130,10 @@ class HttpConnection(asyncio.Protocol):
             self._finish(exchange)
 
     def on_body(self, body: bytes) -> None:
-        self._current().body.extend(body)
+        exchange = self._current()
+        exchange.body.extend(body)
+        if exchange.timed:
+            exchange.arrivals.append((len(exchange.body), time.perf_counter() - exchange.sent))
 
     def on_message_complete(self) -> None:
         exchange = self._current()
@@ -157,7 +169,14 @@ class HttpConnection(asyncio.Protocol):
             self.abort()  # a second answer to one request
             return
         status = exchange.parser.get_status_code()
-        exchange.answer.set_result(Response(status=status, headers=exchange.headers, body=bytes(exchange.body)))
+        exchange.answer.set_result(
+            Response(
+                status=status,
+                headers=exchange.headers,
+                body=bytes(exchange.body),
+                arrivals=tuple(exchange.arrivals),
+            )
+        )
         self.last_used = time.monotonic()
         if not (exchange.parser.should_keep_alive() or exchange.tunnel):
             self.abort()
@@ -187,12 +206,17 @@ class HttpClient:
         self._connections: set[HttpConnection] = set()
         self._idle: list[HttpConnection] = []
 
-    async def request(self, method: str, path: str, content: bytes = b"", *, max_bytes: int) -> Response:
-        """Send a request and wait for the whole answer, without a timeout. Raises NoAnswer, UnreadableAnswer."""
+    async def request(
+        self, method: str, path: str, content: bytes = b"", *, max_bytes: int, timed: bool = False
+    ) -> Response:
+        """Send a request and wait for the whole answer, without a timeout. Raises NoAnswer, UnreadableAnswer.
+
+        `timed`: note when each piece of the answer's body comes.
+        """
         head = _head(method, self._root + path, {**self._headers, "content-length": str(len(content))})
         connection = self._take_idle() or await self._connect()
         try:
-            answer = await connection.request(head + content, max_bytes)
+            answer = await connection.request(head + content, max_bytes, timed=timed)
         except BaseException:
             connection.abort()
             raise

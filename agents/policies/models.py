@@ -10,7 +10,7 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy, Policy
-from gymcp.types import ModelUsage, Sampled, Sampling
+from gymcp.types import ModelUsage, RequestTimes, Sampled, Sampling
 
 MIN_ANSWER_TOKENS = 32
 """Minimum number of tokens that a prompt must leave in the context for the answer."""
@@ -24,6 +24,7 @@ class Generated:
     text: str
     """The sampled tokens decoded, without the token that ended the turn."""
     usage: ModelUsage
+    times: RequestTimes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class TokenModel:
             completion_tokens=len(sampled.ids),
             cost=self.price.of(len(prompt), len(sampled.ids)),
         )
-        return Generated(sampled=sampled, text=self.renderer.decode(sampled.ids), usage=usage)
+        text = self.renderer.decode(sampled.ids)
+        return Generated(sampled=sampled, text=text, usage=usage, times=sampled.request_times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,8 @@ class ModelOptions:
     """Maximum number of requests in flight to a server."""
     timeout_s: float = 120.0
     """Maximum seconds of one request to an endpoint."""
+    stream: bool = False
+    """True to ask an endpoint for answers as streams."""
     tokenizer: Path | None = None
     """Folder of the tokenizer of a model that vLLM serves; None for the folder that the server loaded it from."""
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -142,6 +144,7 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
         timeout_s=options.timeout_s,
         requests_per_minute=options.requests_per_minute,
         concurrency=options.concurrency,
+        stream=options.stream,
     )
 
 

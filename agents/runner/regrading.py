@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
-from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.grading import apply_grader, remove_grade
+from gymcp.evaluators.judge.asking import Asked, ask_judge
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader
 from gymcp.store import EpisodeRow, TrajectoryStore
-from gymcp.types import Task, Trajectory
+from gymcp.types import Json, Task, Trajectory
+
+ASKED_AT_A_TIME = 16
+"""Episodes that are in memory at a time while a judge is asked about them."""
+
+Truths = Mapping[str, Mapping[str, Json]]
+"""Id of an episode -> ground truths for its grader."""
+
+
+async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, Asked]:
+    """Ask the environment's judge what graders lack on these episodes; by id, those that needed an answer.
+
+    Empty without a judge. Answers that are on record are not asked for again.
+    """
+    if (seat := env.judge) is None:
+        return {}
+    tasks = _tasks_by_id(env)
+    found: dict[str, Asked] = {}
+
+    async def ask(row: EpisodeRow) -> None:
+        record = remove_grade(_load(store, row, {}))
+        asked = await ask_judge(env.spec.grade, tasks[row.task], record, store.state, seat)
+        if asked.truths:
+            found[row.id] = asked
+
+    known = [row for row in rows if row.task in tasks]
+    for start in range(0, len(known), ASKED_AT_A_TIME):
+        async with asyncio.TaskGroup() as group:
+            for row in known[start : start + ASKED_AT_A_TIME]:
+                group.create_task(ask(row))
+    return found
 
 
 def try_grader(
@@ -22,6 +54,7 @@ def try_grader(
     *,
     grader: Grader | None = None,
     refresh: bool = False,
+    answered: Truths | None = None,
 ) -> None:
     """Grade one episode and record nothing. Raises ConfigError if the grader fails on it.
 
@@ -30,7 +63,8 @@ def try_grader(
     row = next((row for row in rows if row.outcome is not Outcome.AGENT_ERROR), None)
     if row is None:
         return
-    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh)
+    more = (answered or {}).get(row.id, {})
+    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh, more=more)
     if graded.outcome is Outcome.GRADER_ERROR:
         raise ConfigError(
             f"grade: tried on {row.task} trial {row.trial}: {graded.reason}; nothing was recorded, mend it and grade"
@@ -46,18 +80,20 @@ def regrade(
     grader: Grader | None = None,
     name: str = "",
     refresh: bool = False,
+    answered: Truths | None = None,
 ) -> Iterator[tuple[EpisodeRow, Trajectory]]:
     """Grade each row again, add the verdict to the store and yield both. Raises ConfigError for an unknown task.
 
     The grader is the environment's, or another one, recorded in the store under `name`. The ground truths that a
-    dynamic grader has looked up before are used again, unless `refresh`. Infrastructure failures and cancelled episodes
-    have nothing to grade: the store refuses them. If the grader fails on an episode that has a score, its verdict is
-    yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it has.
+    dynamic grader has looked up before are used again, unless `refresh`; `answered` are further ones. Infrastructure
+    failures and cancelled episodes have nothing to grade: the store refuses them. If the grader fails on an episode
+    that has a score, its verdict is yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it
+    has.
     """
     by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
     tasks = _tasks_by_id(env)
     for row in rows:
-        graded = _grade_row(env, tasks, store, row, grader, refresh=refresh)
+        graded = _grade_row(env, tasks, store, row, grader, refresh=refresh, more=(answered or {}).get(row.id, {}))
         if not fails_on(row, graded):
             store.add_grade(graded, grader=by, ground_truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
@@ -80,12 +116,20 @@ def _grade_row(
     grader: Grader | None,
     *,
     refresh: bool,
+    more: Mapping[str, Json] | None = None,
 ) -> Trajectory:
     """The episode with the grader's verdict, unrecorded. `tasks`: those of the environment, by id."""
     if row.task not in tasks:
         raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
+    recorded = _load(store, row, more or {}, refresh=refresh)
+    return apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
+
+
+def _load(store: TrajectoryStore, row: EpisodeRow, more: Mapping[str, Json], *, refresh: bool = False) -> Trajectory:
+    """The recorded episode with the ground truths that were looked up for it, unless `refresh`, and `more`."""
     recorded = store.load(row.id)
-    truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.ground_truths(row.id)}
+    known = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.ground_truths(row.id)}
+    truths = {**known, **more}
     if truths or refresh:
         recorded = replace(recorded, provenance={**recorded.provenance, GROUND_TRUTHS: truths})
-    return apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
+    return recorded

@@ -78,6 +78,8 @@ async def rollout(
     """
     attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget(), agent_s)
     failure = await _run_to_record(attempt, timeout_s)
+    with contextlib.suppress(asyncio.CancelledError):  # the episode is recorded without a verdict, to be judged later
+        await attempt.consult_judge()
     return attempt.rollout(failure)
 
 
@@ -165,6 +167,11 @@ class _Attempt:
             return out_of_time
         finally:
             self._agent_s += time.perf_counter() - asked
+
+    async def consult_judge(self) -> None:
+        """Let the environment's judge, if its grader needs one, give its verdict on the episode that has ended."""
+        if self._episode is not None and not self._budget.is_spent:
+            self._budget.spend(await self._episode.consult_judge())
 
     def rollout(self, failure: _Failure | None) -> Rollout:
         """The record of the attempt, which is over."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gymcp.agents.runner.regrading import regrade
+from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
@@ -20,6 +20,7 @@ from gymcp.agents.strategies.user_agents import is_user_agent
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.evaluators.judge.answers import usage_of_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory
@@ -174,10 +175,14 @@ def run_plan(
     if make_agent is None:
         make_agent = SCRIPTED[plan.agent]
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
-    deque(regrade(env, store, failed), maxlen=0)
+    run_async = runner.run if runner else asyncio.run
+    answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
+    deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)
     jobs = jobs_to_run(env, plan, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
+    if env.judge is not None:
+        spent += usage_of_grader(env.judge.answers.all())["cost"]
     budget = RunBudget(schedule.max_cost, spent)
 
     def record(rollout: Rollout, last: bool) -> None:

@@ -150,7 +150,7 @@ class _TokenConversation:
         action = parse_action(answer.text, self._observation.tools, self._model.parse_calls, self._new_id)
         action = reject_empty(action, self._new_id)
         self._context.add_sample(answer.sampled.ids, action.tool_calls)
-        return Decision(action=action, sampled=answer.sampled, spent=answer.usage)
+        return Decision(action=action, sampled=answer.sampled, spent=answer.usage, request_times=answer.times)
 
 
 class _ChatConversation:

@@ -15,7 +15,8 @@ from gymcp.mcp_servers.packages.install_folder import hash_files
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.cassette import cassette_sha256
 from gymcp.paths import gymcp_home
-from gymcp.types import STORED_NAMES, Json, Suite, ToolOffer, UserScript
+from gymcp.store.record_json import STORED_NAMES
+from gymcp.types import Json, Suite, ToolOffer, UserScript
 
 _DIGEST_CHARS = 16
 _STORED_NAMES = {**STORED_NAMES, "attack": "hijack"}

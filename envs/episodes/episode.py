@@ -22,6 +22,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.fresh_world import verify_fresh_world
 from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
 from gymcp.errors import EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
+from gymcp.evaluators.judge.asking import ask_judge
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.types import (
@@ -86,6 +88,8 @@ class Episode:
         self._clock = clock
         self._parent = parent
         self._meter = UsageMeter()
+        self._ungraded: Trajectory | None = None
+        """The record of the ended episode as it goes to the grader."""
         self._trajectory: Trajectory | None = None
         self._failure: EnvInfraError | None = None
         """The loss of a server, which every later step raises again."""
@@ -221,9 +225,30 @@ class Episode:
         return Transition(observation=self.observation, reward=reward, terminated=terminated, truncated=not terminated)
 
     def _grade(self, outcome: Outcome, why: str) -> float:
-        record = self.record(outcome, why)
-        self._trajectory, reward = grade_record(self._live.setup, record, self.states.__getitem__, self._meter.notes)
+        self._ungraded = self.record(outcome, why)
+        self._trajectory, reward = grade_record(
+            self._live.setup, self._ungraded, self.states.__getitem__, self._meter.notes
+        )
         return reward
+
+    async def consult_judge(self) -> float:
+        """Ask the environment's judge what the grader of the ended episode lacks, grade again; return the cost.
+
+        Does nothing without a judge, or if the grader needs none.
+        """
+        seat, ungraded = self._live.setup.env.judge, self._ungraded
+        failed = self._trajectory is not None and self._trajectory.outcome is Outcome.GRADER_ERROR
+        if seat is None or ungraded is None or not failed:
+            return 0.0
+        started = time.perf_counter()
+        setup, states = self._live.setup, self.states.__getitem__
+        asked = await ask_judge(setup.env.spec.grade, self.task, ungraded, states, seat)
+        if not asked.truths:
+            return 0.0
+        answered = replace(ungraded, provenance={**ungraded.provenance, GROUND_TRUTHS: asked.truths})
+        judging_s = time.perf_counter() - started
+        self._trajectory, _ = grade_record(setup, answered, states, self._meter.notes, judging_s=judging_s)
+        return asked.cost
 
     @property
     def world(self) -> World:
@@ -313,7 +338,7 @@ class Episode:
         self._live = await restore_world(snapshot, own, self._live.user, self._servers, self.states)
         self.state = snapshot.state
         self.states |= snapshot.states
-        self._trajectory = self._failure = None
+        self._ungraded = self._trajectory = self._failure = None
 
     @contextlib.asynccontextmanager
     async def fork(self, n: int) -> AsyncIterator[list[Episode]]:

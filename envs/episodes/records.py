@@ -39,6 +39,7 @@ def begin_step(
         valid=decision.action.is_usable,
         agent_s=agent_s,
         reasoning=decision.reasoning,
+        request_times=decision.request_times,
     )
     return state.begin_step(agent_s, history), step
 
@@ -70,11 +71,12 @@ def total_cost(state: EpisodeState, agent: UsageMeter, user: UserSession) -> flo
 
 
 def grade_record(
-    setup: EpisodeSetup, record: Trajectory, states: StateReader, notes: Sequence[str]
+    setup: EpisodeSetup, record: Trajectory, states: StateReader, notes: Sequence[str], *, judging_s: float = 0.0
 ) -> tuple[Trajectory, float]:
     """The graded record, and the reward of its last step.
 
-    The reason is the record's own, the grader's and the `notes` of the agent's decisions, each once.
+    The reason is the record's own, the grader's and the `notes` of the agent's decisions, each once. `judging_s`:
+    seconds of waiting for a judge, which count as grading.
     """
     started = time.perf_counter()
     why = f"out of budget ({record.reason})" if record.outcome is Outcome.BUDGET_EXHAUSTED else record.reason
@@ -86,6 +88,6 @@ def grade_record(
         graded,
         steps=(*steps[:-1], replace(steps[-1], reward=reward)) if steps else (),
         reason="; ".join(reasons),
-        usage=replace(graded.usage, grading_s=time.perf_counter() - started),
+        usage=replace(graded.usage, grading_s=judging_s + time.perf_counter() - started),
     )
     return trajectory, reward

@@ -5,6 +5,7 @@ from gymcp.evaluators.judge.agreement import Agreement, Label, cohens_kappa, mea
 from gymcp.evaluators.judge.answers import Answer, JudgeAnswers
 from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question, question
 from gymcp.evaluators.judge.rubric import Point, Rubric, load_rubric
+from gymcp.evaluators.judge.rubric_grader import judge_by_rubric
 from gymcp.evaluators.judge.verdict import judge_grader
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Question",
     "Rubric",
     "cohens_kappa",
+    "judge_by_rubric",
     "judge_grader",
     "load_rubric",
     "measure_agreement",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ ANSWERS_FILE = "judge-answers.jsonl"
 class Answer:
     text: str
     spent: ModelUsage | None = None
+    grader: str = ""
+    """Key of the `JudgeRequest` that an environment's grader made; empty for an answer to ``gymcp judge``."""
 
 
 def answer_key(asked: Question, judge: str, sampling: Sampling) -> str:
@@ -43,9 +46,14 @@ class JudgeAnswers:
     def get(self, key: str) -> Answer | None:
         return self._found.get(key)
 
+    def all(self) -> tuple[Answer, ...]:
+        """Every recorded answer."""
+        return tuple(self._found.values())
+
     def add(self, key: str, answer: Answer, about: Mapping[str, Json]) -> None:
         """Record an answer, with facts for people who read the file."""
-        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _usage_object(answer)})
+        grader = {"grader": answer.grader} if answer.grader else {}
+        line = json.dumps({"key": key, **about, **grader, "answer": answer.text, "spent": _usage_object(answer)})
         if self._descriptor is not None:
             os.write(self._descriptor, line.encode() + b"\n")  # one atomic append, also beside other processes
         self._found[key] = answer
@@ -68,12 +76,33 @@ def open_answers(folder: Path) -> Iterator[JudgeAnswers]:
         os.close(descriptor)
 
 
+def read_answers(folder: Path) -> tuple[Answer, ...]:
+    """The answers in a run folder, which is left as it is; none if it has no file of answers, or an unreadable one."""
+    try:
+        return tuple(dict(_read(read_foreign(folder, ANSWERS_FILE, most_bytes=MAX_LINES_BYTES))).values())
+    except (OSError, ValueError):
+        return ()
+
+
+def usage_of_grader(answers: Iterable[Answer]) -> dict[str, Json]:
+    """Number, tokens and cost of the answers to an environment's grader, which are no part of the agent's usage."""
+    asked = [answer for answer in answers if answer.grader]
+    spent = [answer.spent for answer in asked if answer.spent is not None]
+    return {
+        "answers": len(asked),
+        "prompt_tokens": sum(each.prompt_tokens for each in spent),
+        "completion_tokens": sum(each.completion_tokens for each in spent),
+        "cost": math.fsum(each.cost for each in spent),
+    }
+
+
 def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
     for line in lines.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             entry = json.loads(line)
             spent = build_record(ModelUsage, entry["spent"]) if entry["spent"] else None
-            yield require_text(entry["key"], "key"), Answer(text=require_text(entry["answer"], "answer"), spent=spent)
+            text, grader = require_text(entry["answer"], "answer"), require_text(entry.get("grader", ""), "grader")
+            yield require_text(entry["key"], "key"), Answer(text=text, spent=spent, grader=grader)
 
 
 def _usage_object(answer: Answer) -> Json:

@@ -24,6 +24,14 @@ class Vote:
     reason: str
 
 
+VERDICTS = "judge.verdicts"
+"""Component with the number of a judge's answers that are verdicts."""
+
+
+class NoVerdict(GraderError):
+    """Not more than half of a judge's answers are verdicts."""
+
+
 class InvalidVerdict(Exception):
     """An answer of a judge is no valid verdict; the message says why."""
 
@@ -31,7 +39,7 @@ class InvalidVerdict(Exception):
 def judge_grader(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grader:
     """Grader over recorded answers: by trajectory id, the text of each vote, None for a vote without an answer.
 
-    A point is met if more than half of the verdicts say so; marks on a scale are averaged. Grading raises GraderError
+    A point is met if more than half of the verdicts say so; marks on a scale are averaged. Grading raises NoVerdict
     unless more than half of the votes are verdicts.
     """
 
@@ -49,7 +57,7 @@ def judge_grader(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) ->
                 problems.append(str(error))
         if 2 * len(votes) <= len(given) or not votes:
             why = problems[0] if problems else "it was not asked"
-            raise GraderError(f"judge: {len(votes)} of {len(given)} answers are verdicts: {why}")
+            raise NoVerdict(f"judge: {len(votes)} of {len(given)} answers are verdicts: {why}")
         return _score(votes, points, rubric.scale)
 
     return grade
@@ -94,7 +102,7 @@ def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
         unanimous = len({vote.score for vote in votes}) == 1
         components = {}
         summary = f"{value * scale:g} of {scale}"
-    components |= {"judge.verdicts": float(len(votes)), "judge.unanimous": float(unanimous)}
+    components |= {VERDICTS: float(len(votes)), "judge.unanimous": float(unanimous)}
     return Score(value=min(1.0, value), components=components, reason=f"judge: {summary}: {votes[0].reason}")
 
 

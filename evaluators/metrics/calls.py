@@ -47,6 +47,10 @@ class CallFigures:
     """Comparison with gold; None if the task has no gold calls."""
     decisions_s: tuple[float, ...] = ()
     """Seconds of each decision of the agent that took a measurable time."""
+    requests_s: tuple[float, ...] = ()
+    """Seconds of each request to the agent's model, without earlier attempts, if they were recorded."""
+    first_tokens_s: tuple[float, ...] = ()
+    """Seconds until the first token of each request, if they were recorded."""
     results_s: tuple[float, ...] = ()
     """Seconds of each tool call that took a measurable time."""
 
@@ -55,6 +59,7 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
     """Figures of one episode; those on gold need `task`, and a task with gold calls."""
     calls = list(calls_with_results(trajectory))
     gold = [call for turn in task.gold for call in turn.calls] if task is not None else []
+    requests = [step.request_times for step in trajectory.steps if step.request_times is not None]
     return CallFigures(
         made=len(calls),
         errors=sum(result.is_error for _, _, result in calls),
@@ -64,6 +69,8 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
         if task and gold
         else None,
         decisions_s=tuple(step.agent_s for step in trajectory.steps if step.agent_s > 0),
+        requests_s=tuple(times.request_s for times in requests),
+        first_tokens_s=tuple(times.first_token_s for times in requests if times.first_token_s is not None),
         results_s=tuple(result.seconds for _, _, result in calls if result.seconds > 0),
     )
 

@@ -99,7 +99,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         calls=None if calls is None else _call_rates([calls[row.id] for row in scored if row.id in calls]),
         radar=None if calls is None else _radar(scored, calls),
         model_latency=None if calls is None else _model_latency(counted, calls),
-        tool_latency=None if calls is None else _tool_latency(counted, calls),
+        **({} if calls is None else _latencies([calls[row.id] for row in counted if row.id in calls])),
     )
 
 
@@ -109,8 +109,13 @@ def _model_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures])
     return latency_of(each for row in asked if row.id in calls for each in calls[row.id].decisions_s)
 
 
-def _tool_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Latency | None:
-    return latency_of(each for row in rows if row.id in calls for each in calls[row.id].results_s)
+def _latencies(figures: Sequence[CallFigures]) -> dict[str, Latency | None]:
+    """Latency of requests, of their first tokens and of tool calls, by its name in `Metrics`."""
+    return {
+        "request_latency": latency_of(each for found in figures for each in found.requests_s),
+        "first_token_latency": latency_of(each for found in figures for each in found.first_tokens_s),
+        "tool_latency": latency_of(each for found in figures for each in found.results_s),
+    }
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:

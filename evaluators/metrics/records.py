@@ -159,5 +159,9 @@ class Metrics:
     """None if the calls were not examined, or no task has gold calls."""
     model_latency: Latency | None = None
     """Seconds of the agent's decisions; None if no model was asked or nothing was measured."""
+    request_latency: Latency | None = None
+    """Seconds of the requests to the model, without earlier attempts; None if nothing was measured."""
+    first_token_latency: Latency | None = None
+    """Seconds until the first token of a request; None if nothing was measured."""
     tool_latency: Latency | None = None
     """Seconds of tool calls; None if nothing was measured."""

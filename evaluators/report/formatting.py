@@ -54,10 +54,7 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         "radar": None
         if summary.radar is None
         else {name: each["value"] if isinstance(each, dict) else each for name, each in asdict(summary.radar).items()},
-        "latency": {
-            "model": None if summary.model_latency is None else asdict(summary.model_latency),
-            "tool": None if summary.tool_latency is None else asdict(summary.tool_latency),
-        },
+        "latency": _latencies(summary),
         "coverage": summary.overall.coverage,
         "lost": _first_losses(rows),
         "prompt_tokens": summary.spent.prompt_tokens,
@@ -72,6 +69,17 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
             "tool_calls": _two_digits(summary.times.tool_calls),
         },
     }
+
+
+def _latencies(summary: Metrics) -> dict[str, Json]:
+    """Quantiles by what was measured; None if nothing was."""
+    measured = {
+        "model": summary.model_latency,
+        "request": summary.request_latency,
+        "first_token": summary.first_token_latency,
+        "tool": summary.tool_latency,
+    }
+    return {name: None if each is None else asdict(each) for name, each in measured.items()}
 
 
 def _round_all(figures: Mapping[str, float]) -> dict[str, float]:

@@ -150,7 +150,8 @@ def _verdict(comparison: Comparison) -> str:
 def _costs(suites: Sequence[SuiteRuns]) -> Html:
     """Money, tokens and latency of each run; columns that no run has are left out."""
     headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#calls of an episode",
-                "#model p50", "#model p95", "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
+                "#model p50", "#model p95", "#request p50", "#request p95", "#first token p50", "#first token p95",
+                "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
     rows: list[tuple[Html | str, ...]] = []
     for of_suite in suites:
         for each in of_suite.runs:
@@ -166,13 +167,18 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
                     f"{metrics.spent.completion_tokens:,}" if metrics.spent.completion_tokens else "–",
                     amount(calls.mean.value) if calls else "–",
                     *latency_cells(metrics.model_latency),
+                    *latency_cells(metrics.request_latency),
+                    *latency_cells(metrics.first_token_latency),
                     *latency_cells(metrics.tool_latency),
                     seconds(metrics.wall_s),
                 )
             )
     kept = [at for at in range(len(headings)) if at < 2 or any(row[at] != "–" for row in rows)]
     chosen: list[tuple[Html | str, ...]] = [tuple(row[at] for at in kept) for row in rows]
-    note = "Cost and tokens of all attempts. Latency of a model is that of one decision, of a tool that of one call."
+    note = (
+        "Cost and tokens of all attempts. Latency of a model is that of one decision, of a tool that of one call;"
+        " the time of a request leaves out retries and waiting in the client."
+    )
     return rows_section("What it took", tuple(headings[at] for at in kept), chosen, note)
 
 

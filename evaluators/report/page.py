@@ -119,6 +119,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
             element("span", f"95 % interval {interval(overall.ci95)}" if overall.ci95 else "nothing was scored"),
             bar(overall),
             element("span", overall.coverage, class_="good" if overall.scored == overall.episodes else "warn"),
+            *_judge_words(evidence),
             class_="headline",
         ),
         element(
@@ -128,6 +129,14 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
             class_="soft",
         ),
     )
+
+
+def _judge_words(evidence: Evidence) -> tuple[Html, ...]:
+    """Coverage of the judge that the environment's grader asks."""
+    judge = (evidence.judge or {}).get("grader")
+    if judge is None:
+        return ()
+    return (element("span", str(judge["words"]), class_="good" if judge["judged"] == judge["episodes"] else "warn"),)
 
 
 def _gates(evidence: Evidence) -> Html:
@@ -268,7 +277,12 @@ def calls(metrics: Metrics) -> Html:
 
 def time_section(metrics: Metrics) -> Html:
     """Time of the episodes by kind, and how long single answers of model and tools took."""
-    latencies = (("model, per decision", metrics.model_latency), ("tool, per call", metrics.tool_latency))
+    latencies = (
+        ("model, per decision", metrics.model_latency),
+        ("model, per request, without retries", metrics.request_latency),
+        ("model, to the first token", metrics.first_token_latency),
+        ("tool, per call", metrics.tool_latency),
+    )
     rows = [(name, f"{each.count:,}", *latency_cells(each)) for name, each in latencies if each is not None]
     return section(
         "Where the time went",

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.judge.answers import read_answers, usage_of_grader
+from gymcp.evaluators.judge.coverage import judge_coverage
 from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
 from gymcp.evaluators.names import run_name
@@ -114,7 +116,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         transcripts=transcripts,
         curves=curves,
         heldout=read_heldout(folder),
-        judge=_judge(folder, attempts, problems),
+        judge=_judge(folder, run, attempts, problems),
         problems=tuple(problems),
     )
 
@@ -179,15 +181,23 @@ def _with_start(run: Run) -> tuple[Run, list[str]]:
     return replace(run, created=start.created, config=config, versions=start.versions, git=start.git), []
 
 
-def _judge(folder: Path, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
+def _judge(folder: Path, run: Run, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
+    """Figures of ``gymcp judge``, and under ``grader`` those of the judge that the environment's grader asks."""
+    figures: dict[str, Json] = {}
     try:
-        figures = load_judge(folder)
+        if (recorded := load_judge(folder)) is not None:
+            grades = sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)
+            figures = recorded | {"newest_grades": grades}
     except StoreError as error:
         problems.append(str(error))
-        return None
-    if figures is None:
-        return None
-    return figures | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
+    if (coverage := judge_coverage(attempts)) is not None:
+        policy = run.config.get("judge")
+        figures["grader"] = {
+            "policy": policy if isinstance(policy, str) else None,
+            **coverage.object(),
+            **usage_of_grader(read_answers(folder)),
+        }
+    return figures or None
 
 
 def _bare(folder: Path) -> Run:

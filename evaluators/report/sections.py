@@ -230,7 +230,7 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
     judge = evidence.judge
     if judge is None:
         return []
-    rows = []
+    rows = _grader_judge_rows(judge["grader"]) if "grader" in judge else []
     if "rubric" in judge:
         grades = f"{judge['newest_grades']} of the {len(evidence.rows)} newest grades are its own"
         rows = [
@@ -238,6 +238,8 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
             ("judge", f"{judge['policy']}, {judge['votes']} vote(s), prompt {judge['prompt_version']}"),
             ("verdicts", f"{judge['judged']} episodes, {judge['errors']} without a verdict; {grades}"),
         ]
+    if "rubric" not in judge and "agreement" not in judge:
+        return rows
     if (agreement := judge.get("agreement")) is None:
         return [*rows, ("agreement with people", "not measured: gymcp judge agreement LABELS")]
     low, high = agreement["agree_ci95"]
@@ -248,6 +250,17 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
         range_of_kappa = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
         rows.append(("Cohen's kappa", f"{agreement['kappa']:.2f}{range_of_kappa}"))
     return rows
+
+
+def _grader_judge_rows(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """The judge that the environment's grader asks, and how many episodes have its verdict."""
+    tokens = f"{figures['prompt_tokens']:,} tokens read, {figures['completion_tokens']:,} written"
+    cost = f", cost {figures['cost']:.4f}" if figures["cost"] else ""
+    return [
+        ("judge of the grader", str(figures["policy"] or "none was named: --judge")),
+        ("coverage of the judge", str(figures["words"])),
+        ("used by the judge", f"{figures['answers']} answers, {tokens}{cost}"),
+    ]
 
 
 def provenance(evidence: Evidence) -> list[tuple[str, str]]:

@@ -98,6 +98,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
         "reward": step.reward,
         "valid": step.valid,
         "agent_s": step.agent_s,
+        "request": None if step.request_times is None else asdict(step.request_times),
         "tool_s": sum(result.seconds for result in step.results),
         "state_key": step.state_key,
         "world_key": step.world_key,

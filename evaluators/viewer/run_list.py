@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gymcp.evaluators.viewer.discovery import FoundRuns, find_runs
 from gymcp.evaluators.viewer.runs import Runs, open_runs
-from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run, time_steps
+from gymcp.evaluators.viewer.summary import LATENCIES, RunSummary, Stamp, stamp_of, summarise_run, time_steps
 from gymcp.store import is_in_use
 from gymcp.types import Json
 
@@ -180,12 +180,7 @@ class RunList:
             return False
         new = summarise_run(run.folder)
         if summary is not None:
-            new = replace(
-                new,
-                model_latency=summary.model_latency,
-                tool_latency=summary.tool_latency,
-                timed_episodes=summary.timed_episodes,
-            )
+            new = replace(new, **{name: getattr(summary, name) for name in (*LATENCIES, "timed_episodes")})
         self._put(run, new, stamp)
         run.due = time.monotonic() + REST * (time.monotonic() - began)
         return True
@@ -193,9 +188,7 @@ class RunList:
     def _time(self, run: ListedRun) -> None:
         began, stamp = time.monotonic(), run.stamp
         if run.summary is not None and run.summary.readable:
-            model, tools, episodes = time_steps(run.folder)
-            timed = replace(run.summary, model_latency=model, tool_latency=tools, timed_episodes=episodes)
-            self._put(run, timed, stamp)
+            self._put(run, replace(run.summary, **time_steps(run.folder)), stamp)
         run.timed = stamp
         run.due = time.monotonic() + REST * (time.monotonic() - began)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import model_name
@@ -26,6 +27,8 @@ from gymcp.types import Json
 
 MAX_TIMED_EPISODES = 100
 """Episodes of a run whose steps are read for the quantiles of latency."""
+LATENCIES = ("model_latency", "request_latency", "first_token_latency", "tool_latency")
+"""Fields of `RunSummary` that `time_steps` measures."""
 _STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal")
 """Files whose change makes a summary outdated."""
 
@@ -78,6 +81,10 @@ class RunSummary:
     """Last evaluation of a training run."""
     model_latency: Latency | None = None
     """Seconds per decision of the agent; None if it is not known (yet)."""
+    request_latency: Latency | None = None
+    """Seconds per request to the model, without retries; None if it is not known (yet)."""
+    first_token_latency: Latency | None = None
+    """Seconds until the first token of a request; None if it is not known (yet)."""
     tool_latency: Latency | None = None
     """Seconds per tool call; None if it is not known (yet)."""
     timed_episodes: int = 0
@@ -89,7 +96,7 @@ class RunSummary:
         """The summary for the page, without its tasks."""
         names = (name for name in self.__dataclass_fields__ if name not in ("tasks", "outcomes"))
         found = {name: getattr(self, name) for name in names}
-        for name in ("held_out", "model_latency", "tool_latency"):
+        for name in ("held_out", *LATENCIES):
             part = found[name]
             found[name] = None if part is None else {key: getattr(part, key) for key in part.__dataclass_fields__}
         return {**found, "outcomes": dict(self.outcomes)}
@@ -127,20 +134,22 @@ def summarise_run(folder: Path) -> RunSummary:
     return RunSummary(**found, **_count(rows))
 
 
-def time_steps(folder: Path) -> tuple[Latency | None, Latency | None, int]:
-    """Latency of decisions and of tool calls, and the number of episodes that they are from, evenly spread."""
-    decisions: list[float] = []
-    calls: list[float] = []
+def time_steps(folder: Path) -> dict[str, Any]:
+    """The `LATENCIES`, and ``timed_episodes``: the number of episodes that they are from, evenly spread."""
+    seconds: dict[str, list[float]] = {name: [] for name in LATENCIES}
     timed = 0
     with suppress(StoreError), TrajectoryStore.open(folder) as store:
         ids = [row.id for row in store.summaries() if row.steps]
         for id in _spread(ids, MAX_TIMED_EPISODES):
             with suppress(StoreError, KeyError, TypeError, ValueError):
                 steps = store.load(id, tokens=False).steps
-                decisions += [step.agent_s for step in steps]
-                calls += [result.seconds for step in steps for result in step.results]
+                requests = [step.request_times for step in steps if step.request_times is not None]
+                seconds["model_latency"] += [step.agent_s for step in steps]
+                seconds["request_latency"] += [times.request_s for times in requests]
+                seconds["first_token_latency"] += [t.first_token_s for t in requests if t.first_token_s is not None]
+                seconds["tool_latency"] += [result.seconds for step in steps for result in step.results]
                 timed += 1
-    return latency_of(decisions), latency_of(calls), timed
+    return {**{name: latency_of(values) for name, values in seconds.items()}, "timed_episodes": timed}
 
 
 def _spread(ids: Sequence[str], most: int) -> list[str]:

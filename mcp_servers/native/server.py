@@ -27,6 +27,8 @@ from gymcp.paths import gymcp_home
 
 PROGRAM = PurePosixPath("/srv/program")
 """Mount point of the folder in the sandbox."""
+PACKAGES = PurePosixPath("/srv/packages")
+"""Mount point of the packages that a server declares."""
 RUNTIME = "gymcp.mcp_servers.native.runtime"
 _IMPORT_NODES = (ast.Import, ast.ImportFrom)
 _START_CODE = (
@@ -44,6 +46,7 @@ def native_server(
     modules: Sequence[str] = (),
     mounts: Sequence[Mount] = (),
     python_path: Sequence[PurePosixPath] = (),
+    packages: Path | None = None,
     limits: Limits | None = None,
     start: Literal["exec", "fork"] = "exec",
 ) -> ServerSpec:
@@ -54,21 +57,24 @@ def native_server(
     ``cls(**initial_state)`` is the setup, and the public attributes are the declared state. Only the source of the
     class and the imports that it uses enter the sandbox, so one file can have tasks, gold calls and server.
 
-    `modules` are the dotted names of further modules that the program imports. `start` may be "fork" only for a program
-    that `ServerSpec.fork` allows. Raises ConfigError if the source cannot be found, uses names or packages that do not
-    enter the sandbox, or has async tools.
+    `modules` are the dotted names of further modules that the program imports. `packages` is the folder of the packages
+    that it imports, from `gymcp.mcp_servers.packages.native_packages.locked_packages`. `start` may be "fork" only for a
+    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. Raises ConfigError if
+    the source cannot be found, uses names or packages that do not enter the sandbox, or has async tools.
     """
     if isinstance(program, str):
         source = _module_source(program)
     else:
-        source = _class_source(program, only_standard_library=not (modules or mounts or python_path))
-    paths = [str(PROGRAM), *map(str, python_path)]
+        has_own_paths = bool(modules or mounts or python_path)
+        source = _class_source(program, importable=None if has_own_paths else _importable(packages))
+    paths = [str(PROGRAM), *([str(PACKAGES)] if packages else []), *map(str, python_path)]
     return ServerSpec(
         name=name,
         argv=("python3", "-s", "-S", "-B", "-c", _START_CODE.format(paths=paths)),
         env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
         mounts=(
             Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
+            *([Mount(source=packages, target=PACKAGES)] if packages else []),
             *mounts,
         ),
         limits=limits or Limits(),
@@ -90,7 +96,13 @@ def _module_source(name: str) -> str:
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def _class_source(cls: type, *, only_standard_library: bool = True) -> str:
+def _importable(packages: Path | None) -> frozenset[str]:
+    """Names of the modules that can be imported from a folder of packages."""
+    return frozenset(path.name.partition(".")[0] for path in packages.iterdir()) if packages else frozenset()
+
+
+def _class_source(cls: type, *, importable: frozenset[str] | None) -> str:
+    """Program with the class. `importable`: modules beside the standard library's; None: not known, all are allowed."""
     try:
         body = textwrap.dedent(inspect.getsource(cls))
         module = ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))
@@ -111,8 +123,8 @@ def _class_source(cls: type, *, only_standard_library: bool = True) -> str:
             "without an event loop; make them plain methods"
         )
     imports = list(_imports(module, used))
-    if only_standard_library:
-        _refuse_packages(cls, imports)
+    if importable is not None:
+        _refuse_packages(cls, [*imports, *_inner_imports(ast.parse(body))], importable)
     return "\n".join(
         [
             "from __future__ import annotations",
@@ -148,16 +160,26 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[ast.Import | ast.Im
         yield node
 
 
-def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom]) -> None:
-    """Raise ConfigError for an import of a package that the sandbox's interpreter does not have."""
+def _inner_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports inside the class and its methods; those in a ``try`` may fail."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, _IMPORT_NODES):
+            yield node
+        elif not isinstance(node, ast.Try):
+            yield from _inner_imports(node)
+
+
+def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom], importable: frozenset[str]) -> None:
+    """Raise ConfigError for an import of a package that the server does not have."""
     for node in imports:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
         for package in (name.split(".")[0] for name in modules):
-            if package not in sys.stdlib_module_names and package != "gymcp":
+            if package not in sys.stdlib_module_names | importable and package != "gymcp":
                 raise ConfigError(
                     f"native server: class '{cls.__name__}' imports {package}, and a native server has only Python's "
-                    "standard library; do without it, or write the server as a package and lock it with its "
-                    "dependencies: gymcp servers add 'uvx PACKAGE==VERSION' (docs/adding-a-server.md)"
+                    "standard library and the packages that it declares; declare the package that has it:"
+                    " native_server(..., packages=locked_packages(NAME, 'PACKAGE==VERSION', lock=LOCK))"
+                    " (docs/adding-a-server.md)"
                 )
 
 

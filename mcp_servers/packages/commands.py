@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.lockfile import MAX_NAME_CHARS, Runtime, check_name
@@ -54,6 +55,8 @@ class InstallRequest:
     url: str = ""
     """URL of a remote server."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
+    """Packages of a native server, each as PACKAGE or PACKAGE==VERSION; `package` is the first of them."""
     build: tuple[str, ...] = ()
     """Packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox if they have to be built."""
     base: Path = field(default=Path(), compare=False)
@@ -68,6 +71,8 @@ class InstallRequest:
         """Command line with which a person would start that version; for a remote server its URL."""
         if self.runtime == "remote":
             return (self.url,)
+        if self.runtime == "native":
+            return ("pip", "install", *self.requirements)
         if self.runtime == "node":
             pinned = f"{self.package}@{version}"
             start = ["npx", "-y", pinned] if self.program is None else ["npx", "-y", "-p", pinned, self.program]
@@ -88,7 +93,10 @@ def parse_command(
     headers: Mapping[str, str] | None = None,
     base: Path = Path(),
 ) -> InstallRequest:
-    """Parse an ``npx``, ``uvx`` or ``docker run`` line, or a URL. Raises ConfigError, naming the part it rejects."""
+    """Parse an ``npx``, ``uvx``, ``docker run`` or ``pip install`` line, or a URL.
+
+    ``pip install`` names the packages of a native server. Raises ConfigError, naming the part it rejects.
+    """
     try:
         line = tuple(shlex.split(words) if isinstance(words, str) else words)
     except ValueError as error:
@@ -100,11 +108,16 @@ def parse_command(
         return _parse_url(who, line, name, env, http, headers or {})
     if headers:
         raise ConfigError(f"{who}: headers are for servers at a url; for the environment of a command there is env")
-    parse = {"npx": _parse_npx, "uvx": _parse_uvx, "docker": _parse_docker}.get(Path(line[0]).name)
+    parse = _PARSERS.get(Path(line[0]).name)
     if parse is None:
         raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_EXPECTED}")
     request = parse(who, line[1:])
     values = {**request.env, **(env or {})}
+    if request.runtime == "native":
+        if not name:
+            raise ConfigError(f"{who}: pip install: for which native server? give the name it has there with --name")
+        if values or http:
+            raise ConfigError(f"{who}: pip install: packages take no env and no http; native_server has those")
     _refuse_secrets(who, "env", values)
     return replace(request, name=check_name(name or default_name(request.package)), env=values, http=http, base=base)
 
@@ -283,6 +296,35 @@ def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
     )
 
 
+def _parse_pip(who: str, words: Sequence[str]) -> InstallRequest:
+    """Parse ``pip install``, which names the packages of a native server."""
+    if not words or words[0] != "install" or not words[1:]:
+        raise ConfigError(f"{who}: of pip only 'pip install PACKAGE==VERSION ...' can be locked, for a native server")
+    if options := [word for word in words[1:] if word.startswith("-")]:
+        raise ConfigError(f"{who}: pip option '{options[0]}' is not understood; have PACKAGE==VERSION")
+    requirements = tuple(parse_requirement(who, word, pinned=False) for word in words[1:])
+    own = Requirement(requirements[0])
+    version = next((pin.version for pin in own.specifier), None)
+    return InstallRequest(name="", runtime="native", package=own.name, version=version, requirements=requirements)
+
+
+def parse_requirement(who: str, text: str, *, pinned: bool) -> str:
+    """PACKAGE==VERSION with its extras, the name in its canonical form. Raises ConfigError for anything else.
+
+    PACKAGE alone is fine if it need not be `pinned`.
+    """
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {str(error).splitlines()[0]}") from error
+    pins = list(requirement.specifier)
+    exact = all(pin.operator == "==" and "*" not in pin.version for pin in pins) and len(pins) <= 1
+    if requirement.url or requirement.marker or not exact or (pinned and not pins):
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION of a package index")
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{canonicalize_name(requirement.name)}{extras}" + (f"=={pins[0].version}" if pins else "")
+
+
 def _parse_docker(who: str, words: Sequence[str]) -> InstallRequest:
     """Parse ``docker run``. Options that would give the server more than its sandbox does are refused."""
     rest, env = list(words), {}
@@ -325,3 +367,7 @@ def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:
 def _variable_name(name: str) -> str:
     """Name for an environment variable: a header's name may hold characters that a variable's cannot."""
     return name if name.isidentifier() else re.sub(r"\W", "_", name).upper()
+
+
+_PARSERS = {"npx": _parse_npx, "uvx": _parse_uvx, "docker": _parse_docker, "pip": _parse_pip}
+"""Program -> parser of its command line."""

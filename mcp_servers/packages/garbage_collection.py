@@ -94,7 +94,7 @@ def find_locks(more: Iterable[Path]) -> list[Path]:
 def find_unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
     """Installed servers that none of the locks names for this machine. Raises ConfigError for an unreadable lock."""
     entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
-    named = {folder_of(server) for server in entries if server.runtime in ("python", "node")}
+    named = {folder_of(server) for server in entries if server.runtime in ("python", "node", "native")}
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [

@@ -136,7 +136,7 @@ def repair_installed(server: LockedServer) -> str | None:
     An image needs no repair: its content is its name. Raises the errors of `ensure_installed`, UsageError if another
     process uses the folder, IntegrityError if the lock contradicts itself.
     """
-    if server.runtime not in ("node", "python"):
+    if server.runtime not in ("node", "python", "native"):
         return None
     folder = folder_of(server)
     with cache_errors():
@@ -178,4 +178,4 @@ def start_words(server: LockedServer) -> tuple[str, ...]:
 
 
 def _runtime(name: str) -> ModuleType:
-    return {"node": node, "python": python}[name]
+    return {"node": node, "python": python, "native": python}[name]

@@ -41,7 +41,7 @@ def check_server(row: Mapping[str, Any]) -> None:
     """Check the words of a server's entry, except its packages. Raises ValueError."""
     runtime = row["runtime"]
     package, version = text(row["package"], "package"), text(row["version"], "version")
-    if runtime == "python":
+    if runtime in ("python", "native"):
         _match(_PYTHON_NAME, package, "package", "the name of a Python package")
         check_python_version(version, "version")
     elif runtime == "node":

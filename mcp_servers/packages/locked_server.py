@@ -112,6 +112,11 @@ def make_spec(
     """`locked_server` for a given lock entry. A remote server is called live."""
     if server.runtime == "remote":
         return _remote_spec(server, "stateless", limits or Limits(), None)
+    if server.runtime == "native":
+        raise ConfigError(
+            f"server '{server.name}': locked are the packages of a native server: write native_server('{server.name}',"
+            f" CLASS, packages=locked_packages('{server.name}', ...))"
+        )
     own_args = parse_command(server.command, name=server.name).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
@@ -186,6 +191,8 @@ def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) 
         if request.http:
             HttpPort.parse(request.http)  # raises before anything is fetched
         server = replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+    if server.runtime == "native":
+        return server  # its tools are in the environment's file, which is reviewed itself
     spec = make_spec(server)
     tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
@@ -201,6 +208,8 @@ def describe_start(server: LockedServer) -> str:
         return "a new process: it runs code of the model's"
     if server.runtime == "remote":
         return "elsewhere"
+    if server.runtime == "native":
+        return "as declared"
     if server.runtime != "python" or server.http:
         return "a process started ahead"
     return {True: "forked", False: "a process started ahead", None: "forked, if its first start shows that it can be"}[
@@ -238,6 +247,8 @@ def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
     """
     if server.runtime != "remote":
         verify_installed(server)
+    if server.runtime == "native":
+        return ()
     tools = list_tools(replace(make_spec(server), tools_sha256=None), sandbox)
     if changes := list(differences(server.tools, hash_tools(tools))):
         raise IntegrityError(

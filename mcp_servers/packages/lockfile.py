@@ -28,8 +28,9 @@ from gymcp.visible_text import one_line
 
 FORMAT = 1
 DEFAULT_LOCK = Path("servers.lock")
-Runtime = Literal["python", "node", "image", "remote"]
-"""remote: the server runs on another machine. Its command is its URL, and it has no packages."""
+Runtime = Literal["python", "node", "image", "remote", "native"]
+"""remote: the server runs on another machine. Its command is its URL, and it has no packages. native: Python packages
+that a server on gymcp's own runtime imports (`native_packages`); its tools are in the environment's file."""
 _RUNTIMES = get_args(Runtime)
 MAX_NAME_CHARS = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME_CHARS - 1}}}")
@@ -282,7 +283,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         python=row.get("python", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
-        packages=parse_packages(row["packages"], row["runtime"]),
+        packages=parse_packages(row["packages"], "python" if row["runtime"] == "native" else row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,

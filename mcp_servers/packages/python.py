@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,19 +39,21 @@ def resolve(request: InstallRequest) -> LockedServer:
     who = f"server '{request.name}': resolve"
     extras = f"[{','.join(request.extras)}]" if request.extras else ""
     line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
-    closure, built = _resolve_and_build(who, line, request)
+    closure, built = _resolve_and_build(who, request.requirements or (line,), request)
     packages = tuple(
         replace(built[package.name], marker=package.marker) if package.name in built else package
         for package in closure.packages
     )
     own = next(p for p in packages if p.name == canonicalize_name(request.package) and applies(p.marker))
     sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
+    here = {package.name: package.version for package in packages if applies(package.marker)}
+    pinned = replace(request, requirements=tuple(_pin(text, here) for text in request.requirements))
     return LockedServer(
         name=request.name,
-        runtime="python",
+        runtime=request.runtime,
         package=request.package,
         version=own.version,
-        command=request.command(own.version),
+        command=pinned.command(own.version),
         env=request.env,
         sdk_major=Version(sdk.version).major if sdk else None,
         python=closure.python,
@@ -58,17 +61,25 @@ def resolve(request: InstallRequest) -> LockedServer:
     )
 
 
-def _resolve_and_build(who: str, line: str, request: InstallRequest) -> tuple[Closure, dict[str, LockedPackage]]:
+def _pin(text: str, versions: Mapping[str, str]) -> str:
+    """The requirement with the version that was found for it."""
+    return text if "==" in text else f"{text}=={versions[canonicalize_name(Requirement(text).name)]}"
+
+
+def _resolve_and_build(
+    who: str, lines: Sequence[str], request: InstallRequest
+) -> tuple[Closure, dict[str, LockedPackage]]:
     """(closure, its built packages by name). After each build the closure is resolved again: a wheel may need more."""
-    own: str = canonicalize_name(request.package)
     allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in request.build}
-    if request.version and own in allowed:
-        allowed[own] = f"{own}=={request.version}"
+    for wanted in map(Requirement, lines):
+        own = canonicalize_name(wanted.name)
+        if wanted.specifier and own in allowed:
+            allowed[own] = f"{own}{wanted.specifier}"
     built: dict[str, LockedPackage] = {}
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as links:
         while True:
             try:
-                return resolve_wheels(who, [line], links=Path(links) if built else None), built
+                return resolve_wheels(who, lines, links=Path(links) if built else None), built
             except NoWheel as error:
                 if error.package in built:
                     raise

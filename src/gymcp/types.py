@@ -11,13 +11,6 @@ from gymcp.outcome import Outcome
 Json = Any
 """Any value that `json.loads` can return."""
 
-STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
-"""Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
-
-NOT_EXPORTED = frozenset({"reasoning"})
-"""Fields of `Step` that exports leave out, and that run folders keep beside the steps: a reader of an earlier version
-refuses a step with a field that it does not know."""
-
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -103,8 +96,8 @@ class EpisodeLimits:
     agent_s: float | None = None
     """Wall-clock seconds for all decisions of the agent together; None: the limit of the run, an hour by default."""
     call_timeout_s: float = 30.0
-    """Seconds for one tool call. After them the call is an error result if the server still answers anything. If not,
-    the server hangs: `ServerLimitExceeded` if it declares its state, `ServerTimeout` otherwise."""
+    """Seconds for one tool call. Then the call is an error result if the server still answers anything. If not, the
+    server hangs: `ServerLimitExceeded` if it declares its state, `ServerTimeout` otherwise."""
     tool_s: float = 300.0
     """Wall-clock seconds for all tool calls together: less than the harness may take for an episode
     (`Schedule.harness_timeout_s`), because an episode in which the harness takes longer has no score."""
@@ -162,15 +155,14 @@ class Task:
     handbook: str | None = None
     """A policy document: the system message that the agent reads before the first prompt."""
     initial_state: Json = None
-    """State that servers with a setup method receive, and that servers with `FileState` start from. The only part of a
-    task that enters the sandbox."""
+    """State that servers with a setup method or `FileState` start from: the only part that enters the sandbox."""
     target: Json = None
     """Expected result that the grader compares with. Never reaches the sandbox or a prompt."""
     gold: tuple[GoldTurn, ...] = ()
     """One per user turn. Never reaches the sandbox or a prompt."""
     last_necessary: tuple[int, int] | None = None
-    """(user turn, call) of the last gold call without which the task fails; None if there is none. If the final text
-    tells the user to do something, its number is the one after the turn's last call."""
+    """(user turn, call) of the last gold call without which the task fails; None if there is none. A final text that
+    tells the user to do something has the number after the turn's last call."""
     attack: GoldTurn | None = None
     """Calls that an attacker wants in addition to the gold; None: no attack. Never reaches the sandbox or a prompt."""
     user: UserScript = field(default_factory=UserScript)
@@ -212,6 +204,16 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTimes:
+    """Times of the request that brought a decision, without earlier attempts and waiting in the client."""
+
+    request_s: float
+    """Seconds from sending it to the last token of its answer; waiting in the server or engine counts."""
+    first_token_s: float | None = None
+    """Seconds from sending it to the first token; None if the answer came as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """Tokens of one action, exactly as the engine read and drew them."""
 
@@ -224,6 +226,8 @@ class Sampled:
     """(weight version, start, end) spans over `ids`."""
     finish: Literal["stop", "length"] = "stop"
     """``stop``: the model ended the sample; ``length``: `max_tokens` or the context did."""
+    request_times: RequestTimes | None = field(default=None, compare=False)
+    """Recorded in `Step.request_times` only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +252,7 @@ class Decision:
     reason: str = ""
     """Text to add to the episode's reason, such as that the context was shortened."""
     reasoning: str = ""
-    """The model's reasoning before the action, if its endpoint tells it apart from the answer."""
+    request_times: RequestTimes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +270,7 @@ class ToolResult:
 
     call_id: str
     content: str
-    """Text as the server returned it, without terminal escapes and control characters, before it was cut for the
-    agent."""
+    """Text as the server returned it, without control characters, before it was cut for the agent."""
     is_error: bool = False
     seconds: float = 0.0
     content_bytes: int = 0
@@ -309,7 +312,9 @@ class Step:
     agent_s: float = 0.0
     """Seconds the agent took to decide."""
     reasoning: str = ""
-    """The model's reasoning before the action: recorded for people, and not exported."""
+    """The model's reasoning before the action, if its endpoint tells it apart: for people, and not exported."""
+    request_times: RequestTimes | None = None
+    """Part of `agent_s`; None if no model was asked, or the times are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,19 @@ def says(text: str = "", *calls: tuple[str, str], prompt: int = 10, completion: 
     return Reply(body=json.dumps({"choices": [{"message": message}], "usage": usage}).encode())
 
 
+def as_stream(reply: Reply) -> Reply:
+    """The same chat completion as a stream, with an event for the role, the text, each call and the usage."""
+    whole = json.loads(reply.body)
+    message = whole["choices"][0]["message"]
+    calls = [{"index": n, **call} for n, call in enumerate(message.get("tool_calls", ()))]
+    deltas = [{"role": "assistant"}, {"content": message["content"]}, *({"tool_calls": [call]} for call in calls), {}]
+    events: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events[-1]["choices"][0]["finish_reason"] = "stop"
+    lines = [json.dumps(event) for event in (*events, {"choices": [], "usage": whole["usage"]})]
+    body = "".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode()
+    return Reply(body=body, headers={"content-type": "text/event-stream"})
+
+
 @contextmanager
 def chat_server(answer: Answer) -> Iterator[ChatServer]:
     """Serve until the context ends; record every request and its key."""

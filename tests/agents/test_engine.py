@@ -101,6 +101,26 @@ def test_recorded_logprobs_equal_those_of_a_plain_forward_pass(make: Callable[[]
     assert max(error_of(sampled, {"0": model}, temperature) for sampled in samples) < 1e-4
 
 
+def test_a_sample_tells_the_time_of_its_request_and_of_its_first_token() -> None:
+    """The times are no part of what is equal: samples of the same seed stay equal."""
+
+    async def play() -> list[Sampled]:
+        async with engine_on(qwen(), slots=1) as engine:
+            asked = [engine.sample([3, 4, 5], Sampling(max_tokens=tokens, seed=7)) for tokens in (1, 12, 12)]
+            return await asyncio.gather(*asked)
+
+    one, *twelve = asyncio.run(play())
+    for sampled in (one, *twelve):
+        assert sampled.request_times is not None
+        assert sampled.request_times.first_token_s is not None
+        assert 0 < sampled.request_times.first_token_s <= sampled.request_times.request_s
+    assert twelve[0] == twelve[1]
+    last = twelve[1].request_times
+    assert last is not None
+    assert last.first_token_s is not None
+    assert last.first_token_s > (one.request_times.request_s if one.request_times else 0)  # it waited for the slot
+
+
 def test_episodes_continue_in_their_slots() -> None:
     """Only the new tokens of each turn are computed, and the logprobs stay exact."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Answer, Reply, chat_server, says
+from chat_server import Answer, Reply, as_stream, chat_server, says
 from typer.testing import CliRunner, Result
 
 from gymcp.agents.policies.prices import Price, load_prices
@@ -65,6 +65,32 @@ def test_an_endpoint_is_evaluated_and_its_cost_counted(tmp_path: Path, prices: P
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert (config["policy"], config["sampling"]["temperature"]) == (policy, 0)
     assert len(server.requests) == 7, "six in episodes, one before them"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_requests_of_a_run_are_timed_and_streams_tell_the_first_token(streams: bool, tmp_path: Path) -> None:
+    """The record is the same but for the times, and the summary has their quantiles."""
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        return as_stream(pays(number, body)) if "stream" in body else pays(number, body)
+
+    with chat_server(answer) as server:
+        words = ["--policy", f"openai:{server.url}#m", "--out", tmp_path / "run", "--json"]
+        done = evaluate(*words, *(["--stream"] if streams else []))
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["success"], found["completion_tokens"]) == (1.0, 60)
+    assert found["latency"]["request"]["count"] == 6
+    assert (found["latency"]["first_token"] or {}).get("count") == (6 if streams else None)
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        steps = [step for row in store.summaries() for step in store.load(row.id).steps]
+    times = [step.request_times for step in steps]
+    assert len(times) == 6
+    for step, each in zip(steps, times, strict=True):
+        assert each is not None
+        assert 0 < each.request_s <= step.agent_s
+        assert (each.first_token_s is not None) == streams
+        assert (each.first_token_s or 0) <= each.request_s
 
 
 SHARED_BANK = """

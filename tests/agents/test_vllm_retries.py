@@ -86,6 +86,11 @@ def test_a_server_that_recovers_is_tried_again(failure: Any) -> None:
     sampled, script = sample([failure, failure, answer_with(3, 4)], max_tokens=2)
     assert (sampled.ids, sampled.logprobs, sampled.finish) == ((3, 4), (-3.0, -4.0), "length")
     assert script.answers == []
+    assert sampled.request_times is not None
+    assert sampled.request_times.request_s > 0
+    assert sampled.request_times.first_token_s is None  # the answer comes as a whole
+    if failure is None:  # only the attempt that was answered counts: the first two took this long each
+        assert sampled.request_times.request_s < 2 * HASTY_S
 
 
 @pytest.mark.parametrize(

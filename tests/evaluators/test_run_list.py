@@ -20,14 +20,15 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.viewer import discovery
 from gymcp.evaluators.viewer.curves import curves_object
 from gymcp.evaluators.viewer.discovery import find_runs
+from gymcp.evaluators.viewer.episode import episode_object
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.run_list import RunList, open_run_list
 from gymcp.evaluators.viewer.runs import open_runs
-from gymcp.evaluators.viewer.summary import summarise_run
+from gymcp.evaluators.viewer.summary import summarise_run, time_steps
 from gymcp.evaluators.viewer.task_facts import task_object
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
-from gymcp.types import GoldTurn, Observation, Task, ToolCall
+from gymcp.types import GoldTurn, Observation, RequestTimes, Task, ToolCall
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,21 @@ def test_latencies_are_quantiles_of_recorded_steps(runs: RunList) -> None:
     assert first["model_latency"] == {"count": 42, "p50_s": 0.2, "p95_s": 0.3}
     assert first["tool_latency"] == {"count": 42, "p50_s": 0.01, "p95_s": 0.02}
     assert first["timed_episodes"] == 21
+    assert (first["request_latency"], first["first_token_latency"]) == (None, None)
+
+
+def test_times_of_requests_are_in_the_list_and_beside_the_step(tmp_path: Path) -> None:
+    record = order_episode("t", 0, pays=True, run="r")
+    times = (RequestTimes(request_s=0.25, first_token_s=0.125), None)
+    steps = [replace(step, request_times=each) for step, each in zip(record.steps, times, strict=True)]
+    with create_run(tmp_path, {"env": "shop"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(replace(record, steps=tuple(steps)), {})
+    found = replace(summarise_run(tmp_path), **time_steps(tmp_path)).object()
+    assert found["request_latency"] == {"count": 1, "p50_s": 0.25, "p95_s": 0.25}
+    assert found["first_token_latency"] == {"count": 1, "p50_s": 0.125, "p95_s": 0.125}
+    with open_runs([tmp_path]) as runs:
+        shown = episode_object(runs, 1, None)["steps"]
+    assert [step["request"] for step in shown] == [{"request_s": 0.25, "first_token_s": 0.125}, None]
 
 
 def test_the_matrix_counts_trials_by_task_and_run(runs: RunList) -> None:

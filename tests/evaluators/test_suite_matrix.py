@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from recorded_runs import write_hostile
 from records import order_episode
 from test_report import Page
@@ -12,7 +14,7 @@ from gymcp.evaluators.names import label_of_part, model_name, natural_order, run
 from gymcp.evaluators.report import read_report
 from gymcp.outcome import Outcome
 from gymcp.store import Run, TrajectoryStore, create_run
-from gymcp.types import Task
+from gymcp.types import RequestTimes, Task, Trajectory
 
 
 def no_tasks(run: Run) -> dict[str, Task]:
@@ -54,6 +56,29 @@ def test_suites_and_models_are_a_table_with_intervals_latency_and_links_to_each_
     found = report.object()
     assert [(each["name"], len(each["runs"])) for each in found["suites"]] == [("bfcl", 2), ("tau2", 1)]
     assert [each["latency"]["model"]["p50_s"] for each in found["runs"]] == [0.2] * 3
+
+
+def with_times(record: Trajectory, *times: RequestTimes) -> Trajectory:
+    steps = [replace(step, request_times=each) for step, each in zip(record.steps, times, strict=True)]
+    return replace(record, steps=tuple(steps))
+
+
+def test_requests_and_first_tokens_have_columns_if_any_run_measured_them(tmp_path: Path) -> None:
+    plain = write_suite_run(tmp_path / "plain", "tau2", "m1", paying=4)
+    timed = tmp_path / "timed"
+    with create_run(timed, {"env": "tau2", "suite": "tau2"}), TrajectoryStore.open(timed, write=True) as store:
+        record = order_episode("t", 0, pays=True, run="timed")
+        times = RequestTimes(request_s=0.08, first_token_s=0.01), RequestTimes(request_s=0.12)
+        store.append(with_times(record, *times), {})
+    report = read_report([plain, timed, write_suite_run(tmp_path / "b", "bfcl", "m1", paying=1)], no_tasks)
+    shown = Page(report.text("html"))
+    for text in ("request p50", "request p95", "first token p50", "first token p95", "100 ms118 ms10 ms10 ms"):
+        assert text in shown.text
+    latency = next(run["latency"] for run in report.object()["runs"] if run["latency"]["request"])
+    assert latency["request"] == {"count": 2, "p50_s": 0.1, "p95_s": pytest.approx(0.118)}
+    assert latency["first_token"] == {"count": 1, "p50_s": 0.01, "p95_s": 0.01}
+    without = Page(read_report([plain, tmp_path / "b"], no_tasks).text("html"))
+    assert "first token" not in without.text
 
 
 def test_a_hostile_run_in_the_table_stays_text(tmp_path: Path) -> None:

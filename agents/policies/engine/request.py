@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from gymcp.types import Sampled, Sampling
+from gymcp.types import RequestTimes, Sampled, Sampling
 
 DECODE_MARGIN_TOKENS = 4
 """Number of tokens decoded before those that can hold a stop text: some decoders drop the space of the first token."""
@@ -71,6 +72,8 @@ class Request:
         self._rng = random.Random(sampling.seed) if sampling.seed is not None else rng
         self._logprobs: list[float] = []
         self._versions: list[tuple[str, int, int]] = []
+        self._sent = time.perf_counter()
+        self._first_token_s: float | None = None
 
     def uniform(self) -> float:
         """The random number in [0, 1) with which the next token is sampled."""
@@ -79,6 +82,8 @@ class Request:
     def add(self, token: int, logprob: float, version: str) -> None:
         """Append a token, sampled with the weights `version`."""
         at = len(self.ids)
+        if not at:
+            self._first_token_s = time.perf_counter() - self._sent
         self.ids.append(token)
         self._logprobs.append(logprob)
         if self._versions and self._versions[-1][0] == version:
@@ -94,4 +99,5 @@ class Request:
             logprobs=tuple(self._logprobs),
             versions=tuple(self._versions),
             finish="stop" if stopped else "length",
+            request_times=RequestTimes(request_s=time.perf_counter() - self._sent, first_token_s=self._first_token_s),
         )

@@ -2,6 +2,10 @@
 
 A request is tried again after 429, 5xx, a timeout or a broken connection, with exponential backoff and jitter, or after
 the pause that the endpoint asks for. Anything else is an answer that another attempt would not change.
+
+With `Endpoint.stream`, answers come token by token, which shows when the first one comes. It is not the default: every
+token is then an event, so that an answer of 200 tokens takes some 15 ms of CPU instead of 0.2 ms
+(benchmarks/streaming.py), and endpoints differ in what they leave out of streams.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import json
 import logging
 import math
 import random
@@ -19,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.openai.stream import STREAM_KEYS, is_stream, join_stream
 from gymcp.agents.policies.openai.wire_format import (
     RequestWriter,
     parse_decision,
@@ -30,7 +36,7 @@ from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.redaction import MIN_SECRET_CHARS
-from gymcp.types import Decision, Json, Message, Sampling, Tool
+from gymcp.types import Decision, Json, Message, RequestTimes, Sampling, Tool
 
 CHAT_PATH = "/chat/completions"
 MODELS_PATH = "/models"
@@ -72,6 +78,8 @@ class Endpoint:
     """Maximum number of requests per minute; None for no limit."""
     concurrency: int = 256
     """Maximum number of requests in flight."""
+    stream: bool = False
+    """True to ask for answers as streams, which shows the time to the first token."""
 
 
 class OpenAIPolicy:
@@ -89,6 +97,8 @@ class OpenAIPolicy:
         self._length_key = "max_tokens"
         """The endpoint's name for the maximum number of tokens of an answer."""
         self._takes_seeds = True
+        self._streams = endpoint.stream
+        """True to ask for streams; False once the endpoint has refused one, or sent one without usage."""
         self._last_warning = -math.inf
 
     async def check_reachable(self) -> None:
@@ -113,36 +123,48 @@ class OpenAIPolicy:
         while True:
             body = self._apply_dialect(request_body(endpoint.model, messages, sampling))
             try:
-                answer = await self._request(self._writer.write(body, tools))
-                break
+                answer, times = await self._request(self._writer.write(body, tools))
             except PolicyRefused as error:
                 if not self._adapt_to(body, str(error)):
                     raise
+                continue
+            if "stream" not in body or answer.get("usage"):
+                break
+            self._stop_streaming("sends no usage with a stream")
         try:
-            return parse_decision(answer, endpoint.model, endpoint.price)
+            decision = parse_decision(answer, endpoint.model, endpoint.price)
         except ValueError as error:
             raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
+        return replace(decision, request_times=times)
 
-    async def _request(self, content: bytes) -> Mapping[str, Any]:
-        """The endpoint's answer, an object. Raises PolicyInfraError once all attempts have failed, PolicyRefused."""
-        last = ""
+    async def _request(self, content: bytes) -> tuple[Mapping[str, Any], RequestTimes]:
+        """The endpoint's answer, an object, and the times of the attempt that brought it.
+
+        Raises PolicyInfraError once all attempts have failed, PolicyRefused, PromptTooLong.
+        """
+        last, timed = "", self._streams
         for attempt in range(self._endpoint.retries.attempts):
             if attempt:
                 self._warn(f"{last}; asked again, attempt {attempt + 1} of {self._endpoint.retries.attempts}")
                 await asyncio.sleep(self._pause_s(attempt))
             async with self._slots:
                 await self._wait_for_start()
+                sent = time.perf_counter()
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._http.request("POST", CHAT_PATH, content, max_bytes=MAX_ANSWER_BYTES)
+                        response = await self._http.request(
+                            "POST", CHAT_PATH, content, max_bytes=MAX_ANSWER_BYTES, timed=timed
+                        )
                 except (TimeoutError, NoAnswer) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
                 except UnreadableAnswer as error:
                     raise PolicyInfraError(f"{self._who}: {error}") from error
+                request_s = time.perf_counter() - sent
             response = self._without_key(response)
             if response.status != 429 and response.status < 500:
-                return self._read_answer(response)
+                answer, first_token_s = self._read_answer(response)
+                return answer, RequestTimes(request_s=request_s, first_token_s=first_token_s)
             last = f"status {response.status}: {read_error_text(response.body)}"
             if b"insufficient_quota" in response.body:  # OpenAI's word for an account without money
                 raise PolicyRefused(f"{self._who}: {last}")
@@ -187,18 +209,28 @@ class OpenAIPolicy:
         max_s = min(retries.max_pause_s, retries.first_pause_s * 2.0 ** (attempt - 1))
         return max_s * self._jitter.uniform(0.5, 1.0)
 
-    def _read_answer(self, response: Response) -> Mapping[str, Any]:
-        """The object in the endpoint's answer. Raises PolicyRefused, PromptTooLong, PolicyInfraError."""
+    def _read_answer(self, response: Response) -> tuple[Mapping[str, Any], float | None]:
+        """The object in the endpoint's answer, and the seconds until its first token if it was streamed.
+
+        Raises PolicyRefused, PromptTooLong, PolicyInfraError.
+        """
         if response.status == 200:
+            first_token_s: float | None = None
             try:
-                answer = load_object(response.body.decode(errors="replace"))
+                if is_stream(response):
+                    answer, first_token_s = join_stream(response)
+                else:
+                    answer = load_object(response.body.decode(errors="replace"))
             except Malformed as error:
                 raise PolicyInfraError(
                     f"{self._who}: the answer is {error}: {read_error_text(response.body)}"
                 ) from error
+            except (ValueError, TypeError, AttributeError) as error:
+                raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
             if answer.get("error") and not answer.get("choices"):
-                raise PolicyInfraError(f"{self._who}: answers with an error: {read_error_text(response.body)}")
-            return answer
+                said = read_error_text(json.dumps(answer).encode())
+                raise PolicyInfraError(f"{self._who}: answers with an error: {said}")
+            return answer, first_token_s
         status = f"status {response.status}"
         text = read_error_text(response.body)
         if response.status in (401, 403):
@@ -221,13 +253,22 @@ class OpenAIPolicy:
             self._takes_seeds = False
             log.warning("%s: takes no seed, so the same answers cannot be drawn again", self._who)
             return True
+        if "stream" in body and "stream" in why.lower():
+            self._stop_streaming("refuses to stream")
+            return True
         return False
+
+    def _stop_streaming(self, why: str) -> None:
+        """Ask for whole answers from now on."""
+        if self._streams:
+            self._streams = False
+            log.warning("%s: %s, so answers are asked for whole, without the time to the first token", self._who, why)
 
     def _apply_dialect(self, body: dict[str, Json]) -> dict[str, Json]:
         body[self._length_key] = body.pop("max_tokens")
         if not self._takes_seeds:
             body.pop("seed", None)
-        return body
+        return {**body, **STREAM_KEYS} if self._streams else body
 
 
 @contextlib.asynccontextmanager

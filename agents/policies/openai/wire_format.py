@@ -16,7 +16,7 @@ MAX_TOKEN_COUNT = 2**53
 """Number of tokens from which on a count in an answer is not believed."""
 MAX_REASONING_CHARS = 200_000
 """Characters of a decision's reasoning that are recorded, from its beginning."""
-_REASONING_KEYS = ("reasoning_content", "reasoning")
+REASONING_KEYS = ("reasoning_content", "reasoning")
 """Keys of a message under which endpoints send reasoning: vLLM, DeepSeek and others; OpenRouter and newer vLLM."""
 MAX_CACHED_TOOLS = 4096
 """Maximum number of tools whose JSON is cached."""
@@ -116,7 +116,7 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
 
 def _reasoning(message: Mapping[str, Any]) -> str:
     """The reasoning in a message, cut with a note if it is long; empty if there is none, or if it is not text."""
-    found = next((message[key] for key in _REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
+    found = next((message[key] for key in REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
     if len(found) <= MAX_REASONING_CHARS:
         return found
     return f"{found[:MAX_REASONING_CHARS]}\n[cut: the first {MAX_REASONING_CHARS:,} of {len(found):,} characters]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from gymcp.agents.policies.openai.wire_format import read_error_text
 from gymcp.agents.policies.vllm.keys import find_key
 from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untie_embeddings
 from gymcp.errors import ConfigError, PolicyInfraError
-from gymcp.types import Json, Sampled, Sampling
+from gymcp.types import Json, RequestTimes, Sampled, Sampling
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
@@ -72,6 +73,8 @@ class _Part:
     logprobs: list[float]
     versions: list[tuple[str, int, int]]
     finish: str
+    seconds: float
+    """Seconds of the request, without earlier attempts."""
 
 
 class VllmPolicy:
@@ -106,7 +109,7 @@ class VllmPolicy:
         ids: list[int] = []
         logprobs: list[float] = []
         versions: list[tuple[str, int, int]] = []
-        finish = "length"
+        finish, request_s = "length", 0.0
         while len(ids) < max_tokens:
             seed = None if sampling.seed is None else (sampling.seed + _SEED_STRIDE * len(ids)) % 2**31
             rest = replace(sampling, max_tokens=max_tokens - len(ids), seed=seed)
@@ -115,6 +118,7 @@ class VllmPolicy:
             versions += [(name, start + len(ids), end + len(ids)) for name, start, end in part.versions]
             ids += part.ids
             logprobs += part.logprobs
+            request_s += part.seconds
             if part.finish != "abort":
                 finish = part.finish
                 break
@@ -124,6 +128,7 @@ class VllmPolicy:
             logprobs=tuple(logprobs),
             versions=_merge_spans(versions),
             finish="stop" if finish == "stop" else "length",
+            request_times=RequestTimes(request_s=request_s),
         )
 
     async def load_weights(self, folder: Path, version: str) -> None:
@@ -182,7 +187,7 @@ class VllmPolicy:
             await self._post("/v1/unload_lora_adapter", {"lora_name": previous}, json_answer=False)
 
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
-        answer = await self._post(
+        answer, seconds = await self._post_timed(
             GENERATE,
             {"model": self.served.name, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
         )
@@ -192,27 +197,33 @@ class VllmPolicy:
             content = (choice["logprobs"] or {}).get("content") or ()
             logprobs = [float(entry["logprob"]) for entry in content]
             spans = [(str(s["version"]), int(s["start"]), int(s["end"])) for s in choice.get("weight_versions") or ()]
-            return self._part(sampled_ids, logprobs, spans, choice["finish_reason"])
+            return self._part(sampled_ids, logprobs, spans, choice["finish_reason"], seconds)
 
     async def _complete(self, ids: list[int], sampling: Sampling) -> _Part:
         body = {"model": self.served.name, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(
             sampling
         )
-        answer = await self._post(COMPLETIONS, body)
+        answer, seconds = await self._post_timed(COMPLETIONS, body)
         with _check_answer(COMPLETIONS, answer):
             choice = answer["choices"][0]
             logprobs = [float(value) for value in (choice["logprobs"] or {}).get("token_logprobs") or ()]
-            return self._part(list(choice["token_ids"] or ()), logprobs, [], choice["finish_reason"])
+            return self._part(list(choice["token_ids"] or ()), logprobs, [], choice["finish_reason"], seconds)
 
-    def _part(self, ids: list[int], logprobs: list[float], spans: list[tuple[str, int, int]], finish: str) -> _Part:
+    def _part(
+        self, ids: list[int], logprobs: list[float], spans: list[tuple[str, int, int]], finish: str, seconds: float
+    ) -> _Part:
         if len(ids) != len(logprobs):
             raise ValueError(f"{len(ids)} tokens, but {len(logprobs)} logprobs")
         if not ids and finish != "abort":
             raise ValueError("no tokens")
-        return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish)
+        return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish, seconds)
 
     async def _post(self, path: str, body: Json = None, *, json_answer: bool = True) -> Json:
-        """The answer's JSON; None if it is empty or not `json_answer`. Raises PolicyInfraError.
+        """The answer's JSON; None if it is empty or not `json_answer`. Raises PolicyInfraError."""
+        return (await self._post_timed(path, body, json_answer=json_answer))[0]
+
+    async def _post_timed(self, path: str, body: Json, *, json_answer: bool = True) -> tuple[Json, float]:
+        """The answer's JSON, and the seconds of the attempt that brought it. Raises PolicyInfraError.
 
         The request is tried again if the server is busy, broken or unreachable.
         """
@@ -221,6 +232,7 @@ class VllmPolicy:
             if attempt:
                 pause_s = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** (attempt - 1))
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+            sent = time.perf_counter()
             try:
                 answer = await _request(self._http, "POST", path, body, self._settings.timeout_s)
             except NoAnswer as error:
@@ -231,7 +243,8 @@ class VllmPolicy:
                 break
             if answer.status < 400:
                 try:
-                    return json.loads(answer.body) if json_answer and answer.body else None
+                    found = json.loads(answer.body) if json_answer and answer.body else None
+                    return found, time.perf_counter() - sent
                 except (ValueError, RecursionError):
                     why = f"it answered {answer.status} with what is not JSON"
                     continue

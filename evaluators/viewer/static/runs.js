@@ -47,9 +47,11 @@ function started(run) {
   return Number.isNaN(time.getTime()) ? run.started : `${time.toISOString().slice(0, 10)} ${time.toISOString().slice(11, 16)}`;
 }
 
+const MEASURED = { model_latency: "decision", request_latency: "request", first_token_latency: "first token", tool_latency: "call" };
+
 const latency = (part, key) => ({
   value: (run) => run[part]?.[key] ?? null,
-  cell: (run) => (run[part] ? el("span", { title: `of ${count(run[part].count, part === "tool_latency" ? "call" : "decision")} in ${count(run.timed_episodes, "episode")}` }, seconds(run[part][key])) : el("span", { class: "soft" }, "–")),
+  cell: (run) => (run[part] ? el("span", { title: `of ${count(run[part].count, MEASURED[part])} in ${count(run.timed_episodes, "episode")}` }, seconds(run[part][key])) : el("span", { class: "soft" }, "–")),
 });
 
 const COLUMNS = [
@@ -64,10 +66,19 @@ const COLUMNS = [
   { key: "tokens", name: "tokens", says: "read and written by models, all attempts", value: (run) => run.prompt_tokens + run.completion_tokens, cell: (run) => (run.prompt_tokens + run.completion_tokens ? el("span", { class: "nowrap", title: `${run.prompt_tokens.toLocaleString("en")} read, ${run.completion_tokens.toLocaleString("en")} written` }, tokens(run.prompt_tokens + run.completion_tokens)) : el("span", { class: "soft" }, "–")) },
   { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50_s") },
   { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95_s") },
+  { key: "request50", name: "request p50", says: "median time of one request to the model, without retries and waiting in the client", measured: true, ...latency("request_latency", "p50_s") },
+  { key: "request95", name: "request p95", says: "95 % of requests to the model took at most this long", measured: true, ...latency("request_latency", "p95_s") },
+  { key: "first50", name: "first token p50", says: "median time from a request to its first token, where it was measured", measured: true, ...latency("first_token_latency", "p50_s") },
+  { key: "first95", name: "first token p95", says: "95 % of first tokens came within this time", measured: true, ...latency("first_token_latency", "p95_s") },
   { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50_s") },
   { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
   { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
 ];
+
+/** The columns of the table: those that only some runs have recorded are left out if none of them is here. */
+function columnsOf(runs) {
+  return COLUMNS.filter((column) => !column.measured || runs.some((run) => column.value(run) !== null));
+}
 
 function nameCell(run) {
   return el("a", { class: "runname", href: address(run), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
@@ -126,7 +137,8 @@ function drawTable() {
   focus = Math.max(0, Math.min(focus, runs.length - 1));
   const active = document.activeElement?.closest?.("tr")?.dataset.number;
   const header = document.activeElement?.closest?.("th")?.dataset.key;
-  const heads = COLUMNS.map((column) => {
+  const columns = columnsOf(list.runs);
+  const heads = columns.map((column) => {
     const on = place.sort.replace(/^-/, "") === column.key;
     const down = place.sort.startsWith("-");
     return el(
@@ -141,7 +153,7 @@ function drawTable() {
       "table",
       { class: "runtable" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "aside" }, "side by side")), heads)),
-      el("tbody", {}, runs.map((run, at) => row(run, at))),
+      el("tbody", {}, runs.map((run, at) => row(run, at, columns))),
     ),
     !runs.length && el("p", { class: "empty soft" }, list.runs.length ? "no run matches the filter" : "no run was found"),
   );
@@ -149,7 +161,7 @@ function drawTable() {
   if (header !== undefined) $("table").querySelector(`th[data-key="${header}"] button`)?.focus({ preventScroll: true });
 }
 
-function row(run, at) {
+function row(run, at, columns) {
   const open = (event) => {
     if (event.target.closest("a, input, button, label") || String(getSelection())) return;
     remember();
@@ -158,13 +170,13 @@ function row(run, at) {
   };
   const box = run.readable && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
   const attributes = { "data-number": run.number, tabindex: at === focus ? "0" : "-1", class: run.problem ? "broken" : "", on: { click: open, focus: () => { focus = at; } } };
-  if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: COLUMNS.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
-  if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: COLUMNS.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
+  if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: columns.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
+  if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: columns.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
   return el(
     "tr",
     attributes,
     el("td", {}, box),
-    COLUMNS.map((column, place) => el("td", { class: column.text ? "" : "figure", "data-label": column.name }, column.cell(run), place === 0 && run.problem && el("span", { class: "warn below fine" }, run.problem))),
+    columns.map((column, place) => el("td", { class: column.text ? "" : "figure", "data-label": column.name }, column.cell(run), place === 0 && run.problem && el("span", { class: "warn below fine" }, run.problem))),
   );
 }
 

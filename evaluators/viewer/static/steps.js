@@ -174,10 +174,16 @@ function times(step, longest) {
   const share = (value) => `${Math.max(0, (100 * value) / Math.max(longest, 1e-9)).toFixed(2)}%`;
   return el(
     "span",
-    { class: "times", title: `agent ${seconds(step.agent_s)}, tools ${seconds(step.tool_s)}` },
+    { class: "times", title: `agent ${seconds(step.agent_s)}${requested(step)}, tools ${seconds(step.tool_s)}` },
     el("span", { class: "bar" }, el("i", { class: "agent", style: { width: share(step.agent_s) } }), el("i", { class: "tools", style: { width: share(step.tool_s) } })),
     el("span", { class: "fine" }, seconds(step.agent_s + step.tool_s)),
   );
+}
+
+function requested(step) {
+  if (!step.request) return "";
+  const first = step.request.first_token_s === null ? "" : `, first token after ${seconds(step.request.first_token_s)}`;
+  return ` (request ${seconds(step.request.request_s)}${first})`;
 }
 
 function credit(episode, step) {

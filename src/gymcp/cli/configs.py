@@ -39,6 +39,8 @@ class ModelConfig:
     """Most requests to an endpoint in a minute; None: no limit."""
     request_timeout_s: float = REQUEST_TIMEOUT_S
     """Seconds for one answer of an endpoint."""
+    stream: bool = False
+    """Ask an endpoint for answers as streams, which shows the time to the first token."""
     slots: int = 16
     """Answers that a local model draws at a time."""
     device: str | None = None
@@ -91,6 +93,8 @@ class EvalConfig:
     """Characters of all tools that are shown at a time."""
     policy: str | None = None
     """The model of agent ``react``."""
+    judge: str | None = None
+    """The model that the environment's grader asks; None: such a grader gives no score."""
     user_policy: str | None = None
     """The model that plays the user; None: the task's scripted user."""
     max_cost: float | None = None

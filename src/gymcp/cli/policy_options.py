@@ -89,6 +89,7 @@ def plan_policy(
             key=read_key(config.key_env),
             requests_per_minute=config.requests_per_minute,
             timeout_s=config.request_timeout_s,
+            stream=config.stream,
             prices=prices,
         ),
         settings=ReactSettings(
@@ -105,6 +106,11 @@ def _check_options(spec: PolicySpec, config: ModelConfig) -> None:
         raise ConfigError("--tool-calls text: only for openai: policies; others are spoken to in their chat template")
     if config.tokenizer is not None and spec.kind != "vllm":
         raise ConfigError("--tokenizer: only for vllm: policies; a local model brings its own, an endpoint needs none")
+    if config.stream and spec.kind != "openai":
+        raise ConfigError(
+            "--stream: only for openai: policies; a local model tells the time to its first token anyway, and a vLLM"
+            " server does as openai:URL/v1#MODEL"
+        )
     check_sampling(config.sampling)
     positive = (
         ("--request-timeout", config.request_timeout_s),

@@ -32,6 +32,10 @@ def print_summary(summary: Mapping[str, Json]) -> None:
         console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)
     if any(summary.get("seconds", {}).values()):
         console.print(time_line(summary), highlight=False)
+    if judge := summary.get("judge", {}).get("grader"):
+        tokens = f"{judge['prompt_tokens']:,} tokens read, {judge['completion_tokens']:,} written by the judge"
+        cost = f" · cost {judge['cost']:.4f}" if judge["cost"] else ""
+        console.print(f"judge: {judge['words']} · {tokens}{cost}", highlight=False, markup=False)
     for name, reason in summary.get("lost", {}).items():
         console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
     if line := network_line(summary.get("tools", {})):

@@ -14,9 +14,9 @@ from gymcp import __version__
 from gymcp.exchange.conversation import ToolIndex, function_schema, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
 from gymcp.store import Run
-from gymcp.store.record_json import decode_calls
+from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_times
 from gymcp.store.validation import build_record
-from gymcp.types import STORED_NAMES, Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
+from gymcp.types import Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
 
 VERSION = "ATIF-v1.7"
 GYMCP_KEY = "gymcp"
@@ -106,8 +106,10 @@ def _agent_step(step: Step, seen: list[dict[str, Json]], tool_index: ToolIndex, 
     ours: dict[str, Json] = {name: getattr(step, name) for name in _STEP}
     ours |= {"observation": seen, "tools": tool_index.tool_numbers(step)}
     found: dict[str, Json] = {"source": "agent", "message": step.action.text, "extra": {GYMCP_KEY: ours}}
+    if metrics := _encode_metrics(step):
+        found["metrics"] = metrics
     if step.sampled is not None:
-        found |= {"metrics": _encode_sampled(step.sampled), "llm_call_count": 1}
+        found["llm_call_count"] = 1
     elif scripted:
         found["llm_call_count"] = 0
     if step.action.tool_calls:
@@ -115,6 +117,15 @@ def _agent_step(step: Step, seen: list[dict[str, Json]], tool_index: ToolIndex, 
     known = {call.id for call in step.action.tool_calls}
     if step.results:
         found["observation"] = {"results": [_encode_result(result, known) for result in step.results]}
+    return found
+
+
+def _encode_metrics(step: Step) -> dict[str, Json]:
+    """Tokens of the step, and the times of its request, for which ATIF has no field of its own."""
+    found = _encode_sampled(step.sampled) if step.sampled is not None else {}
+    if step.request_times is not None:
+        ours = found.get("extra", {}).get(GYMCP_KEY, {})
+        found["extra"] = {GYMCP_KEY: {**ours, "request_times": encode_times(step.request_times)}}
     return found
 
 

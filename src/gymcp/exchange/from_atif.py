@@ -9,7 +9,7 @@ from gymcp.errors import ConfigError
 from gymcp.exchange.atif import GYMCP_KEY, RESULT_FIELDS, decode_note
 from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
 from gymcp.outcome import Outcome
-from gymcp.store.record_json import decode_acts, decode_versions
+from gymcp.store.record_json import decode_acts, decode_times, decode_versions
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, Trajectory, Usage
 from gymcp.visible_text import one_line
@@ -87,6 +87,7 @@ def _read_own_step(
             ),
             "user_acts": decode_acts(fields.pop("user_acts", ())),
             "sampled": _read_sampled(part),
+            "request_times": decode_times(_read_own_metrics(part).get("request_times")),
         },
     )
 
@@ -140,13 +141,17 @@ def _read_result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolRe
     return build_record(ToolResult, {"call_id": named, "content": _read_text(result.get("content")), **numbers})
 
 
+def _read_own_metrics(part: Mapping[str, Json]) -> Mapping[str, Json]:
+    return ((part.get("metrics") or {}).get("extra") or {}).get(GYMCP_KEY) or {}
+
+
 def _read_sampled(part: Mapping[str, Json]) -> Sampled | None:
     """Tokens of a step; None if prompt, tokens or logprobs are missing, because training needs all three."""
     metrics = part.get("metrics") or {}
     prompt, ids, logprobs = (metrics.get(key) for key in ("prompt_token_ids", "completion_token_ids", "logprobs"))
     if prompt is None or ids is None or logprobs is None:
         return None
-    ours = (metrics.get("extra") or {}).get(GYMCP_KEY) or {}
+    ours = _read_own_metrics(part)
     return build_record(
         Sampled,
         {

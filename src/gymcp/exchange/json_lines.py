@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
 from gymcp.outcome import Outcome
-from gymcp.store.record_json import decode_action, decode_acts, decode_message, decode_results, decode_versions, dumps
+from gymcp.store.record_json import (
+    BESIDE_STEPS,
+    decode_action,
+    decode_acts,
+    decode_message,
+    decode_results,
+    decode_times,
+    decode_versions,
+    dumps,
+    encode_times,
+    require_list,
+)
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
-from gymcp.types import NOT_EXPORTED, Json, Observation, Sampled, Step, Tool, Trajectory, Usage
+from gymcp.types import Json, Observation, Sampled, Step, Tool, Trajectory, Usage
 from gymcp.visible_text import one_line
 
 FORMAT = "gymcp-1"
@@ -39,6 +51,9 @@ def to_line(episode: Episode) -> str:
         "trajectory": {**_field_values(episode.trajectory), "steps": steps},
         "tools": tool_lists,
     }
+    times = [encode_times(step.request_times) for step in episode.trajectory.steps]
+    if any(times):
+        line["request_times"] = times
     if episode.advantages is not None:
         line["advantages"] = list(episode.advantages)
     return dumps(line, ascii_only=True)
@@ -51,7 +66,11 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
     try:
         tool_lists = [tuple(build_record(Tool, tool) for tool in tools) for tools in found["tools"]]
         fields = dict(found["trajectory"])
-        fields["steps"] = tuple(_read_step(step, tool_lists) for step in fields["steps"])
+        steps = [_read_step(step, tool_lists) for step in fields["steps"]]
+        times = require_list(found.get("request_times") or [None] * len(steps))
+        fields["steps"] = tuple(
+            replace(step, request_times=decode_times(each)) for step, each in zip(steps, times, strict=True)
+        )
         fields["outcome"] = Outcome(fields["outcome"])
         fields["usage"] = build_record(Usage, fields["usage"])
         tags = tuple(require_text(tag, "a tag") for tag in found["tags"])
@@ -63,7 +82,7 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
 
 
 def _field_values(record: Any) -> dict[str, Json]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in NOT_EXPORTED}
+    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in BESIDE_STEPS}
 
 
 def _read_step(found: Mapping[str, Json], tool_lists: list[tuple[Tool, ...]]) -> Step:

@@ -23,8 +23,10 @@ from gymcp.store.record_json import (
     decode_acts,
     decode_message,
     decode_results,
+    decode_times,
     decode_versions,
     dumps,
+    encode_times,
     require_list,
     require_table,
     to_stored_fields,
@@ -193,33 +195,45 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
             new.append(sampled.prompt_ids[shared:])
             drawn.append(sampled)
             before = sampled
-        reasoning = [step.reasoning for step in steps[start : start + STEPS_PER_ROW]]
-        rows += _rows(payloads, reasoning, new, drawn)
+        rows += _rows(payloads, _list_beside(steps[start : start + STEPS_PER_ROW]), new, drawn)
     return rows, interned
 
 
+def _list_beside(steps: Sequence[Step]) -> dict[str, list[Json]]:
+    """Name -> [T] values of the fields in `BESIDE_STEPS`, as a row keeps them."""
+    return {
+        "reasoning": [step.reasoning for step in steps],
+        "request_times": [encode_times(step.request_times) for step in steps],
+    }
+
+
 def _rows(
-    payloads: list[Json], reasoning: list[str], new: list[tuple[int, ...]], drawn: list[Sampled]
+    payloads: list[Json], beside: Mapping[str, list[Json]], new: list[tuple[int, ...]], drawn: list[Sampled]
 ) -> list[StepRow]:
     """One row, or several if one would be too long."""
     try:
-        return [_row(payloads, reasoning, new, drawn)]
+        return [_row(payloads, beside, new, drawn)]
     except _LongRow:
         half = len(payloads) // 2
         sampled = sum("sampled" in payload and payload["sampled"] is not None for payload in payloads[:half])
         return [
-            *_rows(payloads[:half], reasoning[:half], new[:sampled], drawn[:sampled]),
-            *_rows(payloads[half:], reasoning[half:], new[sampled:], drawn[sampled:]),
+            *_rows(payloads[:half], _cut_each(beside, 0, half), new[:sampled], drawn[:sampled]),
+            *_rows(payloads[half:], _cut_each(beside, half, None), new[sampled:], drawn[sampled:]),
         ]
+
+
+def _cut_each(beside: Mapping[str, list[Json]], start: int, end: int | None) -> dict[str, list[Json]]:
+    return {name: values[start:end] for name, values in beside.items()}
 
 
 class _LongRow(Exception):
     """A row of several steps is longer than `MAX_ROW_BYTES`."""
 
 
-def _row(payloads: list[Json], reasoning: list[str], new: list[tuple[int, ...]], drawn: list[Sampled]) -> StepRow:
-    # beside the steps, because earlier versions refuse a step with a field that they do not know
-    beside: dict[str, Json] = {"reasoning": reasoning} if any(reasoning) else {}
+def _row(
+    payloads: list[Json], all_beside: Mapping[str, list[Json]], new: list[tuple[int, ...]], drawn: list[Sampled]
+) -> StepRow:
+    beside: dict[str, Json] = {name: values for name, values in all_beside.items() if any(values)}
     if not drawn:
         return StepRow(payload=_pack_row({"steps": payloads, **beside}, len(payloads)))
     columns = {
@@ -259,9 +273,11 @@ def decode_steps(
         if "steps" not in payload:
             payload = _upgrade_format_1(payload, row)
         prompts, ids, logprobs = _columns(payload, row)
-        for step, reasoning in zip(payload["steps"], _reasoning(payload), strict=True):
+        beside = _read_beside(payload, "reasoning", ""), _read_beside(payload, "request_times", None)
+        for step, reasoning, times in zip(payload["steps"], *beside, strict=True):
             sampled = step.pop("sampled")
             step["reasoning"] = reasoning
+            step["request_times"] = decode_times(times)
             if sampled is None or row.ids is None:
                 steps.append(_step(step, None, tools))
                 continue
@@ -285,9 +301,9 @@ def decode_steps(
     return tuple(steps)
 
 
-def _reasoning(payload: Mapping[str, Json]) -> list[Json]:
-    """[T] reasoning of the steps of a row; empty texts if none was recorded."""
-    return require_list(payload.get("reasoning") or [""] * len(payload["steps"]))
+def _read_beside(payload: Mapping[str, Json], name: str, default: Json) -> list[Json]:
+    """[T] values that a row keeps beside its steps; `default` for each if none was recorded."""
+    return require_list(payload.get(name) or [default] * len(payload["steps"]))
 
 
 def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[Iterator[int], Iterator[int], Iterator[float]]:

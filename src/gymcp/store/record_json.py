@@ -8,7 +8,13 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 
 from gymcp.store.validation import build_record, require_integer, require_text
-from gymcp.types import NOT_EXPORTED, STORED_NAMES, Action, Json, Message, ToolCall, ToolResult, UserToolCalls
+from gymcp.types import Action, Json, Message, RequestTimes, ToolCall, ToolResult, UserToolCalls
+
+STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
+"""Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
+BESIDE_STEPS = frozenset({"reasoning", "request_times"})
+"""Fields of `Step` and `Sampled` that run folders and exports keep beside the steps, or leave out: a reader of an
+earlier version refuses a step with a field that it does not know."""
 
 _CURRENT_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
 
@@ -69,6 +75,19 @@ def decode_message(found: Mapping[str, Json]) -> Message:
     return build_record(Message, {**found, "tool_calls": decode_calls(found["tool_calls"])})
 
 
+def encode_times(times: RequestTimes | None) -> Json:
+    """[seconds of the request, seconds until its first token or null]; None if the times are not known."""
+    return None if times is None else [times.request_s, times.first_token_s]
+
+
+def decode_times(found: Json) -> RequestTimes | None:
+    """The times that `encode_times` encoded. Raises TypeError or ValueError for any other value."""
+    if found is None:
+        return None
+    request_s, first_token_s = require_list(found)
+    return build_record(RequestTimes, {"request_s": request_s, "first_token_s": first_token_s})
+
+
 def require_table(value: Json) -> dict[str, Json]:
     """The value, if it is a JSON object; raises TypeError otherwise."""
     if not isinstance(value, dict):
@@ -84,14 +103,14 @@ def require_list(value: Json) -> list[Json]:
 
 
 def to_stored_fields(value: object) -> Json:
-    """Stored name -> value of a record's fields but `NOT_EXPORTED`, or a mapping as a dictionary.
+    """Stored name -> value of a record's fields but `BESIDE_STEPS`, or a mapping as a dictionary.
 
     Raises TypeError for any other value.
     """
     kind = type(value)
     if kind not in _FIELDS:
         names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
-        names = tuple(name for name in names if name not in NOT_EXPORTED)
+        names = tuple(name for name in names if name not in BESIDE_STEPS)
         stored = tuple(STORED_NAMES.get(name, name) for name in names)
         _FIELDS[kind] = (stored, attrgetter(*names)) if len(names) > 1 else None
     if (found := _FIELDS[kind]) is not None:

@@ -42,13 +42,21 @@ def grade(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Look up again the values that dynamic graders compare with.")
     ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Model to ask about episodes that still lack the verdict of a judge, as --policy of eval; default:"
+            " none, and nothing leaves this machine."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Grade a recorded run again, offline.
 
-    The first grades stay, the newest count. The grader is tried on one episode before anything is recorded. An episode
-    on which it fails keeps its verdict. The grader is code of the run's environment. Code of the catalog is gymcp's
-    own; a file that the run names is run only if you ran it here before with the same content, or name it with --env.
+    Only with --judge a model is asked. The first grades stay, the newest count. The grader is tried on one episode
+    before anything is recorded. An episode on which it fails keeps its verdict. The grader is code of the run's
+    environment. Code of the catalog is gymcp's own; a file that the run names is run only if you ran it here before
+    with the same content, or name it with --env.
     Exit code 1 if a score differs from the previous one, 3 if the grader failed on an episode.
     """
 

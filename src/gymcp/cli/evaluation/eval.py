@@ -17,6 +17,7 @@ from gymcp.cli.evaluation.eval_options import (
     AttackOption,
     CassetteOption,
     DeviceOption,
+    JudgeOption,
     KeyEnvOption,
     LimitOption,
     MaxCostOption,
@@ -36,6 +37,7 @@ from gymcp.cli.evaluation.eval_options import (
     RetrieveOption,
     SlotsOption,
     StopOption,
+    StreamOption,
     StressOption,
     SystemOption,
     TemperatureOption,
@@ -72,6 +74,7 @@ def command(
     privileges: PrivilegesOption = None,
     stress: StressOption = None,
     user_policy: UserPolicyOption = None,
+    judge: JudgeOption = None,
     retrieve: RetrieveOption = None,
     tool_budget: ToolBudgetOption = None,
     as_json: AsJson = False,
@@ -95,6 +98,7 @@ def command(
     key_env: KeyEnvOption = KEY_VARIABLE,
     requests_per_minute: RequestsPerMinuteOption = None,
     request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
+    stream: StreamOption = False,
     slots: SlotsOption = 16,
     device: DeviceOption = None,
 ) -> None:
@@ -127,7 +131,7 @@ def _read_config(given: Any) -> EvalConfig:
         cost=given.max_episode_cost,
     )
     same = ("overflow", "tool_calls", "system", "tool_format", "tokenizer", "prices", "key_env", "slots", "device",
-        "requests_per_minute")  # fmt: skip
+        "requests_per_minute", "stream")  # fmt: skip
     model = ModelConfig(
         sampling=sampling,
         budget=budget,
@@ -136,7 +140,7 @@ def _read_config(given: Any) -> EvalConfig:
     )
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
-        "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy")  # fmt: skip
+        "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

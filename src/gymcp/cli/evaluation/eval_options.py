@@ -110,6 +110,14 @@ UserPolicyOption = Annotated[
         autocompletion=offer(_POLICIES),
     ),
 ]
+JudgeOption = Annotated[
+    str | None,
+    _of(
+        TOOLS_PANEL,
+        "Model that the environment's grader asks, as --policy; default: none, and then such a grader gives no score.",
+        autocompletion=offer(_POLICIES),
+    ),
+]
 RetrieveOption = Annotated[
     int | None,
     _of(TOOLS_PANEL, "Number of tools to show; a search tool finds the others; default: all are shown.", min=0),
@@ -155,6 +163,14 @@ RequestsPerMinuteOption = Annotated[
     float | None, _of(MODEL_PANEL, "Maximum number of requests per minute to the endpoint; default: no limit.")
 ]
 RequestTimeoutOption = Annotated[float, _of(MODEL_PANEL, "Seconds to wait for one answer of the endpoint.")]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Ask an endpoint for answers as streams: records the time to the first token, costs CPU per token.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
 SlotsOption = Annotated[int, _of(MODEL_PANEL, "Number of answers that a local model draws at a time.", min=1)]
 DeviceOption = Annotated[
     str | None, _of(MODEL_PANEL, "Device of a local model, such as cpu or cuda; default: chosen automatically.")

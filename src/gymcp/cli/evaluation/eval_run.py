@@ -19,6 +19,7 @@ from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
+from gymcp.cli.evaluation.grader_judge import add_judge, keep_answers, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, add_user, plan_policy
@@ -84,6 +85,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     """
     _check(config)
     agent, user = _plan_agent_and_user(config)
+    judge = plan_judge(config.judge, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
     wrappers = WrapperSelection(
         attack=config.attack,
         privileges=read_privileges(config.privileges) if config.privileges else None,
@@ -93,6 +95,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     settings = {
         **agent.config(),
         **(user.user_config() if user else {}),
+        **({"judge": judge.spec.text} if judge else {}),
         **wrappers.to_config(),
     }
     plan = Plan(
@@ -109,6 +112,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         env = stack.enter_context(add_user(runner, user, env, tasks))
+        env = stack.enter_context(add_judge(runner, judge, env))
         agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
         shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
         return _record(config, plan, recorded, env, sandbox, agents, runner, shown)
@@ -177,9 +181,12 @@ def _record(
     versions = _list_versions(sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
     with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing):
-        with TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store:
+        with (
+            TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store,
+            keep_answers(env, folder) as judged,
+        ):
             ended = run_plan(
-                env,
+                judged,
                 sandbox,
                 plan,
                 store,

@@ -40,7 +40,8 @@ def play(
 ) -> list[Trajectory]:
     """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task.
 
-    `make_agent` is needed for an agent that is not scripted, `runner` if its model lives on an event loop. `agent_s`:
+    `make_agent` is needed for an agent that is not scripted, `runner` if its model, or the environment's judge,
+    lives on an event loop. `agent_s`:
     seconds of the agent's own time in an episode.
     """
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))

@@ -1,15 +1,18 @@
-"""``gymcp grade``: grade a recorded run again, offline."""
+"""``gymcp grade``: grade a recorded run again, offline unless a judge is named."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from gymcp.agents.runner.regrading import fails_on, regrade, try_grader
+from gymcp.agents.runner.regrading import Truths, ask_again, fails_on, regrade, try_grader
+from gymcp.cli.evaluation.grader_judge import add_judge, keep_answers, plan_judge
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
@@ -43,9 +46,16 @@ class Regraded:
     """Number of failures that left the episode's earlier verdict in place."""
 
 
-def execute(run: Path, *, env: str | None, grader: list[str] | None, refresh: bool, as_json: bool) -> None:
-    """Grade a recorded run again, offline. Exit code 1 if a score differs from the previous one."""
+def execute(
+    run: Path, *, env: str | None, grader: list[str] | None, refresh: bool, judge: str | None, as_json: bool
+) -> None:
+    """Grade a recorded run again. Exit code 1 if a score differs from the previous one.
+
+    `judge`: the model to ask about episodes that lack the verdict of a judge; None: grade offline.
+    """
     other = make_grader(grader) if grader else None
+    if judge is not None and (other is not None or refresh):
+        raise ConfigError("--judge: is for the environment's own grader, without --grader and --refresh")
     recorded = open_run(run)
     if missing := [key for key in REQUIRED_KEYS if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
@@ -54,8 +64,12 @@ def execute(run: Path, *, env: str | None, grader: list[str] | None, refresh: bo
     _refuse_other_tasks(recorded, loaded)
     with TrajectoryStore.open(run, write=True, create=False) as store:
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
-        try_grader(loaded, store, rows, grader=other, refresh=refresh)
-        found = _sort(regrade(loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh))
+        answered = _ask_judge(judge, loaded, store, rows, run) if judge is not None else {}
+        try_grader(loaded, store, rows, grader=other, refresh=refresh, answered=answered)
+        graded = regrade(
+            loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh, answered=answered
+        )
+        found = _sort(graded)
     summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})
     if as_json:
         print_json({**summary, "changed": len(found.changed), "failed": len(found.failed)})
@@ -68,6 +82,16 @@ def execute(run: Path, *, env: str | None, grader: list[str] | None, refresh: bo
         raise typer.Exit(GRADER_FAILED)
     if found.changed:
         raise typer.Exit(1)
+
+
+def _ask_judge(policy: str, env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow], folder: Path) -> Truths:
+    """Answers of the judge on the episodes that lack them, by id."""
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        judged = stack.enter_context(add_judge(runner, plan_judge(policy), env))
+        judged = stack.enter_context(keep_answers(judged, folder))
+        asked = runner.run(ask_again(judged, store, [row for row in rows if row.outcome is Outcome.GRADER_ERROR]))
+    return {id: each.truths for id, each in asked.items()}
 
 
 def _sort(graded_rows: Iterable[tuple[EpisodeRow, Trajectory]]) -> Regraded:

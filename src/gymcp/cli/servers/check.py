@@ -16,8 +16,10 @@ from gymcp.agents.runner.run import Plan, TaskPatterns, run_until_signalled
 from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
 from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
+from gymcp.cli.evaluation.grader_judge import add_judge, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
@@ -54,9 +56,14 @@ def execute(
     limit: int,
     concurrency: int,
     privileges: Path | None,
+    judge: str | None,
     as_json: bool,
 ) -> None:
-    """Check an environment, with `privileges` under these rules. Exit code 1 if a check fails."""
+    """Check an environment, with `privileges` under these rules. Exit code 1 if a check fails.
+
+    `judge`: the model that the environment's grader asks.
+    """
+    plan = plan_judge(judge, concurrency=concurrency)
     patterns = read_patterns(tasks)
     backend = get_sandbox(sandbox)
     backend.check()
@@ -68,7 +75,7 @@ def execute(
     verdicts = [] if rules is None else [_privileges(loaded, backend, rules)]
     verdicts += [
         _gymnasium(loaded, backend),
-        *_gates(loaded, backend, patterns, limit, concurrency),
+        *_judged_gates(loaded, plan, backend, patterns, limit, concurrency),
         _try_unused_tools(loaded, backend),
         _leaks(loaded, backend),
     ]
@@ -121,7 +128,24 @@ def _gymnasium(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
     return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
 
 
-def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int) -> list[Verdict]:
+def _judged_gates(
+    loaded: LoadedEnv, judge: PolicyPlan | None, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int
+) -> list[Verdict]:
+    """Verdicts of the gates, with the judge that the environment's grader asks."""
+    if judge is None:
+        return _gates(loaded, sandbox, tasks, limit, concurrency)
+    with asyncio.Runner() as runner, add_judge(runner, judge, loaded) as judged:
+        return _gates(judged, sandbox, tasks, limit, concurrency, runner)
+
+
+def _gates(
+    loaded: LoadedEnv,
+    sandbox: Sandbox,
+    tasks: TaskPatterns,
+    limit: int,
+    concurrency: int,
+    runner: asyncio.Runner | None = None,
+) -> list[Verdict]:
     verdicts = []
     started_from: dict[str, set[str]] = {}
     for agent, score in GATE_SCORES.items():
@@ -131,7 +155,7 @@ def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: TaskPatterns, limit: int,
             continue
         plan = Plan(agent=agent, sandbox=sandbox.name, tasks=tasks, limit=limit)
         try:
-            ended = play(loaded, sandbox, plan, concurrency)
+            ended = play(loaded, sandbox, plan, concurrency, runner)
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue

@@ -64,6 +64,9 @@ def check(
         Path | None,
         typer.Option(help="TOML file with rules over tool calls, to prove that they block no gold; default: no rules."),
     ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Model that the environment's grader asks, as --policy of eval; default: none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that an environment can be trusted.

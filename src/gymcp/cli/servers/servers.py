@@ -125,6 +125,8 @@ def check(names: list[str] | None, *, lock: Path, sandbox: str | None, as_json: 
         else:
             what = f"{server.version}: files, version and" if server.version else "elsewhere:"
             detail = f"{server.package} {what} {len(tools)} tools are as locked"
+            if server.runtime == "native":
+                detail = f"{', '.join(server.command[2:])}: files and version are as locked"
             rows.append({"server": server.name, "passed": True, "detail": detail})
         if not as_json:
             _say_checked(server.name, bool(rows[-1]["passed"]), str(rows[-1]["detail"]))
@@ -220,6 +222,8 @@ def _row(server: LockedServer) -> dict[str, object]:
 def _say_locked(server: LockedServer) -> None:
     noun = "image" if server.runtime == "image" else "packages"
     counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
+    if server.runtime == "native":
+        counts = f"{len(server.packages)} {noun} of a native server: {', '.join(server.command[2:])}"
     console.print(
         f"{server.name}: locked {server.package} {server.version}, {counts}; start: {describe_start(server)}",
         markup=False,

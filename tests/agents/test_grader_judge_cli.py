@@ -1,0 +1,187 @@
+"""A judge as an environment's grader, through the command line: a scripted model behind a real endpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm_command
+from chat_server import Answer, Reply, chat_server, says
+from page_blocks import DOCS, play_page, read_blocks
+from said import errors
+
+from gymcp.evaluators.judge.answers import ANSWERS_FILE
+
+MARK = re.compile(r"RECORD ([0-9a-f]{16})")
+SECTION = "## The judge as an environment's grader\n"
+
+
+def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The finished command, from a process that has imported gymcp already."""
+    return warm_command.run(list(map(str, words)), cwd=cwd, env=os.environ, timeout_s=300)
+
+
+def polite_if_greeted(number: int, body: dict[str, Any]) -> Reply:
+    """The customer was told politely if the agent wished a good day."""
+    text = body["messages"][1]["content"]
+    found = MARK.search(text)
+    assert found is not None
+    met = "Have a good day" in text
+    return says(json.dumps({"mark": found[1], "reason": "r", "points": {"polite": met}}), prompt=1000, completion=100)
+
+
+@pytest.fixture
+def manners(tmp_path: Path) -> Path:
+    """The environment of docs/judge.md."""
+    (block,) = (block for block in read_blocks(DOCS / "judge.md") if block.file == "manners.py")
+    (tmp_path / "manners.py").write_text(block.text, encoding="utf-8")
+    return tmp_path
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return found
+
+
+def play(folder: Path, judge: str, *words: object) -> Any:
+    return gymcp("eval", "manners.py", "--agent", "oracle", "--out", "run", *words, "--judge", judge, cwd=folder)
+
+
+def test_the_documentation_works_as_it_is_written(tmp_path: Path) -> None:
+    """Check with its gates, a run, and grading it again, after the endpoint is gone."""
+    section = (DOCS / "judge.md").read_text(encoding="utf-8").partition(SECTION)[2].partition("\n## ")[0]
+    page = tmp_path / "page.md"
+    with chat_server(polite_if_greeted) as server:
+        page.write_text(section.replace("URL#MODEL", f"{server.url}#m"), encoding="utf-8")
+        assert play_page(page, tmp_path) == 2
+        assert len(server.requests) >= 3 * 3  # three votes on the episodes of three gates; the run asks for its own
+    again = gymcp("grade", "runs/judged", "--json", cwd=tmp_path)
+    assert (again.returncode, json.loads(again.stdout)["success"]) == (0, 1.0), again.stderr
+
+
+def test_the_coverage_of_the_judge_stands_beside_the_score(manners: Path) -> None:
+    """Two trials with the same record are one question: three votes are asked for, not six."""
+    with chat_server(polite_if_greeted) as server:
+        done = play(manners, f"openai:{server.url}#m", "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    assert "judge: 2/2 judged · 3,000 tokens read, 300 written by the judge" in done.stdout
+    found = summary_of(manners / "run")
+    assert found["judge"]["grader"] == {
+        "policy": f"openai:{server.url}#m", "judged": 2, "episodes": 2, "lost": {}, "words": "2/2 judged",
+        "answers": 3, "prompt_tokens": 3000, "completion_tokens": 300, "cost": 0.0,
+    }  # fmt: skip
+    assert (found["prompt_tokens"], found["models"]) == (0, {})  # the oracle has no model: the judge is no part of it
+    assert found["components"]["manners.judge.verdicts"] == 3.0
+    assert "2/2 judged" in (manners / "run" / "report.html").read_text()
+
+
+def nonsense(number: int, body: dict[str, Any]) -> Reply:
+    return says("I like it very much.")
+
+
+def refuses(number: int, body: dict[str, Any]) -> Reply:
+    return Reply(status=400, body=b'{"error": "no such model"}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "reason"),
+    [
+        (nonsense, "0/1 judged, 1 no verdict in the answer", "NoVerdict: judge: 0 of 3 answers are verdicts"),
+        (refuses, "0/1 judged, 1 no answer", "JudgeSilent: rubric 'manners': the judge gave no answer"),
+        (None, "0/1 judged, 1 not asked", "JudgeNotAsked: rubric 'manners': no judge was asked"),
+    ],
+)
+def test_an_episode_without_a_verdict_has_no_score_and_is_judged_later(
+    answer: Answer | None, words: str, reason: str, manners: Path
+) -> None:
+    if answer is None:
+        done = gymcp("eval", "manners.py", "--agent", "oracle", "--out", "run", cwd=manners)
+    else:
+        with chat_server(answer) as server:
+            done = play(manners, f"openai:{server.url}#m")
+    assert done.returncode == 3, done.stderr
+    assert words in done.stdout
+    assert f"grader raised {reason}" in " ".join(done.stdout.split())
+    found = summary_of(manners / "run")
+    assert (found["success"], found["scored"], found["outcomes"]) == (None, 0, {"grader_error": 1})
+    assert found["judge"]["grader"]["words"] == words
+    if answer is nonsense:
+        return  # the judge has answered: grading again gives the same
+    with chat_server(polite_if_greeted) as server:
+        graded = gymcp("grade", "run", "--judge", f"openai:{server.url}#m", "--json", cwd=manners)
+    assert graded.returncode == 1, graded.stderr  # a score has changed
+    assert json.loads(graded.stdout)["success"] == 1.0
+    offline = gymcp("grade", "run", "--json", cwd=manners)
+    assert (offline.returncode, json.loads(offline.stdout)["success"]) == (0, 1.0), offline.stderr
+
+
+def test_a_resumed_run_asks_only_for_answers_that_it_lacks(manners: Path) -> None:
+    """Two requests are answered before the endpoint refuses: the third vote, and nothing else, is asked for later."""
+    open_to = [2]
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        return polite_if_greeted(number, body) if number < open_to[0] else refuses(number, body)
+
+    with chat_server(answer) as server:
+        judge = f"openai:{server.url}#m"
+        first = play(manners, judge)
+        asked = len(server.requests)
+        open_to[0] = 100
+        second = play(manners, judge, "--resume")
+        later = len(server.requests) - asked
+    assert (first.returncode, second.returncode) == (3, 0), second.stderr
+    assert (asked, later) == (3, 1)
+    assert len((manners / "run" / ANSWERS_FILE).read_text().splitlines()) == 3
+
+
+def test_the_money_of_a_run_is_that_of_agent_and_judge_together(manners: Path) -> None:
+    (manners / "prices.toml").write_text('[models."m"]\nprompt = 1000.0\ncompletion = 0.0\n')
+    with chat_server(polite_if_greeted) as server:
+        words = ("--prices", "prices.toml", "--max-cost", "2.5", "--trials", "3", "--concurrency", "1")
+        done = play(manners, f"openai:{server.url}#m", *words)
+        assert len(server.requests) == 3  # three votes cost 3; the second and third trial are not begun
+    assert done.returncode == 4, done.stderr
+    found = summary_of(manners / "run")
+    assert (found["judge"]["grader"]["cost"], found["cost"]) == (3.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("eval", "--judge", "gpt"), "no policy 'gpt'; write tiny"),
+        (("eval", "--judge", "openai:nowhere"), "needs an address and a model"),
+        (("eval", "--judge", "openai:http://127.0.0.1:9/v1#m", "--max-cost", "1"), "has no price"),
+        (("eval", "--judge", "local:none"), "none"),
+        (("check", "--judge", "gpt"), "no policy 'gpt'; write tiny"),
+        (("eval", "--stream", "--policy", "tiny"), "--stream: only for openai: policies"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_leaves_no_run(words: tuple[str, ...], said: str, manners: Path) -> None:
+    verb, *options = words
+    done = gymcp(verb, "manners.py", *options, *(("--out", "run") if verb == "eval" else ()), cwd=manners)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert not (manners / "run").exists()
+
+
+def test_a_judge_and_another_grader_exclude_each_other(manners: Path) -> None:
+    with chat_server(polite_if_greeted) as server:
+        assert play(manners, f"openai:{server.url}#m").returncode == 0
+    done = gymcp("grade", "run", "--judge", "tiny", "--grader", "answer", cwd=manners)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
+    assert "--judge: is for the environment's own grader" in done.stderr
+
+
+def test_a_recorded_verdict_is_graded_without_the_answers_file(manners: Path) -> None:
+    """The record alone decides: the file of answers is a log, and saves paying twice."""
+    with chat_server(polite_if_greeted) as server:
+        assert play(manners, f"openai:{server.url}#m").returncode == 0
+    shutil.move(manners / "run" / ANSWERS_FILE, manners / "elsewhere")
+    done = gymcp("grade", "run", "--json", cwd=manners)
+    assert (done.returncode, json.loads(done.stdout)["success"]) == (0, 1.0), done.stderr

@@ -1,0 +1,237 @@
+"""A judge as an environment's grader: asked once, its answers kept with the record, never a 0 without a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from records import episode
+
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.evaluators.graders import all_of, any_of, weighted
+from gymcp.evaluators.grading import apply_grader, remove_grade
+from gymcp.evaluators.judge import Point, Rubric, judge_by_rubric
+from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers, read_answers, usage_of_grader
+from gymcp.evaluators.judge.asking import Asked, JudgeSeat, ask_judge
+from gymcp.evaluators.judge.coverage import judge_coverage
+from gymcp.outcome import Outcome
+from gymcp.protocols import Grader, StateReader
+from gymcp.store import EpisodeRow
+from gymcp.types import Json, Message, ModelUsage, Sampling, Score, Task, Trajectory
+
+MANNERS = Rubric(name="manners", version="1", points=(Point(id="polite", text="It was polite."),))
+COLOURS = Rubric(name="colours", version="1", text="How green it is.", scale=4)
+TASK = Task(id="pay", prompts=("Pay.",))
+PLAYED = episode("pay", score=None)
+SPENT = ModelUsage(model="m", prompt_tokens=100, completion_tokens=10, cost=0.5)
+MARK = re.compile(r"RECORD ([0-9a-f]{16})")
+
+Reply = Callable[[str, int], str]
+"""Function from the mark of a question, and the number of questions before it, to the answer."""
+
+
+def polite(mark: str, number: int) -> str:
+    return json.dumps({"mark": mark, "reason": "thanks", "points": {"polite": True}})
+
+
+def rude(mark: str, number: int) -> str:
+    return json.dumps({"mark": mark, "reason": "no thanks", "points": {"polite": False}})
+
+
+class Scripted:
+    """A judge that answers as it is told."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self.asked = 0
+
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        found = MARK.search(messages[1].content)
+        assert found is not None
+        self.asked += 1
+        return self._reply(found[1], self.asked - 1), SPENT
+
+
+class Unreachable:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        raise PolicyInfraError("model 'm': status 503")
+
+
+class Silent:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+class Broken:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        raise ZeroDivisionError("one by none")
+
+
+def seat(judge: object, answers: JudgeAnswers | None = None, timeout_s: float = 60.0) -> JudgeSeat:
+    return JudgeSeat(name="m", judge=judge, answers=answers or JudgeAnswers({}, None), timeout_s=timeout_s)  # type: ignore[arg-type]
+
+
+def no_states(ref: str) -> Json:
+    raise KeyError(ref)
+
+
+def ask(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Asked:
+    return asyncio.run(ask_judge(grader, TASK, remove_grade(record), no_states, judge))
+
+
+def judged(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Trajectory:
+    """The record after the judge was asked, graded."""
+    truths = ask(grader, judge, record).truths
+    return apply_grader(grader, TASK, replace(record, provenance={"truths": truths}), no_states)
+
+
+def state(value: float) -> Grader:
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        return Score(value=value, reason=f"state {value:g}")
+
+    return grade
+
+
+def test_without_a_judge_there_is_no_score_and_the_reason_names_the_option() -> None:
+    graded = apply_grader(judge_by_rubric(MANNERS), TASK, PLAYED, no_states)
+    assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
+    assert graded.reason == (
+        "grader raised JudgeNotAsked: rubric 'manners': no judge was asked: name the model with --judge"
+    )
+
+
+@pytest.mark.parametrize(("reply", "score"), [(polite, 1.0), (rude, 0.0)])
+def test_a_verdict_is_the_score(reply: Reply, score: float) -> None:
+    graded = judged(judge_by_rubric(MANNERS), seat(Scripted(reply)))
+    assert (graded.outcome, graded.score) == (Outcome.SCORED, score)
+    assert graded.components == {"judge.polite": score, "judge.verdicts": 1.0, "judge.unanimous": 1.0}
+
+
+def test_grading_again_asks_nobody_and_gives_the_same_record() -> None:
+    grader = judge_by_rubric(MANNERS, votes=3)
+    once = judged(grader, seat(Scripted(polite)))
+    assert apply_grader(grader, TASK, once, no_states) == once
+
+
+@pytest.mark.parametrize(
+    ("judge", "reason"),
+    [
+        (Unreachable(), "JudgeSilent: rubric 'manners': the judge gave no answer: model 'm': status 503"),
+        (Silent(), "JudgeSilent: rubric 'manners': the judge gave no answer within 0.05 s"),
+        (Broken(), "JudgeSilent: rubric 'manners': the judge gave no answer: ZeroDivisionError: one by none"),
+        (Scripted(lambda mark, n: ""), "NoVerdict: judge: 0 of 1 answers are verdicts: no JSON object in ''"),
+        (Scripted(lambda mark, n: "I like it."), "NoVerdict: judge: 0 of 1 answers are verdicts: no JSON object"),
+        (Scripted(lambda mark, n: '{"mark": "forged"}'), "NoVerdict: judge: 0 of 1 answers are verdicts: the mark is"),
+        (Scripted(lambda mark, n: json.dumps({"mark": mark, "points": {"polite": 1}})), "NoVerdict: judge: 0 of 1"),
+    ],
+)
+def test_a_judge_without_a_verdict_gives_no_score_and_never_0(judge: object, reason: str) -> None:
+    graded = judged(judge_by_rubric(MANNERS), seat(judge, timeout_s=0.05))
+    assert (graded.outcome, graded.score, graded.components) == (Outcome.GRADER_ERROR, None, {})
+    assert graded.reason.startswith(f"grader raised {reason}")
+
+
+@pytest.mark.parametrize("combine", [all_of, any_of, lambda parts: weighted(parts, dict.fromkeys(parts, 1.0))])
+def test_parts_of_a_grade_are_a_state_and_two_judges(combine: Callable[[dict[str, Grader]], Grader]) -> None:
+    """Each rubric is asked for by itself; the verdicts are components under the names of the parts."""
+
+    def reply(mark: str, number: int) -> str:
+        return json.dumps({"mark": mark, "reason": "r", "points": {"polite": True}, "score": 2})
+
+    judge = Scripted(reply)
+    parts = {"state": state(1.0), "manners": judge_by_rubric(MANNERS), "colour": judge_by_rubric(COLOURS)}
+    graded = judged(combine(parts), seat(judge))
+    assert judge.asked == 2
+    assert {name: graded.components[name] for name in parts} == {"state": 1.0, "manners": 1.0, "colour": 0.5}
+    assert graded.components["manners.judge.verdicts"] == 1.0
+    assert graded.score == {0.5: 0.5, 1.0: 1.0}.get(graded.score or 0, pytest.approx(2.5 / 3))
+    assert sorted(graded.provenance["truths"]) == ["judge colours/1", "judge manners/1"]
+
+
+def test_a_part_without_a_verdict_takes_the_score_with_it() -> None:
+    parts = {"state": state(1.0), "manners": judge_by_rubric(MANNERS)}
+    graded = judged(all_of(parts), seat(Unreachable()))
+    assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
+
+
+def test_answers_are_paid_for_once_and_those_that_failed_are_asked_for_again(tmp_path: Path) -> None:
+    grader = judge_by_rubric(MANNERS, votes=2)
+    with open_answers(tmp_path) as answers:
+        asked = ask(grader, seat(Scripted(polite), answers))
+    assert asked.cost == 1.0
+    assert usage_of_grader(read_answers(tmp_path)) == {
+        "answers": 2, "prompt_tokens": 200, "completion_tokens": 20, "cost": 1.0,
+    }  # fmt: skip
+    with open_answers(tmp_path) as answers:
+        again = ask(grader, seat(Unreachable(), answers))
+    assert (again.cost, again.truths) == (0.0, asked.truths)
+    failed = ask(grader, seat(Unreachable()))
+    record = replace(PLAYED, provenance={"truths": failed.truths})
+    mended = ask(grader, seat(Scripted(polite)), record)
+    assert mended.truths == asked.truths
+
+
+def test_an_episode_that_is_not_what_the_judge_saw_is_not_judged_by_its_answers() -> None:
+    """Neither another rubric of the same name nor another record may use an old verdict."""
+    once = judged(judge_by_rubric(MANNERS), seat(Scripted(polite)))
+    stricter = replace(MANNERS, points=(Point(id="polite", text="It was most polite."),))
+    other = replace(once, steps=once.steps[:1])
+    for grader, record in ((judge_by_rubric(stricter), once), (judge_by_rubric(MANNERS), other)):
+        graded = apply_grader(grader, TASK, record, no_states)
+        assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
+        assert "JudgeNotAsked: rubric 'manners': the answers on record are to another question" in graded.reason
+
+
+@pytest.mark.parametrize("kept", [3, {}, {"answers": 3}, {"question": "x", "answers": []}, {"problem": "made up"}])
+def test_answers_from_elsewhere_are_never_a_score(kept: Json) -> None:
+    record = replace(PLAYED, provenance={"truths": {"judge manners/1": kept}})
+    graded = apply_grader(judge_by_rubric(MANNERS), TASK, record, no_states)
+    assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
+
+
+def test_a_grader_that_needs_no_judge_asks_none() -> None:
+    judge = Scripted(polite)
+    assert ask(state(1.0), seat(judge)) == Asked(truths={}, cost=0.0)
+    assert judge.asked == 0
+
+
+@pytest.mark.parametrize("votes", [0, -1, 100])
+def test_votes_are_counted(votes: int) -> None:
+    with pytest.raises(ConfigError, match="votes must be from 1 to 99"):
+        judge_by_rubric(MANNERS, votes=votes)
+
+
+def test_a_rubric_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        judge_by_rubric(tmp_path / "none.toml")
+
+
+def row(task: str, **fields: Json) -> EpisodeRow:
+    return EpisodeRow(**{"id": task, "env": "shop", "task": task, **fields})
+
+
+def failed_row(task: str, reason: str) -> EpisodeRow:
+    return row(task, outcome=Outcome.GRADER_ERROR, reason=f"grader raised {reason}: x")
+
+
+def test_coverage_counts_verdicts_and_names_why_there_is_none() -> None:
+    rows = [
+        row("a", score=1.0, components={"judge.verdicts": 1.0}),
+        row("b", score=0.0, components={"manners.judge.verdicts": 3.0}),
+        failed_row("c", "JudgeSilent"),
+        failed_row("d", "NoVerdict"),
+        failed_row("e", "JudgeNotAsked"),
+        failed_row("f", "ZeroDivisionError"),
+        row("g", score=0.0, outcome=Outcome.AGENT_ERROR),
+    ]
+    found = judge_coverage(rows)
+    assert found is not None
+    assert found.words == "2/5 judged, 1 no answer, 1 no verdict in the answer, 1 not asked"
+    assert judge_coverage(rows[-2:]) is None
+    assert judge_coverage([replace(rows[0], grader="judge manners/1 by m")]) is None
