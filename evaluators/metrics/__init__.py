@@ -3,6 +3,7 @@
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
+    Bounds,
     CallRates,
     Effort,
     Mean,
@@ -10,11 +11,14 @@ from gymcp.evaluators.metrics.records import (
     PassK,
     Radar,
     Rate,
+    Retries,
     Spending,
     Times,
+    bounds_of,
 )
 
 __all__ = [
+    "Bounds",
     "CallFigures",
     "CallRates",
     "Effort",
@@ -24,8 +28,10 @@ __all__ = [
     "PassK",
     "Radar",
     "Rate",
+    "Retries",
     "Spending",
     "Times",
+    "bounds_of",
     "calls_beyond_gold",
     "examine",
     "examine_run",
