@@ -1,6 +1,12 @@
 """Metrics of a run, from its episodes: docs/evaluation.md explains each in plain words."""
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
+from gymcp.evaluators.metrics.coverage import (
+    MIN_COVERAGE,
+    MIN_COVERAGE_KEY,
+    coverage_floor,
+    explain_low_coverage,
+)
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
     Bounds,
@@ -18,6 +24,8 @@ from gymcp.evaluators.metrics.records import (
 )
 
 __all__ = [
+    "MIN_COVERAGE",
+    "MIN_COVERAGE_KEY",
     "Bounds",
     "CallFigures",
     "CallRates",
@@ -33,8 +41,10 @@ __all__ = [
     "Times",
     "bounds_of",
     "calls_beyond_gold",
+    "coverage_floor",
     "examine",
     "examine_run",
+    "explain_low_coverage",
     "measure",
     "rate",
 ]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.metrics import Metrics, Rate
+from gymcp.evaluators.report.caveats.summary import caveats_object
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.statistics import Interval
@@ -72,6 +73,11 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
             "tool_calls": _two_digits(summary.times.tool_calls),
         },
     }
+
+
+def summary_of(evidence: Evidence) -> dict[str, Json]:
+    """The summary of a run with what its figures rest on."""
+    return {**summary_object(evidence.run, evidence.rows, evidence.metrics), **caveats_object(evidence)}
 
 
 def _round_all(figures: Mapping[str, float]) -> dict[str, float]:
@@ -156,7 +162,7 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
     run = evidence.run
     return {
         "name": evidence.name,
-        **summary_object(run, evidence.rows, evidence.metrics),
+        **summary_of(evidence),
         "gates": [
             {
                 "agent": gate.agent,

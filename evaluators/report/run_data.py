@@ -11,7 +11,15 @@ from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.record import load_judge
-from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
+from gymcp.evaluators.metrics import (
+    MIN_COVERAGE,
+    CallFigures,
+    Metrics,
+    coverage_floor,
+    examine_run,
+    explain_low_coverage,
+    measure,
+)
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
@@ -65,6 +73,19 @@ class Evidence:
     """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
     used."""
     problems: tuple[str, ...] = field(default=())
+    min_coverage: float = MIN_COVERAGE
+    """Share of the episodes that must have a score for a headline figure."""
+
+    @property
+    def refusal(self) -> str:
+        """Reason why the success of the run is no headline figure; empty if it is one.
+
+        Practice episodes of a training run are no headline.
+        """
+        if self.recipe is not None:
+            return ""
+        lost = [row for row in self.rows if row.score is None]
+        return explain_low_coverage(self.metrics.overall, self.min_coverage, lost=lost, folder=str(self.run.folder))
 
     @property
     def rows(self) -> list[EpisodeRow]:
@@ -82,8 +103,13 @@ FindTasks = Callable[[Run], Mapping[str, Task]]
 """Function that finds the tasks of a run by id, for comparisons with gold; it gives {} if they are not available."""
 
 
-def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "") -> Evidence:
-    """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run."""
+def read_evidence(
+    folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "", min_coverage: float | None = None
+) -> Evidence:
+    """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run.
+
+    `min_coverage`: coverage floor of the headline; None: that of the run's config, else the default one.
+    """
     run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
     transcripts: dict[str, Trajectory] = {}
@@ -116,6 +142,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         heldout=read_heldout(folder),
         judge=_judge(folder, attempts, problems),
         problems=tuple(problems),
+        min_coverage=coverage_floor(run.config, min_coverage),
     )
 
 

@@ -44,7 +44,7 @@ from gymcp.cli.evaluation.eval_options import (
     UserPolicyOption,
 )
 from gymcp.cli.lazy_verbs import import_place
-from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, SandboxName, Seed, TaskPatterns
+from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, MinCoverage, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
 
 
@@ -78,6 +78,7 @@ def command(
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     max_episode_cost: MaxEpisodeCostOption = None,
     max_cost: MaxCostOption = None,
+    min_coverage: MinCoverage = None,
     prices: PricesOption = None,
     overflow: OverflowOption = "stop",
     system: SystemOption = None,
@@ -106,7 +107,7 @@ def command(
     config = EvalConfig(env=env[0], agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed,
         concurrency=concurrency, out=out, resume=resume, cassette=cassette, attack=attack, privileges=privileges,
         stress=tuple(stress or ()), retrieve=retrieve, tool_budget=tool_budget, max_cost=max_cost,
-        user_policy=user_policy, model=model)  # fmt: skip
+        user_policy=user_policy, min_coverage=min_coverage, model=model)  # fmt: skip
     _start(config, env, policy or [], as_json=as_json)
 
 

@@ -32,6 +32,7 @@ from gymcp.envs.wrappers.privileges import check_rules, read_privileges
 from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
@@ -94,6 +95,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         **(policy.config() if policy else {}),
         **(user.user_config() if user else {}),
         **wrappers.to_config(),
+        **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
     }
     plan = Plan(
         agent=choose_agent(config), sandbox=config.sandbox, tasks=read_patterns(config.tasks),

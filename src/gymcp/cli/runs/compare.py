@@ -25,11 +25,14 @@ from gymcp.types import Json
 NOT_ALL_COMPARED = 1
 
 
-def execute(runs: list[Path], *, metric: list[str] | None, resolution: float, as_json: bool) -> None:
+def execute(
+    runs: list[Path], *, metric: list[str] | None, resolution: float, min_coverage: float | None, as_json: bool
+) -> None:
     """Compare runs of the same tasks, pair by pair.
 
     Training runs are compared in held-out success, after the last iteration that all were tested at.
-    Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.
+    Exit code 1 if a run or a metric could not be compared, as with too few scored episodes; the others are compared
+    nevertheless.
     """
     if any(map(is_training_run, runs)):
         compare_training_runs(runs, metric, as_json=as_json)
@@ -40,7 +43,7 @@ def execute(runs: list[Path], *, metric: list[str] | None, resolution: float, as
     comparisons: list[Comparison] = []
     for name in metric or ["success"]:
         try:
-            comparisons.append(compare(contenders, metric=name, resolution=resolution))
+            comparisons.append(compare(contenders, metric=name, resolution=resolution, min_coverage=min_coverage))
         except ConfigError as error:
             problems.append(str(error))
     if not comparisons:
@@ -123,7 +126,7 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
         except StoreError as error:
             problems.append(str(error))
             continue
-        contenders.append(Contender(name=name, config=run.config, rows=rows))
+        contenders.append(Contender(name=name, config=run.config, rows=rows, folder=str(folder)))
     return contenders, problems
 
 
@@ -131,7 +134,7 @@ def _print(found: Comparison) -> None:
     metric = found.metric
     table = Table(title=f"{metric.name}, run by run", title_justify="left", header_style="bold")
     table.add_column("run")
-    for heading in ("mean", "95 % interval", "coverage"):
+    for heading in ("mean", "95 % interval", "coverage", "if lost failed .. succeeded"):
         table.add_column(heading, justify="right")
     for each in found.standings:
         interval = each.mean.ci95
@@ -142,6 +145,9 @@ def _print(found: Comparison) -> None:
             if interval is None
             else f"{format_value(metric, interval.low)} to {format_value(metric, interval.high)}",
             each.coverage,
+            "-"
+            if each.bounds is None
+            else f"{format_value(metric, each.bounds.low)} .. {format_value(metric, each.bounds.high)}",
             style=None if each.comparable else "dim",
         )
     console.print(table)

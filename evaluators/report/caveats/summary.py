@@ -1,0 +1,60 @@
+"""Caveats of a run as JSON, for ``summary.json`` and ``--json``."""
+
+from __future__ import annotations
+
+from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries
+from gymcp.evaluators.report.run_data import Evidence
+from gymcp.types import Json
+
+ESTIMATORS = {
+    "pass@k": "1 - C(n-c, k) / C(n, k), mean over the tasks with n >= k scored trials, c of them successes",
+    "pass^k": "C(c, k) / C(n, k), mean over the same tasks; not (c/n)^k",
+}
+"""Formula of each figure over several trials: the unbiased estimators of arXiv:2107.03374 and arXiv:2406.12045."""
+
+
+def caveats_object(evidence: Evidence) -> dict[str, Json]:
+    """Keys of a summary that say what its figures rest on."""
+    metrics = evidence.metrics
+    return {
+        "covered": metrics.overall.covered,
+        "min_coverage": evidence.min_coverage,
+        "refused": evidence.refusal or None,
+        "success_bounds": _bounds(metrics.overall.bounds),
+        "score": metrics.score.value,
+        "score_bounds": _bounds(metrics.score_bounds),
+        "tasks": metrics.tasks,
+        "tasks_without_score": metrics.tasks_without_score,
+        "retries": None if metrics.retries is None else _retries(metrics.retries),
+        "trials": _trials(metrics),
+    }
+
+
+def _bounds(bounds: Bounds | None) -> list[float] | None:
+    return None if bounds is None else [bounds.low, bounds.high]
+
+
+def _retries(retries: Retries) -> dict[str, Json]:
+    return {
+        "first": _rate(retries.first),
+        "retried": _rate(retries.retried),
+        "difference": retries.difference,
+        "p": retries.p,
+        "method": retries.method,
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Json]:
+    ci95 = None if rate.ci95 is None else [rate.ci95.low, rate.ci95.high]
+    return {"episodes": rate.episodes, "scored": rate.scored, "success": rate.success, "ci95": ci95}
+
+
+def _trials(metrics: Metrics) -> dict[str, Json] | None:
+    """Denominators and formulas of pass@k and pass^k; None if no task was repeated."""
+    if not metrics.pass_k:
+        return None
+    counts = [
+        {"k": each.k, "tasks": each.tasks, "tasks_short": each.short, "fewest_n": each.fewest, "most_n": each.most}
+        for each in metrics.pass_k
+    ]
+    return {"formulas": dict(ESTIMATORS), "denominators": counts}
