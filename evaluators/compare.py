@@ -149,7 +149,10 @@ def compare(
         pairs=pairs,
         problems=tuple(problems.values()),
         verdict=_verdict(
-            measured, tried if len(tried) > 1 else fit, pairs, [name for name in problems if name in sparse]
+            measured,
+            tried if len(tried) > 1 else fit,
+            pairs,
+            [name for name in problems if problems[name] == sparse.get(name)],
         ),
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from gymcp.cli.summary_table import caveat_lines, trial_lines
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.outcome import Outcome
@@ -60,9 +58,8 @@ def test_every_form_of_the_report_names_the_denominators(tmp_path: Path) -> None
     assert summary["success_bounds"] == [30 / 41, 31 / 41]
     assert (summary["tasks"], summary["tasks_without_score"]) == (21, 1)
     assert summary["retries"]["first"]["success"] == 0.75
-    assert summary["retries"]["retried"] == {
-        "episodes": 8, "scored": 8, "success": 0.75, "ci95": pytest.approx([0.4, 0.93], abs=0.06),
-    }  # fmt: skip
+    retried = summary["retries"]["retried"]
+    assert (retried["episodes"], retried["scored"], retried["success"]) == (8, 8, 0.75)
     assert (summary["retries"]["difference"], summary["retries"]["p"]) == (0.0, 1.0)
     assert summary["trials"]["denominators"][1] == {
         "k": 2, "tasks": 20, "tasks_short": 1, "fewest_n": 2, "most_n": 2,
