@@ -14,6 +14,14 @@ from gymcp.evaluators.report.caveats.denominators import (
     trials_note,
     trials_rows,
 )
+from gymcp.evaluators.report.caveats.played_user import (
+    KIND_HEADINGS,
+    NOT_AUDITED,
+    PLAYED_USER,
+    describe_audit,
+    kind_rows,
+    was_played,
+)
 from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
@@ -91,6 +99,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Judge", ("", ""), judge_rows(evidence))
     lines += _part(level, "Over trials", TRIALS_HEADINGS, trials_rows(metrics))
     lines += [plain(trials_note()), ""] if metrics.pass_k else []
+    lines += _describe_user(evidence, level)
     outcomes = [(str(outcome), str(count)) for outcome, count in metrics.outcomes.items()]
     lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
     worst = [
@@ -107,6 +116,15 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _describe_user(evidence: Evidence, level: str) -> list[str]:
+    """The audit of a user that a model played; nothing for another user."""
+    audit = evidence.user_audit
+    if audit is None:
+        return [f"{level}# {PLAYED_USER}", "", NOT_AUDITED, ""] if was_played(evidence) else []
+    lines = [f"{level}# {PLAYED_USER}", "", plain(describe_audit(audit)), ""]
+    return lines + (_table(KIND_HEADINGS, kind_rows(audit)) if audit.kinds else [])
 
 
 def _describe_held_out(evidence: Evidence) -> list[str]:

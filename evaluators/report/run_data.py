@@ -20,6 +20,7 @@ from gymcp.evaluators.metrics import (
     explain_low_coverage,
     measure,
 )
+from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
@@ -73,6 +74,10 @@ class Evidence:
     """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
     used."""
     problems: tuple[str, ...] = field(default=())
+    user_audit: UserAudit | None = None
+    """Audit of a user that a model played; None for another user, or if the tasks are not at hand."""
+    user_transcripts: Mapping[str, Trajectory] = field(default_factory=dict)
+    """Transcripts of the first `WORST` episodes in which the audit found something, by trajectory id."""
     min_coverage: float = MIN_COVERAGE
     """Share of the episodes that must have a score for a headline figure."""
 
@@ -113,15 +118,19 @@ def read_evidence(
     run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
     transcripts: dict[str, Trajectory] = {}
+    flagged: dict[str, Trajectory] = {}
+    audit: UserAudit | None = None
     try:
         with TrajectoryStore.open(folder) as store:
             attempts = store.summaries(latest=False)
             worst = worst_tasks(attempts)
-            calls = examine_run(store, find_tasks(run)) if attempts else None
-            for each in worst[:WORST]:
-                record = store.load(each.worst.id, tokens=False)
-                grades = store.grades(each.worst.id)
-                transcripts[record.id] = with_grade(record, grades[-1]) if grades else record
+            tasks = find_tasks(run)
+            calls = examine_run(store, tasks) if attempts else None
+            transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST]}
+            if run.config.get("user_policy"):
+                audit = _audit_users(store, tasks, attempts)
+                found = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
+                flagged = {id: _load(store, id) for id in list(found)[:WORST]}
     except StoreError as error:
         if "is damaged" not in str(error):
             raise
@@ -142,8 +151,21 @@ def read_evidence(
         heldout=read_heldout(folder),
         judge=_judge(folder, attempts, problems),
         problems=tuple(problems),
+        user_audit=audit,
+        user_transcripts=flagged,
         min_coverage=coverage_floor(run.config, min_coverage),
     )
+
+
+def _load(store: TrajectoryStore, id: str) -> Trajectory:
+    """The episode as its newest grade sees it."""
+    record, grades = store.load(id, tokens=False), store.grades(id)
+    return with_grade(record, grades[-1]) if grades else record
+
+
+def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
+    rows = {row.id: row for row in attempts if row.latest}
+    return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from gymcp.cli.summary_table import caveat_lines
 from gymcp.evaluators.metrics.user_audit import (
     GOLD_TOOL,
     GOLD_VALUE,
@@ -13,7 +16,8 @@ from gymcp.evaluators.metrics.user_audit import (
     audit_user,
     audit_users,
 )
-from gymcp.store import EpisodeRow
+from gymcp.evaluators.report import read_report, write_report
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, create_run
 from gymcp.types import (
     Action,
     GoldTurn,
@@ -209,3 +213,49 @@ def test_tasks_without_a_scenario_are_not_audited() -> None:
     row = EpisodeRow(id="e", env="phone", task="slow", score=1.0)
     assert audit_users([play(SLIPS[0])], {"slow": plain}, {"e": row}) is None
     assert audit_users([play(SLIPS[0])], {}, {"e": row}) is None
+
+
+def find_task(run: Run) -> Mapping[str, Task]:
+    return {"slow": TASK}
+
+
+def record(folder: Path, *cases: Case, user: str = "tiny") -> Path:
+    config = {"env": "phone", "suite": "phone", "agent": "react", "user_policy": user}
+    with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
+        for n, case in enumerate(cases):
+            store.append(replace(play(case), id=f"e{n}", trial=n, score=float(n % 2)), {})
+    return folder
+
+
+def test_a_report_counts_the_findings_and_links_to_the_episodes(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", SLIPS[0], SOUND[0], SLIPS[5], SOUND[1])
+    summary = write_report(run, find_task)
+    assert summary["user_audit"]["kinds"] == {GOLD_VALUE: 2, GOLD_TOOL: 1}
+    assert summary["user_audit"]["findings"][0] == {
+        "trajectory": "e0", "task": "slow", "trial": 0, "step": 1, "kind": GOLD_VALUE, "what": "C1001",
+    }  # fmt: skip
+    assert caveat_lines(summary)[-1].startswith("the user that a model played: 2 of 8 turns gave the answer away")
+    page = (run / "report.html").read_text()
+    assert (
+        "2 of the user's 8 turns, in 2 of 4 scored episodes, have a finding. Success of those 2: 0.0 %"
+        in page.replace("&#x27;", "'")
+    )
+    for number in (0, 1):
+        assert f'href="#flagged-{number}"' in page
+        assert f'id="flagged-{number}"' in page
+    markdown = read_report([run], find_task).text("md")
+    assert "## The user that a model played" in markdown
+    assert "| gold value | 2 |" in markdown
+
+
+def test_a_report_without_the_tasks_says_that_nothing_was_audited(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", SLIPS[0])
+    assert write_report(run)["user_audit"] is None
+    assert "was not audited: the tasks of the run are not at hand" in (run / "report.html").read_text()
+    assert "was not audited" in read_report([run], lambda run: {}).text("md")
+
+
+def test_a_scripted_user_is_not_audited(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", SLIPS[0], user="")
+    assert write_report(run, find_task)["user_audit"] is None
+    assert "that a model played" not in (run / "report.html").read_text()

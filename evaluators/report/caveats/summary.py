@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries
+from gymcp.evaluators.metrics.user_audit import UserAudit
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.types import Json
 
+MAX_FINDINGS = 200
+"""Findings of the audit of a user that are in the summary; the counts are of all."""
 ESTIMATORS = {
     "pass@k": "1 - C(n-c, k) / C(n, k), mean over the tasks with n >= k scored trials, c of them successes",
     "pass^k": "C(c, k) / C(n, k), mean over the same tasks; not (c/n)^k",
@@ -27,6 +32,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "tasks_without_score": metrics.tasks_without_score,
         "retries": None if metrics.retries is None else _retries(metrics.retries),
         "trials": _trials(metrics),
+        "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
     }
 
 
@@ -47,6 +53,18 @@ def _retries(retries: Retries) -> dict[str, Json]:
 def _rate(rate: Rate) -> dict[str, Json]:
     ci95 = None if rate.ci95 is None else [rate.ci95.low, rate.ci95.high]
     return {"episodes": rate.episodes, "scored": rate.scored, "success": rate.success, "ci95": ci95}
+
+
+def _user_audit(audit: UserAudit) -> dict[str, Json]:
+    return {
+        "episodes": audit.episodes,
+        "turns": audit.turns,
+        "flagged_turns": audit.flagged_turns,
+        "kinds": dict(audit.kinds),
+        "flagged": _rate(audit.flagged),
+        "clean": _rate(audit.clean),
+        "findings": [asdict(finding) for finding in audit.findings[:MAX_FINDINGS]],
+    }
 
 
 def _trials(metrics: Metrics) -> dict[str, Json] | None:

@@ -61,6 +61,11 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
             f"played again after a loss: {retries['retried']['scored']} episodes with success {again}, against {first}"
             f" at the first attempt (p = {retries['p']:.2g})"
         )
+    if audit := summary.get("user_audit"):
+        lines.append(
+            f"the user that a model played: {audit['flagged_turns']} of {audit['turns']} turns gave the answer away or"
+            " left the scenario; the report lists them"
+        )
     return lines
 
 
