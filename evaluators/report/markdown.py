@@ -14,6 +14,8 @@ from gymcp.evaluators.report.caveats.denominators import (
     trials_note,
     trials_rows,
 )
+from gymcp.evaluators.report.caveats.faulty import RATE_HEADINGS, TASK_HEADINGS, describe_list, rate_rows, task_rows
+from gymcp.evaluators.report.caveats.faulty import TITLE as FAULTY
 from gymcp.evaluators.report.caveats.played_user import (
     KIND_HEADINGS,
     NOT_AUDITED,
@@ -96,6 +98,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     times = [(name, percent(metrics.times.share[name]), seconds(metrics.times.seconds[name])) for name in TIMES]
     lines += _part(level, "Where the time went", ("", "share", "summed"), times)
     lines += _part(level, DENOMINATORS, ("", ""), denominator_rows(evidence))
+    lines += _describe_faulty(evidence, level)
     lines += _part(level, "Judge", ("", ""), judge_rows(evidence))
     lines += _part(level, "Over trials", TRIALS_HEADINGS, trials_rows(metrics))
     lines += [plain(trials_note()), ""] if metrics.pass_k else []
@@ -116,6 +119,17 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _describe_faulty(evidence: Evidence, level: str) -> list[str]:
+    """Success with and without the tasks known to be faulty, and these tasks; nothing if the suite has no list."""
+    faulty = evidence.faulty
+    if faulty is None:
+        return []
+    lines = [f"{level}# {FAULTY}", "", plain(describe_list(faulty)), ""]
+    if faulty.tasks:
+        lines += [*_table(RATE_HEADINGS, rate_rows(faulty)), *_table(TASK_HEADINGS, task_rows(faulty))]
+    return lines
 
 
 def _describe_user(evidence: Evidence, level: str) -> list[str]:

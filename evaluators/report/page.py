@@ -16,6 +16,7 @@ from gymcp.evaluators.report.caveats.denominators import (
     trials_note,
     trials_rows,
 )
+from gymcp.evaluators.report.caveats.faulty import faulty_section
 from gymcp.evaluators.report.caveats.played_user import played_user
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
@@ -76,6 +77,7 @@ def render(evidence: Evidence) -> str:
         ),
         element("div", weak(metrics), reasons(evidence), class_="pair"),
         denominators(evidence),
+        faulty_section(evidence),
         _radar(evidence),
         *(breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
         effort(metrics),

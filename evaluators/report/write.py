@@ -25,15 +25,19 @@ FORMATS = ("html", "md", "json")
 
 
 def write_report(
-    folder: Path, find_tasks: FindTasks = lambda run: {}, *, min_coverage: float | None = None
+    folder: Path,
+    find_tasks: FindTasks = lambda run: {},
+    *,
+    min_coverage: float | None = None,
+    without_faulty: bool = False,
 ) -> dict[str, Json]:
     """Write ``summary.json`` and ``report.html`` into the run folder, each whole or not at all, and return the summary.
 
-    `min_coverage` is the coverage floor of the headline, as for `read_evidence`.
+    `min_coverage` and `without_faulty` are those of `read_evidence`.
 
     Raises StoreError if the folder holds no run or cannot be written.
     """
-    evidence = read_evidence(folder, find_tasks, min_coverage=min_coverage)
+    evidence = read_evidence(folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
     summary = summary_of(evidence)
     if evidence.judge is not None:
         summary["judge"] = evidence.judge
@@ -101,8 +105,14 @@ class Report:
         }
 
 
-def read_report(folders: Sequence[Path], find_tasks: FindTasks, *, min_coverage: float | None = None) -> Report:
-    """Report of the runs that can be read; `min_coverage` is their coverage floor, as for `read_evidence`.
+def read_report(
+    folders: Sequence[Path],
+    find_tasks: FindTasks,
+    *,
+    min_coverage: float | None = None,
+    without_faulty: bool = False,
+) -> Report:
+    """Report of the runs that can be read; `min_coverage` and `without_faulty` are those of `read_evidence`.
 
     Raises StoreError if none can be read.
     """
@@ -112,7 +122,9 @@ def read_report(folders: Sequence[Path], find_tasks: FindTasks, *, min_coverage:
     for folder, name in zip(folders, names, strict=True):
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            evidence.append(read_evidence(folder, find_tasks, name=title, min_coverage=min_coverage))
+            evidence.append(
+                read_evidence(folder, find_tasks, name=title, min_coverage=min_coverage, without_faulty=without_faulty)
+            )
         except StoreError as error:
             unread.append(str(error))
     if not evidence:

@@ -161,6 +161,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
         "tasks_without_score": 1,
         "retries": None,
         "trials": None,
+        "faulty": None,
         "user_audit": None,
     }
     written = write_report(tmp_path)

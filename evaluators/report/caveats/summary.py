@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries
 from gymcp.evaluators.metrics.user_audit import UserAudit
-from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
 from gymcp.types import Json
 
 MAX_FINDINGS = 200
@@ -32,6 +32,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "tasks_without_score": metrics.tasks_without_score,
         "retries": None if metrics.retries is None else _retries(metrics.retries),
         "trials": _trials(metrics),
+        "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
         "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
     }
 
@@ -53,6 +54,20 @@ def _retries(retries: Retries) -> dict[str, Json]:
 def _rate(rate: Rate) -> dict[str, Json]:
     ci95 = None if rate.ci95 is None else [rate.ci95.low, rate.ci95.high]
     return {"episodes": rate.episodes, "scored": rate.scored, "success": rate.success, "ci95": ci95}
+
+
+def _faulty(faulty: FaultyTasks) -> dict[str, Json]:
+    return {
+        "package": faulty.package,
+        "checked": faulty.checked,
+        "listed": faulty.listed,
+        "tasks": [
+            {"task": task, "reason": fault.reason, "source": fault.source} for task, fault in faulty.tasks.items()
+        ],
+        "with": _rate(faulty.everything),
+        "without": _rate(faulty.without),
+        "left_out": faulty.left_out,
+    }
 
 
 def _user_audit(audit: UserAudit) -> dict[str, Json]:

@@ -61,12 +61,20 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
             f"played again after a loss: {retries['retried']['scored']} episodes with success {again}, against {first}"
             f" at the first attempt (p = {retries['p']:.2g})"
         )
+    if (faulty := summary.get("faulty")) and faulty["tasks"]:
+        both = ", ".join(f"{_percent(faulty[key]['success'])} {key} them" for key in ("with", "without"))
+        names = ", ".join(each["task"] for each in faulty["tasks"])
+        lines.append(f"tasks known to be faulty upstream: {len(faulty['tasks'])} ({names}); success {both}")
     if audit := summary.get("user_audit"):
         lines.append(
             f"the user that a model played: {audit['flagged_turns']} of {audit['turns']} turns gave the answer away or"
             " left the scenario; the report lists them"
         )
     return lines
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def trial_lines(summary: Mapping[str, Json]) -> list[str]:

@@ -24,6 +24,9 @@ def report(
         typer.Option(help="File to write; default: report.html in or beside the run folder; md and json are printed."),
     ] = None,
     min_coverage: MinCoverage = None,
+    without_faulty: Annotated[
+        bool, typer.Option("--without-faulty", help="Leave out tasks that are known to be faulty upstream.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run, or one report on several runs.
