@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 SHUFFLES = 2_000
 """Shuffles of the groups that are drawn at random if tasks have several trials."""
 
 _CHUNK = 1_000_000  # episodes in memory at a time
 
+Floats = npt.NDArray[np.float64]
 Labelled = Sequence[tuple[bool, float]]
 """Trials of one task: (True if the trial is in the second group, its value)."""
 
@@ -36,8 +38,8 @@ def compare_groups(episodes: Iterable[tuple[str, bool, float]], *, seed: int = 0
     shuffled among whole tasks (`shuffle_groups`).
     """
     tasks: dict[str, list[tuple[bool, float]]] = {}
-    for task, second, value in episodes:
-        tasks.setdefault(task, []).append((second, value))
+    for task, label, value in episodes:
+        tasks.setdefault(task, []).append((label, value))
     flat = [each for task in sorted(tasks) for each in tasks[task]]
     first, second = ([value for label, value in flat if label is group] for group in (False, True))
     if not first or not second:
@@ -80,10 +82,12 @@ def shuffle_groups(tasks: Sequence[Labelled], *, seed: int = 0) -> float:
     in_first = sum(each.size for each in labels) - in_second
     total = sum(each.sum() for each in values)
 
-    def difference(second: float | np.ndarray) -> float | np.ndarray:
-        return np.abs(second / in_second - (total - second) / in_first)
+    def differ(second: Floats) -> Floats:
+        """[N] sums of the second group's values -> [N] absolute differences of the means."""
+        return np.asarray(np.abs(second / in_second - (total - second) / in_first), float)
 
-    observed = difference(sum((each * label).sum() for each, label in zip(values, labels, strict=True))) - 1e-9
+    in_order = sum((each * label).sum() for each, label in zip(values, labels, strict=True))
+    observed = float(differ(np.array([in_order]))[0]) - 1e-9
     extreme = 0
     rows = max(1, _CHUNK // sum(each.size for each in values))
     for start in range(0, SHUFFLES, rows):
@@ -93,5 +97,5 @@ def shuffle_groups(tasks: Sequence[Labelled], *, seed: int = 0) -> float:
             order = draw.permuted(np.tile(np.arange(len(each)), (count, 1)), axis=1)
             shuffled = draw.permuted(label[order], axis=2)
             second += np.einsum("ctn,tn->c", shuffled, each)
-        extreme += int(np.count_nonzero(difference(second) >= observed))
+        extreme += int(np.count_nonzero(differ(second) >= observed))
     return (extreme + 1) / (SHUFFLES + 1)

@@ -99,7 +99,7 @@ def test_the_floor_in_the_runs_config_decides(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_headline_has_none_beside_others(tmp_path: Path) -> None:
-    suite = {"env_version": "0", "suite_version": "1", "suite_digest": "ab"}
+    suite: dict[str, Json] = {"env_version": "0", "suite_version": "1", "suite_digest": "ab"}
     whole = record(tmp_path / "whole", {f"t{n}": [float(n < 15)] for n in range(20)}, **suite)
     sparse = record(tmp_path / "sparse", {f"t{n}": [1.0 if n < 15 else None] for n in range(20)}, **suite)
     report = read_report([whole, sparse], no_tasks)

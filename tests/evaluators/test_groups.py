@@ -18,7 +18,7 @@ def test_fisher_is_the_sum_of_the_tables_that_are_as_unlikely() -> None:
 @pytest.mark.parametrize("table", [(3, 10, 8, 10), (0, 5, 9, 30), (7, 7, 1, 40), (4, 9, 4, 9), (12, 80, 60, 420)])
 def test_fisher_agrees_with_scipy(table: tuple[int, int, int, int]) -> None:
     a, of_a, b, of_b = table
-    (_, expected) = stats.fisher_exact([[a, of_a - a], [b, of_b - b]])
+    (_, expected) = stats.fisher_exact(np.array([[a, of_a - a], [b, of_b - b]]))
     assert fisher_exact(*table) == pytest.approx(expected)
 
 

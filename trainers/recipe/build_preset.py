@@ -67,8 +67,6 @@ def _subtract_penalties(preset: Preset, learn: LearnRecipe) -> Preset:
 
 def _list_penalties(learn: LearnRecipe) -> tuple[list[Shaper], list[tuple[str, float]]]:
     """Shapers that the recipe's penalties need, and (column, weight) of each penalty."""
-    if learn.cost_weight < 0:
-        raise ConfigError(f"recipe: learn.cost_weight is {learn.cost_weight:g}; it must be 0 or more")
     weights = [("cost", -learn.cost_weight)] if learn.cost_weight else []
     if not learn.overlong_tokens:
         return [], weights
