@@ -134,7 +134,7 @@ def _print(found: Comparison) -> None:
     metric = found.metric
     table = Table(title=f"{metric.name}, run by run", title_justify="left", header_style="bold")
     table.add_column("run")
-    for heading in ("mean", "95 % interval", "coverage", "if lost failed .. succeeded"):
+    for heading in ("mean", "95 % interval", "coverage"):
         table.add_column(heading, justify="right")
     for each in found.standings:
         interval = each.mean.ci95
@@ -145,17 +145,26 @@ def _print(found: Comparison) -> None:
             if interval is None
             else f"{format_value(metric, interval.low)} to {format_value(metric, interval.high)}",
             each.coverage,
-            "-"
-            if each.bounds is None
-            else f"{format_value(metric, each.bounds.low)} .. {format_value(metric, each.bounds.high)}",
             style=None if each.comparable else "dim",
         )
     console.print(table)
+    for line in _describe_bounds(found):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
     for pair in found.pairs:
         console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
         for line in _explain(pair):
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _describe_bounds(found: Comparison) -> list[str]:
+    """A line for each run that lost episodes: its mean over all episodes, whatever the lost ones would have scored."""
+    lines = []
+    for each in found.standings:
+        if each.bounds is not None and each.bounds.low < each.bounds.high:
+            low, high = (format_value(found.metric, bound) for bound in (each.bounds.low, each.bounds.high))
+            lines.append(f"{each.name}: over all episodes {low} if the lost ones failed, {high} if they succeeded")
+    return lines
 
 
 def _explain(pair: Pair) -> list[str]:
