@@ -95,9 +95,8 @@ def command(
 
     With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls.
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
-    Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
-    4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
+    A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
+    Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=(*(stop or ()),))
     budget = Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost)
