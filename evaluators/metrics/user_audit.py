@@ -175,7 +175,7 @@ def _check_texts(
     for code in _codes(text):
         if not _is_known(code, heard) and not any(code.casefold() in value.casefold() for value in given):
             yield MADE_UP, code
-    if words := _quoted_words(text, scenario):
+    if words := _quoted_words(text, scenario, [each for each in known if each is not scenario]):
         yield QUOTED, words
 
 
@@ -219,14 +219,19 @@ def _plain(code: str) -> str:
     return re.sub(r"[\W_]", "", code).casefold()
 
 
-def _quoted_words(text: str, scenario: str) -> str:
-    """The first run of `QUOTED_WORDS` words that the text repeats from the scenario; empty if there is none."""
-    said, source = (re.findall(r"[\w']+", each.casefold()) for each in (text, scenario))
-    runs = {tuple(source[at : at + QUOTED_WORDS]) for at in range(len(source) - QUOTED_WORDS + 1)}
-    for at in range(len(said) - QUOTED_WORDS + 1):
-        if tuple(said[at : at + QUOTED_WORDS]) in runs:
-            return " ".join(said[at : at + QUOTED_WORDS])
-    return ""
+def _quoted_words(text: str, scenario: str, public: Sequence[str]) -> str:
+    """The first run of `QUOTED_WORDS` words that the text repeats from the scenario; empty if there is none.
+
+    Words that also stand in a `public` text, such as the task's request, are no secret.
+    """
+    secret = _runs_of_words(scenario).keys() - {run for each in public for run in _runs_of_words(each)}
+    return next((" ".join(run) for run in _runs_of_words(text) if run in secret), "")
+
+
+def _runs_of_words(text: str) -> dict[tuple[str, ...], None]:
+    """All runs of `QUOTED_WORDS` words, in order."""
+    words = re.findall(r"[\w']+", text.casefold())
+    return dict.fromkeys(tuple(words[at : at + QUOTED_WORDS]) for at in range(len(words) - QUOTED_WORDS + 1))
 
 
 def _was_asked(call: ToolCall, spoken: Sequence[str]) -> bool:

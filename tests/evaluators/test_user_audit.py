@@ -208,6 +208,11 @@ def test_an_audit_compares_flagged_episodes_with_the_others() -> None:
     assert (audit.clean.success, audit.clean.episodes) == (0.25, 4)
 
 
+def test_words_of_the_scenario_that_the_request_has_too_are_no_secret() -> None:
+    quoting = next(case for case in SLIPS if case.slips == (QUOTED,))
+    assert audit_user(play(quoting), replace(TASK, prompts=(quoting.says,))) == []
+
+
 def test_tasks_without_a_scenario_are_not_audited() -> None:
     plain = replace(TASK, user=UserScript())
     row = EpisodeRow(id="e", env="phone", task="slow", score=1.0)

@@ -65,7 +65,7 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
         both = ", ".join(f"{_percent(faulty[key]['success'])} {key} them" for key in ("with", "without"))
         names = ", ".join(each["task"] for each in faulty["tasks"])
         lines.append(f"tasks known to be faulty upstream: {len(faulty['tasks'])} ({names}); success {both}")
-    if audit := summary.get("user_audit"):
+    if (audit := summary.get("user_audit")) and audit["turns"]:
         lines.append(
             f"the user that a model played: {audit['flagged_turns']} of {audit['turns']} turns gave the answer away or"
             " left the scenario; the report lists them"
