@@ -28,7 +28,7 @@ def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow]
 
     `lost`: the counted episodes without a score. A run without episodes has no figure in any case: empty.
     """
-    bounds, covered = rate.bounds, rate.covered
+    bounds, covered = rate.bounds, rate.coverage_share
     if bounds is None or covered is None or covered >= floor:
         return ""
     reasons = {row.outcome.runs_again for row in lost}

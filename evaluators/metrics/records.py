@@ -48,7 +48,7 @@ class Rate:
         return bounds_of(self.success, self.scored, self.episodes)
 
     @property
-    def covered(self) -> float | None:
+    def coverage_share(self) -> float | None:
         """Share of the episodes that have a score; None without episodes."""
         return self.scored / self.episodes if self.episodes else None
 

@@ -175,7 +175,7 @@ def _check_texts(
     for code in _codes(text):
         if not _is_known(code, heard) and not any(code.casefold() in value.casefold() for value in given):
             yield MADE_UP, code
-    if words := _quoted_words(text, scenario, [each for each in known if each is not scenario]):
+    if words := _find_quotation(text, scenario, [each for each in known if each is not scenario]):
         yield QUOTED, words
 
 
@@ -219,7 +219,7 @@ def _plain(code: str) -> str:
     return re.sub(r"[\W_]", "", code).casefold()
 
 
-def _quoted_words(text: str, scenario: str, public: Sequence[str]) -> str:
+def _find_quotation(text: str, scenario: str, public: Sequence[str]) -> str:
     """The first run of `QUOTED_WORDS` words that the text repeats from the scenario; empty if there is none.
 
     Words that also stand in a `public` text, such as the task's request, are no secret.

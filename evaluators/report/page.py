@@ -17,7 +17,7 @@ from gymcp.evaluators.report.caveats.denominators import (
     trials_rows,
 )
 from gymcp.evaluators.report.caveats.faulty import faulty_section
-from gymcp.evaluators.report.caveats.played_user import played_user
+from gymcp.evaluators.report.caveats.played_user import user_section
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
@@ -89,7 +89,7 @@ def render(evidence: Evidence) -> str:
         _pass_k(metrics),
         _flakes(metrics),
         outcomes(metrics),
-        played_user(evidence),
+        user_section(evidence),
         _broke_the_gate(evidence) if is_gate(evidence) else worst(evidence),
         without_score(evidence.rows),
         join() if is_gate(evidence) else transcripts(evidence),

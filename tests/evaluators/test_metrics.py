@@ -117,9 +117,9 @@ def test_bounds_are_the_means_if_all_lost_episodes_had_failed_or_succeeded() -> 
     found = measure([row("a", 1.0), row("b", 0.5), row("c", None), row("d", None)])
     assert found.overall.bounds == Bounds(low=1 / 4, high=3 / 4)
     assert found.score_bounds == Bounds(low=1.5 / 4, high=3.5 / 4)
-    assert found.overall.covered == 0.5
+    assert found.overall.coverage_share == 0.5
     whole = measure([row("a", 1.0), row("b", 0.0)]).overall
-    assert (whole.bounds, whole.covered) == (Bounds(low=0.5, high=0.5), 1.0)
+    assert (whole.bounds, whole.coverage_share) == (Bounds(low=0.5, high=0.5), 1.0)
     assert (measure([]).overall.bounds, measure([]).score_bounds) == (None, None)
     assert measure([row("a", None)]).overall.bounds == Bounds(low=0.0, high=1.0)
 

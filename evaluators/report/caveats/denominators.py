@@ -35,7 +35,7 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
     overall = metrics.overall
     if overall.bounds is None or metrics.score_bounds is None:
         return []
-    rows = [("episodes with a score", f"{overall.coverage} ({percent(overall.covered)})")]
+    rows = [("episodes with a score", f"{overall.coverage} ({percent(overall.coverage_share)})")]
     if lost := overall.episodes - overall.scored:
         one = "it" if lost == 1 else "they"
         rows += [

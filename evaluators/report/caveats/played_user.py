@@ -17,7 +17,7 @@ NOT_AUDITED = "The user of this run was played by a model and was not audited: t
 FOUND_ONLY = "Texts are compared, not understood: a paraphrase is not found (docs/evaluation.md, The user's mistakes)."
 
 
-def played_user(evidence: Evidence) -> Html:
+def user_section(evidence: Evidence) -> Html:
     """Counts by kind, the flagged turns, and the transcripts of the first episodes with one."""
     audit = evidence.user_audit
     if audit is None:

@@ -22,7 +22,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
     """Keys of a summary that say what its figures rest on."""
     metrics = evidence.metrics
     return {
-        "covered": metrics.overall.covered,
+        "covered": metrics.overall.coverage_share,
         "min_coverage": evidence.min_coverage,
         "refused": evidence.refusal or None,
         "success_bounds": _bounds(metrics.overall.bounds),
