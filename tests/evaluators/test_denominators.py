@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gymcp.agents.runner.run import RunEnd
+from gymcp.cli.evaluation.eval_matrix import Played, describe_cell
 from gymcp.cli.summary_table import caveat_lines, trial_lines
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.outcome import Outcome
@@ -108,3 +110,11 @@ def test_a_run_without_a_headline_has_none_beside_others(tmp_path: Path) -> None
     assert "<b>75.0 .. 100.0 %</b>" in page
     assert "<b>100.0 %</b>" not in page
     assert any(problem.startswith("sparse: 15 of 20 episodes (75 %)") for problem in report.problems)
+
+
+def test_a_table_of_runs_shows_bounds_for_a_run_without_a_headline(tmp_path: Path) -> None:
+    sparse = write_report(record(tmp_path / "sparse", {"a": [1.0], "b": [None]}))
+    whole = write_report(record(tmp_path / "whole", {"a": [1.0], "b": [1.0]}))
+    played = Played(summaries={0: sparse, 1: whole}, errors={}, ended=RunEnd.FINISHED)
+    assert describe_cell(0, played) == "50.0 .. 100.0 %, 1/2 scored"
+    assert describe_cell(1, played) == "100.0 % (34.2 – 100.0)"
