@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
-from gymcp.evaluators.graders.questions import ASK_USER, match_facts
+from gymcp.evaluators.graders.questions import ASK_USER, asks_one_thing, match_facts
 from gymcp.protocols import ChatPolicy, UserView
 from gymcp.seeds import derive_seed
 from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Tool, ToolCall
@@ -16,6 +16,8 @@ from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Tool, T
 ASK_WITH_TOOL = f"If you need something from me, ask with {ASK_USER}; else finish."
 DO_NOT_KNOW = "I do not know, and I do not mind."
 """Answer to a question about anything else than the task's facts."""
+ONE_THING = "One thing at a time, please."
+"""Answer to a question that asks for several things at once."""
 GREETING = "Hello. How can I help you?"
 """First message to a model that plays the user, because it needs a message to answer."""
 SILENCE = "..."
@@ -35,7 +37,7 @@ class ScriptedUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskableUser:
-    """A scripted user that answers questions which a tool asks, with those facts that the question names."""
+    """A scripted user that answers questions which a tool asks, with those facts that the question asks for."""
 
     prompts: Sequence[str]
     facts: tuple[Fact, ...] = ()
@@ -50,6 +52,8 @@ class AskableUser:
         return Action(text=self.prompts[count]) if count < len(self.prompts) else None
 
     async def answer_question(self, question: str) -> str:
+        if not asks_one_thing(question):
+            return ONE_THING
         facts = match_facts(question, self.facts)
         return " ".join(fact.says for fact in facts) or DO_NOT_KNOW
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.metrics import Mean
+from gymcp.evaluators.metrics import Bounds, Mean, bounds_of, coverage_floor, explain_low_coverage, rate
 from gymcp.evaluators.metrics.measure import by_task, coverage
 from gymcp.evaluators.statistics import (
     Paired,
@@ -46,6 +46,8 @@ class Contender:
     """The run's `Run.config`."""
     rows: Sequence[EpisodeRow]
     """The run's episodes, latest attempts only."""
+    folder: str = ""
+    """Run folder, for messages that say what to type; empty: the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,11 @@ class Standing:
     coverage: str
     """Coverage in words: "488/500 scored, 12 infra"."""
     comparable: bool
-    """False for a run with other tasks than the first, or without a score: it is listed but not ranked."""
+    """False for a run with other tasks than the first, below the coverage floor, or without a score: it is listed but
+    not ranked."""
+    bounds: Bounds | None = None
+    """Mean over all episodes if all lost ones had failed or succeeded; None for metrics other than success and
+    score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +106,20 @@ class Comparison:
     """Conclusion in one sentence."""
 
 
-def compare(contenders: Sequence[Contender], *, metric: str = "success", resolution: float = RESOLUTION) -> Comparison:
+def compare(
+    contenders: Sequence[Contender],
+    *,
+    metric: str = "success",
+    resolution: float = RESOLUTION,
+    min_coverage: float | None = None,
+) -> Comparison:
     """Standing of every run, and statistics of each pair on the tasks that both have scores of.
 
     One run of a pair counts as better if the permutation test, corrected for all pairs, is significant at 5 % and the
-    difference exceeds the noise floor, if that is known. Raises ConfigError for fewer than two runs, two runs of one
-    name, or a metric that no run has.
+    difference exceeds the noise floor, if that is known. A run is not ranked if a smaller share of its episodes than
+    `min_coverage` is scored (None: the floor of the run's config, else the default one).
+
+    Raises ConfigError for fewer than two runs, two runs of one name, or a metric that no run has.
     """
     names = [contender.name for contender in contenders]
     if len(names) < 2:
@@ -114,7 +128,8 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
         raise ConfigError(f"compare: two runs are called '{twice[0]}'")
     measured = find_metric(metric, contenders)
     scores = {each.name: _scores(measured, each.rows) for each in contenders}
-    problems = _problems(contenders, scores)
+    sparse = _find_sparse(contenders, min_coverage)
+    problems = _problems(contenders, scores, sparse)
     fit = [name for name in names if name not in problems]
     pairs = _pairs(measured, {name: scores[name] for name in fit}, resolution)
     tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCE_AGENTS]
@@ -124,6 +139,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
             mean=_mean_of(measured, scores[each.name]),
             coverage=coverage(each.rows),
             comparable=each.name in fit,
+            bounds=_bounds(measured, scores[each.name], each.rows),
         )
         for each in contenders
     )
@@ -132,7 +148,12 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
         standings=standings,
         pairs=pairs,
         problems=tuple(problems.values()),
-        verdict=_verdict(measured, tried if len(tried) > 1 else fit, pairs),
+        verdict=_verdict(
+            measured,
+            tried if len(tried) > 1 else fit,
+            pairs,
+            [name for name in problems if problems[name] == sparse.get(name)],
+        ),
     )
 
 
@@ -186,9 +207,30 @@ def _mean_of(metric: Metric, scores: Scores) -> Mean:
     return Mean(value=math.fsum(flat) / len(flat) if flat else None, ci95=interval, episodes=len(flat))
 
 
-def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> dict[str, str]:
+def _bounds(metric: Metric, scores: Scores, rows: Sequence[EpisodeRow]) -> Bounds | None:
+    if metric.name not in ("success", "score"):
+        return None
+    values = [value for of_task in scores.values() for value in of_task]
+    return bounds_of(math.fsum(values) / len(values) if values else None, len(values), len(rows))
+
+
+def _find_sparse(contenders: Sequence[Contender], min_coverage: float | None) -> dict[str, str]:
+    """Reason for each run that too few episodes of have a score, by the run's name."""
+    found = {}
+    for each in contenders:
+        floor = coverage_floor(each.config, min_coverage)
+        lost = [row for row in each.rows if row.score is None]
+        if why := explain_low_coverage(rate(each.rows), floor, lost=lost, folder=each.folder or each.name):
+            found[each.name] = f"{each.name}: {why}"
+    return found
+
+
+def _problems(
+    contenders: Sequence[Contender], scores: Mapping[str, Scores], sparse: Mapping[str, str]
+) -> dict[str, str]:
     """Reason for each run that cannot be compared, by the run's name."""
     problems = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
+    problems = {**sparse, **problems}
     whole = [each for each in contenders if each.name not in problems]
     for each in whole[1:]:
         first = whole[0]
@@ -281,7 +323,9 @@ def _describe_pair(
     return f"{a} and {b} cannot be told apart: they differ by {size}{where}{bounds}; {why}."
 
 
-def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
+def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair], sparse: Sequence[str]) -> str:
+    if len(fit) < 2 and sparse:
+        return f"No ranking: too few episodes have a score in {' and in '.join(sparse)}."
     if len(fit) < 2:
         return "There are no two runs that can be compared."
     inside = [pair for pair in pairs if pair.a in fit and pair.b in fit]

@@ -178,7 +178,7 @@ def always_asks(task: Task, seed: int) -> Agent:
     if not applies("always_asks", task):
         raise ConfigError(f"agent 'always_asks': task '{task.id}' has no facts to ask for")
     questions = tuple(
-        ToolCall(id=f"ask_{number}", name=ASK_USER, arguments={"question": f"What about the {fact.words[0]}?"})
+        ToolCall(id=f"ask_{number}", name=ASK_USER, arguments={"question": f"One question: {fact.words[0]}?"})
         for number, fact in enumerate(task.user.facts, 1)
     )
     first, *rest = (replace(turn, calls=_without_questions(turn)) for turn in task.gold)

@@ -15,10 +15,52 @@ ASK_USER = "ask_user"
 """Name of the tool by which an agent asks the user."""
 
 
+MAX_ASKING_WORDS = 3
+"""Most words of `_ASKING_WORDS` in a question: "What is the order number, or which order is it?" has three, and a list
+of everything that could be asked for has more."""
+NET_OF_PRICE = "net_of_price"
+"""Component with the score less the cost of the questions, at least 0."""
+
+_ASKING_WORDS = frozenset(
+    {"how", "id", "identifier", "name", "number", "what", "when", "where", "which", "who", "whom", "whose"}
+)
+_FILLERS = frozenset(
+    """a about again agree agreed am an and are at be being been by can could did do does exactly excuse exact for from
+    full going had has have i in intended is it its kindly may me mean meant mention mentioned must my new of on one
+    ones or our please precise shall should so tell that the their them then there these they this those to us was we
+    were will with would you your always usual usually use""".split()  # noqa: SIM905
+)
+"""Words that may stand between the words of an entry of `Fact.words`: they change no question."""
+
+
 def match_facts(question: str, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts that a question names by one of their words, as a whole word and in any case."""
-    words = set(re.findall(r"\w+", question.casefold()))
-    return [fact for fact in facts if words & {word.casefold() for word in fact.words}]
+    """The facts that a question asks for, in any case; none if it asks for several things at once.
+
+    An entry of `Fact.words` with one word is found anywhere. One with several words is found if they follow each other
+    in this order, with nothing but fillers between them: ``which order`` is in "Which of your orders is it?", if
+    ``which orders`` is an entry, and neither in "Should I cancel the order, which is open?" nor in "Which customer
+    placed the order?".
+    """
+    if not asks_one_thing(question):
+        return []
+    words = [word for word in _split_words(question) if word not in _FILLERS]
+    return [fact for fact in facts if any(_holds(words, entry) for entry in fact.words)]
+
+
+def asks_one_thing(question: str) -> bool:
+    """False for a question that asks for several things at once, so that one price would buy everything."""
+    return sum(word in _ASKING_WORDS for word in _split_words(question)) <= MAX_ASKING_WORDS
+
+
+def _holds(words: Sequence[str], entry: str) -> bool:
+    wanted = _split_words(entry)
+    kept = [word for word in wanted if word not in _FILLERS] or wanted
+    return any(list(words[at : at + len(kept)]) == kept for at in range(len(words) - len(kept) + 1))
+
+
+def _split_words(text: str) -> list[str]:
+    """The words in lower case, without a possessive *'s*."""
+    return re.findall(r"\w+", re.sub(r"['\u2019]s\b", "", text.casefold()))
 
 
 def with_asking(grader: Grader) -> Grader:
@@ -27,9 +69,10 @@ def with_asking(grader: Grader) -> Grader:
     In time means in a step before the first call that needs the fact (`Fact.needed_by`), whatever the result of that
     call.
 
-    Components, in tasks with facts: ``questions`` (questions asked), ``needless`` (questions that named no needed fact
-    that was still unknown), ``question_cost``; in tasks that need a question ``asked_when_needed``, the share of the
-    needed facts that were asked for in time; in the others ``asked_when_not_needed``, 1 if a question was asked.
+    Components, in tasks with facts: ``questions`` (questions asked), ``needless`` (questions that asked for no needed
+    fact that was still unknown), ``question_cost``, ``net_of_price`` (the score less that cost, at least 0); in tasks
+    that need a question ``asked_when_needed``, the share of the needed facts that were asked for in time; in the others
+    ``asked_when_not_needed``, 1 if a question was asked.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -63,9 +106,11 @@ def with_asking(grader: Grader) -> Grader:
         reasons = [score.reason]
         reasons += [f"never asked for: {', '.join(never)}"] if never else []
         reasons += [f"asked for too late: {'; '.join(late)}"] if late else []
+        value = 0.0 if never or late else score.value
+        components[NET_OF_PRICE] = max(0.0, value - cost)
         return replace(
             score,
-            value=0.0 if never or late else score.value,
+            value=value,
             components={**score.components, **components},
             reason="; ".join(reasons),
         )

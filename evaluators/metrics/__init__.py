@@ -1,8 +1,15 @@
 """Metrics of a run, from its episodes: docs/evaluation.md explains each in plain words."""
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
+from gymcp.evaluators.metrics.coverage import (
+    MIN_COVERAGE,
+    MIN_COVERAGE_KEY,
+    coverage_floor,
+    explain_low_coverage,
+)
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
+    Bounds,
     CallRates,
     Effort,
     Mean,
@@ -10,11 +17,16 @@ from gymcp.evaluators.metrics.records import (
     PassK,
     Radar,
     Rate,
+    Retries,
     Spending,
     Times,
+    bounds_of,
 )
 
 __all__ = [
+    "MIN_COVERAGE",
+    "MIN_COVERAGE_KEY",
+    "Bounds",
     "CallFigures",
     "CallRates",
     "Effort",
@@ -24,11 +36,15 @@ __all__ = [
     "PassK",
     "Radar",
     "Rate",
+    "Retries",
     "Spending",
     "Times",
+    "bounds_of",
     "calls_beyond_gold",
+    "coverage_floor",
     "examine",
     "examine_run",
+    "explain_low_coverage",
     "measure",
     "rate",
 ]

@@ -15,6 +15,7 @@ from gymcp.evaluators.metrics.records import (
     PassK,
     Radar,
     Rate,
+    Retries,
     Spending,
     Times,
 )
@@ -22,6 +23,7 @@ from gymcp.evaluators.names import natural_order
 from gymcp.evaluators.statistics import (
     Latency,
     Scores,
+    compare_groups,
     flake_index,
     latency_of,
     mean_ci95,
@@ -82,6 +84,9 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
     return Metrics(
         overall=rate(counted),
         score=Mean(value=_mean(_flat(scores)), ci95=mean_ci95(scores), episodes=len(scored)),
+        retries=_retries(counted),
+        tasks=len({row.task for row in counted}),
+        tasks_without_score=len({row.task for row in counted} - scores.keys()),
         outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
         tool_calls=sum(row.usage.tool_calls for row in counted),
         tool_errors=sum(row.usage.tool_errors for row in counted),
@@ -92,7 +97,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         breakdowns=_breakdowns(counted),
         components=_components(scored),
         spent=_spending(attempts),
-        pass_k=_pass_k(scored),
+        pass_k=_pass_k(counted),
         effort=_effort(scored),
         flake=flake_index(successes),
         noise_floor=noise_floor(successes),
@@ -187,6 +192,18 @@ def rate(rows: Sequence[EpisodeRow]) -> Rate:
     )
 
 
+def _retries(counted: Sequence[EpisodeRow]) -> Retries | None:
+    """Retried episodes beside the others; None if no episode was retried."""
+    again = [row for row in counted if row.attempt > 0]
+    if not again:
+        return None
+    first = [row for row in counted if row.attempt == 0]
+    found = compare_groups(
+        (row.task, row.attempt > 0, float(row.success)) for row in counted if row.success is not None
+    )
+    return Retries(first=rate(first), retried=rate(again), difference=found.difference, p=found.p, method=found.method)
+
+
 def coverage(rows: Sequence[EpisodeRow]) -> str:
     lost = Counter(_loss_reason(row.outcome) for row in rows if row.score is None)
     scored = len(rows) - lost.total()
@@ -277,8 +294,9 @@ def _components(scored: Sequence[EpisodeRow]) -> dict[str, float]:
     }
 
 
-def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
-    trials = successes_of(scored)
+def _pass_k(counted: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
+    trials = successes_of(counted)
+    tasks = len({row.task for row in counted})
     most = max(map(len, trials.values()), default=0)
     if most < 2:
         return ()
@@ -291,6 +309,9 @@ def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
                 at=math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts),
                 hat=math.fsum(pass_hat_k(n, c, k) for n, c in counts) / len(counts),
                 tasks=len(counts),
+                short=tasks - len(counts),
+                fewest=min(n for n, _ in counts),
+                most=max(n for n, _ in counts),
             )
         )
     return tuple(entries)

@@ -10,6 +10,16 @@ from gymcp.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Range of a mean score in [0, 1] over all episodes, lost ones included."""
+
+    low: float
+    """The mean if all lost episodes had failed."""
+    high: float
+    """The mean if all lost episodes had succeeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
     value: float | None
     """The mean; None if there are no values."""
@@ -32,6 +42,44 @@ class Rate:
     coverage: str
     """Coverage in words: "488/500 scored, 12 infra"."""
 
+    @property
+    def bounds(self) -> Bounds | None:
+        """Success rate over all episodes, whatever the lost ones would have scored; None without episodes."""
+        return bounds_of(self.success, self.scored, self.episodes)
+
+    @property
+    def coverage_share(self) -> float | None:
+        """Share of the episodes that have a score; None without episodes."""
+        return self.scored / self.episodes if self.episodes else None
+
+
+def bounds_of(mean: float | None, scored: int, episodes: int) -> Bounds | None:
+    """Bounds of the mean over all episodes, from the `mean` over the scored ones; None without episodes."""
+    if not episodes:
+        return None
+    total = 0.0 if mean is None else mean * scored
+    return Bounds(low=total / episodes, high=(total + episodes - scored) / episodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """Episodes that were scored at the first attempt, beside those that were lost and played again.
+
+    If the two differ, playing lost episodes again has shifted the success rate: episodes that fail may be likelier to
+    be lost.
+    """
+
+    first: Rate
+    """Episodes whose first attempt counts."""
+    retried: Rate
+    """Episodes whose counted attempt is a later one."""
+    difference: float | None
+    """Success rate of the retried episodes minus that of the others; None if one of the two has no score."""
+    p: float | None
+    """Two-sided p-value of the difference; None if one of the two has no score."""
+    method: str
+    """Method that computed `p`; empty if there is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassK:
@@ -43,6 +91,13 @@ class PassK:
     hat: float
     """pass^k: the chance that all of k trials succeed."""
     tasks: int
+    """Tasks with at least k scored trials; only these are in the two means."""
+    short: int = 0
+    """Tasks with fewer scored trials, which are left out."""
+    fewest: int = 0
+    """Smallest n, the number of scored trials, among the tasks that count."""
+    most: int = 0
+    """Largest n among the tasks that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +181,12 @@ class Metrics:
     overall: Rate
     score: Mean
     """Mean score, partial credit included."""
+    retries: Retries | None
+    """Comparison of first-try and retried episodes; None if no counted episode was retried."""
+    tasks: int
+    """Number of tasks with an episode."""
+    tasks_without_score: int
+    """Tasks whose episodes were all lost: no figure says anything about them."""
     outcomes: Mapping[Outcome, int]
     """Number of episodes by outcome, only of outcomes that occurred, in the order of `Outcome`."""
     tool_calls: int
@@ -165,3 +226,8 @@ class Metrics:
     """Seconds until the first token of a request; None if nothing was measured."""
     tool_latency: Latency | None = None
     """Seconds of tool calls; None if nothing was measured."""
+
+    @property
+    def score_bounds(self) -> Bounds | None:
+        """Mean score over all episodes, whatever the lost ones would have scored; None without episodes."""
+        return bounds_of(self.score.value, self.overall.scored, self.overall.episodes)

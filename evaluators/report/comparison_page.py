@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import REFERENCE_AGENTS, Comparison, Contender, Pair, compare
-from gymcp.evaluators.metrics import Rate
+from gymcp.evaluators.metrics import MIN_COVERAGE_KEY, Rate
 from gymcp.evaluators.names import label_of_part, natural_order
+from gymcp.evaluators.report.caveats.denominators import between, headline
 from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
 from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -36,7 +37,15 @@ _EFFORTS = (
 
 def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
     """Comparison of the runs' success; None if there is nothing to compare."""
-    contenders = [Contender(name=each.name, config=each.run.config, rows=each.rows) for each in runs]
+    contenders = [
+        Contender(
+            name=each.name,
+            config={**each.run.config, MIN_COVERAGE_KEY: each.min_coverage},
+            rows=each.rows,
+            folder=str(each.run.folder),
+        )
+        for each in runs
+    ]
     try:
         return compare(contenders)
     except ConfigError:
@@ -85,10 +94,11 @@ def _standings(runs: Sequence[Evidence]) -> Html:
         rows.append(
             (
                 element("span", _swatch(n), runs[n].name),
-                element("b", percent(overall.success)),
-                interval(overall.ci95),
-                bar(overall),
+                element("b", headline(runs[n])),
+                "" if runs[n].refusal else interval(overall.ci95),
+                element("span") if runs[n].refusal else bar(overall),
                 element("span", overall.coverage, class_="" if overall.scored == overall.episodes else "warn"),
+                "–" if overall.bounds is None else between(overall.bounds),
                 percent(metrics.score.value),
                 amount(metrics.effort["tool_calls"].mean.value),
                 amount(cost.per_pass) if cost and cost.mean.value else "–",
@@ -101,6 +111,7 @@ def _standings(runs: Sequence[Evidence]) -> Html:
         "#95 % interval",
         "",
         "coverage",
+        "#if lost had failed .. succeeded",
         "#mean score",
         "#calls",
         "#cost of a pass",
@@ -175,7 +186,10 @@ def _drawings(runs: Sequence[Evidence]) -> Html:
         dots = [
             Dot(name=each.name, cost=mean, success=rate.success, low=rate.ci95.low, high=rate.ci95.high)
             for each, mean in zip(runs, means, strict=True)
-            if mean is not None and (rate := each.metrics.overall).success is not None and rate.ci95 is not None
+            if mean is not None
+            and not each.refusal
+            and (rate := each.metrics.overall).success is not None
+            and rate.ci95 is not None
         ]
         parts.append(section(f"Success against {unit.partition(' in ')[0]}", scatter(dots, unit)))
         break

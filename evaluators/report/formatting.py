@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.metrics import Metrics, Rate
+from gymcp.evaluators.report.caveats.summary import caveats_object
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.statistics import Interval
@@ -80,6 +81,11 @@ def _latencies(summary: Metrics) -> dict[str, Json]:
         "tool": summary.tool_latency,
     }
     return {name: None if each is None else asdict(each) for name, each in measured.items()}
+
+
+def summary_of(evidence: Evidence) -> dict[str, Json]:
+    """The summary of a run with what its figures rest on."""
+    return {**summary_object(evidence.run, evidence.rows, evidence.metrics), **caveats_object(evidence)}
 
 
 def _round_all(figures: Mapping[str, float]) -> dict[str, float]:
@@ -164,7 +170,7 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
     run = evidence.run
     return {
         "name": evidence.name,
-        **summary_object(run, evidence.rows, evidence.metrics),
+        **summary_of(evidence),
         "gates": [
             {
                 "agent": gate.agent,

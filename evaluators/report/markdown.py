@@ -6,12 +6,30 @@ import re
 from collections.abc import Sequence
 
 from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.report.caveats.denominators import (
+    DENOMINATORS,
+    TRIALS_HEADINGS,
+    denominator_rows,
+    score_line,
+    trials_note,
+    trials_rows,
+)
+from gymcp.evaluators.report.caveats.faulty import RATE_HEADINGS, TASK_HEADINGS, describe_list, rate_rows, task_rows
+from gymcp.evaluators.report.caveats.faulty import TITLE as FAULTY
+from gymcp.evaluators.report.caveats.played_user import (
+    KIND_HEADINGS,
+    NOT_AUDITED,
+    PLAYED_USER,
+    describe_audit,
+    kind_rows,
+    was_played,
+)
 from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, score_line, shorten
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, shorten
 from gymcp.evaluators.training_curves import read_held_out
 from gymcp.visible_text import visible
 
@@ -38,7 +56,7 @@ def _several(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequ
     of_suite = {each.name: suite.name for suite in suites for each in suite.runs}
     lines += _table(
         ("run", "suite", "success"),
-        [(each.name, of_suite.get(each.name, "training"), score_line(each.metrics)) for each in runs],
+        [(each.name, of_suite.get(each.name, "training"), score_line(each)) for each in runs],
     )
     for suite in compared:
         if (comparison := suite.comparison) is not None:
@@ -52,7 +70,8 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
     lines = [f"{level} {plain(evidence.name)}", "", *_quote_problems(evidence.problems)]
     lines += _describe_held_out(evidence)
-    lines += [f"**{'Practice: ' if evidence.recipe is not None else ''}{score_line(metrics)}**", ""]
+    lines += [f"**{'Practice: ' if evidence.recipe is not None else ''}{score_line(evidence)}**", ""]
+    lines += [plain(evidence.refusal), ""] if evidence.refusal else []
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
     gates = [
@@ -78,9 +97,12 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "What it took", ("", "mean of an episode", "95 % interval", "for each success"), effort)
     times = [(name, percent(metrics.times.share[name]), seconds(metrics.times.seconds[name])) for name in TIMES]
     lines += _part(level, "Where the time went", ("", "share", "summed"), times)
-    pass_k = [(str(each.k), percent(each.at), percent(each.hat), str(each.tasks)) for each in metrics.pass_k]
+    lines += _part(level, DENOMINATORS, ("", ""), denominator_rows(evidence))
+    lines += _describe_faulty(evidence, level)
     lines += _part(level, "Judge", ("", ""), judge_rows(evidence))
-    lines += _part(level, "Over trials", ("k", "pass@k", "pass^k", "tasks"), pass_k)
+    lines += _part(level, "Over trials", TRIALS_HEADINGS, trials_rows(metrics))
+    lines += [plain(trials_note()), ""] if metrics.pass_k else []
+    lines += _describe_user(evidence, level)
     outcomes = [(str(outcome), str(count)) for outcome, count in metrics.outcomes.items()]
     lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
     worst = [
@@ -97,6 +119,26 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _describe_faulty(evidence: Evidence, level: str) -> list[str]:
+    """Success with and without the tasks known to be faulty, and these tasks; nothing if the suite has no list."""
+    faulty = evidence.faulty
+    if faulty is None:
+        return []
+    lines = [f"{level}# {FAULTY}", "", plain(describe_list(faulty)), ""]
+    if faulty.tasks:
+        lines += [*_table(RATE_HEADINGS, rate_rows(faulty)), *_table(TASK_HEADINGS, task_rows(faulty))]
+    return lines
+
+
+def _describe_user(evidence: Evidence, level: str) -> list[str]:
+    """The audit of a user that a model played; nothing for another user."""
+    audit = evidence.user_audit
+    if audit is None:
+        return [f"{level}# {PLAYED_USER}", "", NOT_AUDITED, ""] if was_played(evidence) else []
+    lines = [f"{level}# {PLAYED_USER}", "", plain(describe_audit(audit)), ""]
+    return lines + (_table(KIND_HEADINGS, kind_rows(audit)) if audit.kinds else [])
 
 
 def _describe_held_out(evidence: Evidence) -> list[str]:

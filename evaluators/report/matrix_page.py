@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from gymcp.evaluators.compare import COMPARED_KEYS, Comparison
 from gymcp.evaluators.names import model_name, natural_order
+from gymcp.evaluators.report.caveats.denominators import headline
 from gymcp.evaluators.report.comparison_page import compare_runs
-from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
+from gymcp.evaluators.report.formatting import interval, interval_bar, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.page import is_gate, latency_cells, reasons, weak
 from gymcp.evaluators.report.run_data import WORST, Evidence
@@ -126,9 +127,18 @@ def _rate(evidence: Evidence) -> Html:
     whole = overall.scored == overall.episodes
     return element(
         "span",
-        element("a", element("b", percent(overall.success)), href=f"#{anchor_of(evidence)}"),
-        interval_bar(overall.success, overall.ci95) if overall.success is not None and overall.ci95 else join(),
-        element("small", interval(overall.ci95) if whole else f"{interval(overall.ci95)} · {overall.coverage}"),
+        element("a", element("b", headline(evidence)), href=f"#{anchor_of(evidence)}"),
+        interval_bar(overall.success, overall.ci95)
+        if overall.success is not None and overall.ci95 and not evidence.refusal
+        else join(),
+        element(
+            "small",
+            overall.coverage
+            if evidence.refusal
+            else interval(overall.ci95)
+            if whole
+            else f"{interval(overall.ci95)} · {overall.coverage}",
+        ),
         class_="rate",
     )
 
@@ -196,9 +206,9 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
         element("h2", f"{model_of(evidence)} on {of_suite.name}", class_="run", id=anchor_of(evidence)),
         element(
             "p",
-            element("b", percent(overall.success)),
-            f" · {interval(overall.ci95)} · " if overall.ci95 else " · ",
-            overall.coverage,
+            element("b", headline(evidence)),
+            f" · {interval(overall.ci95)} · " if overall.ci95 and not evidence.refusal else " · ",
+            evidence.refusal or overall.coverage,
             element("span", f" · {evidence.name}", class_="soft"),
         ),
         element(

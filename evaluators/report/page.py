@@ -8,6 +8,16 @@ from collections.abc import Mapping, Sequence
 from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.metrics.reasons import group_reasons
 from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.report.caveats.denominators import (
+    DENOMINATORS,
+    TRIALS_HEADINGS,
+    denominator_rows,
+    headline,
+    trials_note,
+    trials_rows,
+)
+from gymcp.evaluators.report.caveats.faulty import faulty_section
+from gymcp.evaluators.report.caveats.played_user import user_section
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
@@ -55,7 +65,7 @@ def render(evidence: Evidence) -> str:
     """Page of one run."""
     metrics = evidence.metrics
     return document(
-        f"{evidence.name}: {percent(metrics.overall.success)}",
+        f"{evidence.name}: {headline(evidence)}",
         element("h1", evidence.name),
         suite_line(evidence),
         problems(evidence.problems),
@@ -66,6 +76,8 @@ def render(evidence: Evidence) -> str:
             class_="first",
         ),
         element("div", weak(metrics), reasons(evidence), class_="pair"),
+        denominators(evidence),
+        faulty_section(evidence),
         _radar(evidence),
         *(breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
         effort(metrics),
@@ -77,6 +89,7 @@ def render(evidence: Evidence) -> str:
         _pass_k(metrics),
         _flakes(metrics),
         outcomes(metrics),
+        user_section(evidence),
         _broke_the_gate(evidence) if is_gate(evidence) else worst(evidence),
         without_score(evidence.rows),
         join() if is_gate(evidence) else transcripts(evidence),
@@ -110,8 +123,24 @@ def is_gate(evidence: Evidence) -> bool:
     return str(evidence.run.config.get("agent", "")) in GATES
 
 
+def denominators(evidence: Evidence) -> Html:
+    """Bounds of the success, tasks that are lost, and episodes that were played again."""
+    return rows_section(DENOMINATORS, ("", ""), list(denominator_rows(evidence)))
+
+
 def _headline(evidence: Evidence) -> tuple[Html, ...]:
     overall = evidence.metrics.overall
+    if evidence.refusal:
+        return (
+            element(
+                "div",
+                element("strong", headline(evidence)),
+                element("span", "no headline figure: too few episodes have a score"),
+                element("span", overall.coverage, class_="warn"),
+                class_="headline",
+            ),
+            element("p", f"{evidence.refusal}.", class_="notice"),
+        )
     return (
         element(
             "div",
@@ -309,17 +338,14 @@ def by_name(title: str, figures: Mapping[str, Mapping[str, float]]) -> Html:
 
 
 def _pass_k(metrics: Metrics) -> Html:
-    rows: list[tuple[Html | str, ...]] = [
-        (str(entry.k), percent(entry.at), percent(entry.hat), str(entry.tasks)) for entry in metrics.pass_k
-    ]
-    note = ""
+    note = f"At least one of k trials succeeds, and all of them do. {trials_note()}"
     if metrics.noise_floor is not None:
         floor = f"{100 * metrics.noise_floor:.1f} points"
-        note = f"Noise floor: two runs of this policy differ by up to {floor} by themselves."
+        note += f" Noise floor: two runs of this policy differ by up to {floor} by themselves."
     return rows_section(
         "Over trials",
-        ("#k", "#pass@k: at least one of k", "#pass^k: all of k", "#tasks with k scored trials"),
-        rows,
+        tuple(f"#{heading}" for heading in TRIALS_HEADINGS),
+        list(trials_rows(metrics)),
         note,
     )
 

@@ -10,10 +10,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.faulty_tasks import FaultyTask, find_faulty, find_list
 from gymcp.evaluators.judge.answers import read_answers, usage_of_grader
 from gymcp.evaluators.judge.coverage import judge_coverage
 from gymcp.evaluators.judge.record import load_judge
-from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
+from gymcp.evaluators.metrics import (
+    MIN_COVERAGE,
+    CallFigures,
+    Metrics,
+    Rate,
+    coverage_floor,
+    examine_run,
+    explain_low_coverage,
+    measure,
+    rate,
+)
+from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
@@ -67,6 +79,25 @@ class Evidence:
     """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
     used."""
     problems: tuple[str, ...] = field(default=())
+    faulty: FaultyTasks | None = None
+    """Tasks that are known to be faulty upstream; None if the suite has no list."""
+    user_audit: UserAudit | None = None
+    """Audit of a user that a model played; None for another user, or if the tasks are not at hand."""
+    user_transcripts: Mapping[str, Trajectory] = field(default_factory=dict)
+    """Transcripts of the first `WORST` episodes in which the audit found something, by trajectory id."""
+    min_coverage: float = MIN_COVERAGE
+    """Share of the episodes that must have a score for a headline figure."""
+
+    @property
+    def refusal(self) -> str:
+        """Reason why the success of the run is no headline figure; empty if it is one.
+
+        Practice episodes of a training run are no headline.
+        """
+        if self.recipe is not None:
+            return ""
+        lost = [row for row in self.rows if row.score is None]
+        return explain_low_coverage(self.metrics.overall, self.min_coverage, lost=lost, folder=str(self.run.folder))
 
     @property
     def rows(self) -> list[EpisodeRow]:
@@ -80,29 +111,64 @@ class Evidence:
         return recipe if isinstance(recipe, Mapping) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultyTasks:
+    """Tasks of a run that are known to be faulty upstream."""
+
+    package: str
+    """Package and version that the list is about."""
+    checked: str
+    """Day on which the list was last checked."""
+    listed: int
+    """Number of tasks in the list, whether the run has them or not."""
+    tasks: Mapping[str, FaultyTask]
+    """Task id of the run -> its fault."""
+    everything: Rate
+    """Success with these tasks."""
+    without: Rate
+    """Success without them."""
+    left_out: bool
+    """True if the other figures of the report are without these tasks."""
+
+
 FindTasks = Callable[[Run], Mapping[str, Task]]
 """Function that finds the tasks of a run by id, for comparisons with gold; it gives {} if they are not available."""
 
 
-def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "") -> Evidence:
-    """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run."""
+def read_evidence(
+    folder: Path,
+    find_tasks: FindTasks = lambda run: {},
+    *,
+    name: str = "",
+    min_coverage: float | None = None,
+    without_faulty: bool = False,
+) -> Evidence:
+    """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run.
+
+    `min_coverage`: coverage floor of the headline; None: that of the run's config, else the default one.
+    `without_faulty`: leave out the tasks that are known to be faulty upstream.
+    """
     run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
     transcripts: dict[str, Trajectory] = {}
+    flagged: dict[str, Trajectory] = {}
+    audit: UserAudit | None = None
     try:
         with TrajectoryStore.open(folder) as store:
-            attempts = store.summaries(latest=False)
+            faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
             worst = worst_tasks(attempts)
-            calls = examine_run(store, find_tasks(run)) if attempts else None
-            for each in worst[:WORST]:
-                record = store.load(each.worst.id, tokens=False)
-                grades = store.grades(each.worst.id)
-                transcripts[record.id] = with_grade(record, grades[-1]) if grades else record
+            tasks = find_tasks(run)
+            calls = examine_run(store, tasks) if attempts else None
+            transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST]}
+            if run.config.get("user_policy"):
+                audit = _audit_users(store, tasks, attempts)
+                found = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
+                flagged = {id: _load(store, id) for id in list(found)[:WORST]}
     except StoreError as error:
         if "is damaged" not in str(error):
             raise
         with TrajectoryStore.open(folder, damaged=True) as store:
-            attempts = store.salvage()
+            faulty, attempts = _split_faulty(run, store.salvage(), leave_out=without_faulty)
         worst = worst_tasks(attempts)
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
@@ -118,7 +184,43 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         heldout=read_heldout(folder),
         judge=_judge(folder, run, attempts, problems),
         problems=tuple(problems),
+        faulty=faulty,
+        user_audit=audit,
+        user_transcripts=flagged,
+        min_coverage=coverage_floor(run.config, min_coverage),
     )
+
+
+def _split_faulty(
+    run: Run, attempts: Sequence[EpisodeRow], *, leave_out: bool
+) -> tuple[FaultyTasks | None, list[EpisodeRow]]:
+    """The faulty tasks of a run, and the attempts that count: all, or with `leave_out` those at the other tasks."""
+    listed = find_list(run.config)
+    if listed is None:
+        return None, list(attempts)
+    tasks = find_faulty(listed, dict.fromkeys(row.task for row in attempts))
+    sound = [row for row in attempts if row.task not in tasks]
+    faulty = FaultyTasks(
+        package=listed.package,
+        checked=listed.checked,
+        listed=len(listed.tasks),
+        tasks=tasks,
+        everything=rate([row for row in attempts if row.latest]),
+        without=rate([row for row in sound if row.latest]),
+        left_out=leave_out,
+    )
+    return faulty, sound if leave_out else list(attempts)
+
+
+def _load(store: TrajectoryStore, id: str) -> Trajectory:
+    """The episode as its newest grade sees it."""
+    record, grades = store.load(id, tokens=False), store.grades(id)
+    return with_grade(record, grades[-1]) if grades else record
+
+
+def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
+    rows = {row.id: row for row in attempts if row.latest}
+    return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:

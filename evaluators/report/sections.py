@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.evaluators.metrics import Effort, Metrics
-from gymcp.evaluators.report.formatting import interval, percent
+from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.run_data import RECIPE, WORST, Evidence, TaskFigures
@@ -286,10 +286,3 @@ def list_leaves(table: Mapping[str, Json], prefix: str = "") -> list[tuple[str, 
         else:
             leaves.append((prefix + key, value if isinstance(value, str) else json.dumps(value)))
     return leaves
-
-
-def score_line(metrics: Metrics) -> str:
-    """ "81.2 % (78.0 to 84.1 %), 488/500 scored, 12 infra"."""
-    overall = metrics.overall
-    bounds = f" ({interval(overall.ci95)})" if overall.ci95 else ""
-    return f"{percent(overall.success)}{bounds}, {overall.coverage}"

@@ -11,7 +11,7 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.comparison_page import render_comparison
-from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
+from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_of
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
@@ -24,13 +24,21 @@ REPORT_FILE = "report.html"
 FORMATS = ("html", "md", "json")
 
 
-def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[str, Json]:
+def write_report(
+    folder: Path,
+    find_tasks: FindTasks = lambda run: {},
+    *,
+    min_coverage: float | None = None,
+    without_faulty: bool = False,
+) -> dict[str, Json]:
     """Write ``summary.json`` and ``report.html`` into the run folder, each whole or not at all, and return the summary.
+
+    `min_coverage` and `without_faulty` are those of `read_evidence`.
 
     Raises StoreError if the folder holds no run or cannot be written.
     """
-    evidence = read_evidence(folder, find_tasks)
-    summary = summary_object(evidence.run, evidence.rows, evidence.metrics)
+    evidence = read_evidence(folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
+    summary = summary_of(evidence)
     if evidence.judge is not None:
         summary["judge"] = evidence.judge
     if evidence.problems:
@@ -97,15 +105,26 @@ class Report:
         }
 
 
-def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
-    """Report of the runs that can be read. Raises StoreError if none can."""
+def read_report(
+    folders: Sequence[Path],
+    find_tasks: FindTasks,
+    *,
+    min_coverage: float | None = None,
+    without_faulty: bool = False,
+) -> Report:
+    """Report of the runs that can be read; `min_coverage` and `without_faulty` are those of `read_evidence`.
+
+    Raises StoreError if none can be read.
+    """
     evidence: list[Evidence] = []
     unread: list[str] = []
     names = [folder.resolve().name for folder in folders]
     for folder, name in zip(folders, names, strict=True):
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            evidence.append(read_evidence(folder, find_tasks, name=title))
+            evidence.append(
+                read_evidence(folder, find_tasks, name=title, min_coverage=min_coverage, without_faulty=without_faulty)
+            )
         except StoreError as error:
             unread.append(str(error))
     if not evidence:

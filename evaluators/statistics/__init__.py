@@ -1,5 +1,6 @@
 """Uncertainty of figures, from scores alone: docs/evaluation.md explains each method in plain words."""
 
+from gymcp.evaluators.statistics.groups import Groups, compare_groups, fisher_exact, shuffle_groups
 from gymcp.evaluators.statistics.intervals import (
     Interval,
     Scores,
@@ -22,13 +23,16 @@ from gymcp.evaluators.statistics.reliability import (
 )
 
 __all__ = [
+    "Groups",
     "Interval",
     "Latency",
     "Paired",
     "Power",
     "Scores",
     "bootstrap_by_task",
+    "compare_groups",
     "compare_paired",
+    "fisher_exact",
     "flake_index",
     "holm",
     "latency_of",
@@ -38,6 +42,7 @@ __all__ = [
     "pass_at_k",
     "pass_hat_k",
     "plan_trials",
+    "shuffle_groups",
     "sign_flip",
     "t_by_task",
     "wilson",

@@ -113,7 +113,8 @@ class Fact:
 
     name: str
     words: tuple[str, ...]
-    """A question that holds any of these words asks for the fact."""
+    """A question that holds any of these asks for the fact: a word, or several words in this order (`match_facts`). A
+    word that stands in questions about other things, such as "which", would let any question pass."""
     says: str
     needed: bool = True
     """False if the request already states the fact, so that the agent need not ask."""

@@ -65,6 +65,47 @@ def strong(tmp_path: Path) -> Path:
     return make_run(tmp_path / "strong", [float(n < 30) for n in range(40)])
 
 
+def test_compare_does_not_rank_a_run_with_too_few_scored_episodes(
+    type_command: Typed, weak: Path, tmp_path: Path
+) -> None:
+    sparse = make_run(tmp_path / "sparse", [1.0] * 36 + [None] * 4)
+    done = type_command("compare", weak, sparse)
+    assert done.returncode == 1
+    assert "is better than" not in done.stdout
+    assert "No ranking: too few episodes have a score in sparse." in done.stdout
+    assert "sparse: over all episodes 90.0 % if the lost ones failed, 100.0 % if they succeeded" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "gymcp: not compared: sparse: 36 of 40 episodes (90 %) have a score, below the floor of 95 %"
+    )
+    assert f"--out {sparse} --resume; to accept this coverage: --min-coverage 0.9" in line
+    accepted = type_command("compare", weak, sparse, "--min-coverage", "0.9")
+    assert (accepted.returncode, accepted.stderr) == (0, "")
+    assert "sparse is better than weak" in accepted.stdout
+    assert type_command("compare", weak, sparse, "--min-coverage", "95").returncode == 2
+
+
+def test_the_report_of_such_a_run_shows_bounds_in_place_of_a_headline(type_command: Typed, tmp_path: Path) -> None:
+    sparse = make_run(tmp_path / "sparse", [1.0] * 27 + [0.0] * 9 + [None] * 4)
+    done = type_command("report", sparse)
+    assert done.returncode == 0
+    assert "67.5 .. 77.5 %" in done.stdout
+    assert "no headline figure: 36 of 40 episodes (90 %) have a score" in done.stdout
+    assert "75.0 %" not in done.stdout.split("no headline figure")[0]
+    page = (sparse / "report.html").read_text()
+    assert "no headline figure: too few episodes have a score" in page
+    assert "<strong>67.5 .. 77.5 %</strong>" in page
+    summary = json.loads((sparse / "summary.json").read_text())
+    assert (summary["success"], summary["success_bounds"]) == (0.75, [0.675, 0.775])
+    markdown = type_command("report", sparse, "--format", "md").stdout
+    assert "**no headline figure: 67.5 .. 77.5 %, 36/40 scored, 4 infra**" in markdown
+    accepted = type_command("report", sparse, "--min-coverage", "0.9")
+    assert "no headline figure" not in accepted.stdout
+    assert "75.0 %" in accepted.stdout
+    assert "over all episodes, success is 67.5 % if the lost ones failed, else up to 77.5 %" in accepted.stdout
+    assert "<strong>75.0 %</strong>" in (sparse / "report.html").read_text()
+
+
 def test_compare_names_the_better_run_and_the_difference(type_command: Typed, weak: Path, strong: Path) -> None:
     done = type_command("compare", weak, strong)
     assert (done.returncode, done.stderr) == (0, "")

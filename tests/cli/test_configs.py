@@ -16,6 +16,7 @@ from gymcp.cli.configs import EvalConfig, JudgeConfig, ModelConfig
 from gymcp.cli.evaluation import eval, judge
 from gymcp.cli.evaluation.eval_run import run_eval
 from gymcp.errors import ConfigError
+from gymcp.store import open_run
 from gymcp.types import Sampling
 
 OPTION_NAMES = {"request_timeout_s": "request_timeout", "stress": "stress", "stop": "stop"}
@@ -46,6 +47,13 @@ def test_run_eval_records_a_run_and_returns_its_summary(tmp_path: Path) -> None:
     result = run_eval(EvalConfig(env=str(BANK), out=tmp_path / "run"))
     assert (result.ended, result.summary["success"], result.folder) == (RunEnd.FINISHED, 1.0, tmp_path / "run")
     assert {"run.json", "summary.json", "report.html"} <= {file.name for file in result.folder.iterdir()}
+
+
+def test_the_coverage_floor_of_a_run_is_recorded_only_if_it_is_asked_for(tmp_path: Path) -> None:
+    for name, floor in (("plain", None), ("strict", 1.0)):
+        result = run_eval(EvalConfig(env=str(BANK), out=tmp_path / name, limit=1, min_coverage=floor))
+        assert open_run(result.folder).config.get("min_coverage") == floor
+        assert result.summary["min_coverage"] == (floor or 0.95)
 
 
 def test_run_eval_refuses_a_wrong_option_before_it_makes_a_folder(tmp_path: Path) -> None:

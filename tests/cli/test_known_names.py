@@ -13,7 +13,7 @@ from gymcp.cli.completion import RUN_FILES, list_environments
 from gymcp.envs import catalog
 from gymcp.envs.wrappers import injection, stress
 from gymcp.errors import ConfigError
-from gymcp.evaluators import compare, report
+from gymcp.evaluators import compare, metrics, report
 from gymcp.evaluators.graders import registry
 from gymcp.exchange import export
 from gymcp.mcp_servers.packages import lockfile
@@ -34,6 +34,7 @@ from gymcp.trainers.credit import presets
         (known_names.TOOL_FORMATS, tuple(formats.FORMATS)),
         (known_names.METRICS, tuple(compare.METRICS)),
         (known_names.RESOLUTION, compare.RESOLUTION),
+        (known_names.MIN_COVERAGE, metrics.MIN_COVERAGE),
         (known_names.GRADERS, tuple(registry.BY_NAME)),
         (known_names.REPORT_FORMATS, report.FORMATS),
         (known_names.EXPORT_FORMATS, export.FORMATS),

@@ -89,7 +89,7 @@ def test_runs_of_several_suites_are_a_table_of_suites_and_models(tmp_path: Path,
     code, out, errors = type_command("report", *runs, "--format", "md")
     assert (code, errors) == (0, "")
     assert out.startswith("# 2 suites × 2 models: shop 1, shop of unknown version\n")
-    assert "| a | shop 1 | 50.0 %" in out
+    assert "| a | shop 1 | no headline figure: 40.0 .. 60.0 %, 4/5 scored, 1 infra |" in out
     assert "no two runs" not in out
 
 

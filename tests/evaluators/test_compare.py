@@ -9,6 +9,7 @@ import pytest
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import Contender, compare
+from gymcp.evaluators.metrics import Bounds
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
 from gymcp.types import Json, Usage
@@ -133,6 +134,47 @@ def test_a_run_without_a_score_is_listed_and_the_others_are_compared() -> None:
     assert found.standings[0].coverage == "0/3 scored, 3 infra"
     assert found.pairs[0].better == "strong"
     assert compare([lost, WEAK]).verdict == "There are no two runs that can be compared."
+
+
+def test_a_run_below_the_coverage_floor_is_listed_with_its_bounds_but_not_ranked() -> None:
+    sparse = run("sparse", [[1.0]] * 36 + [[None]] * 4)
+    found = compare([WEAK, sparse, STRONG])
+    assert [each.comparable for each in found.standings] == [True, False, True]
+    assert found.standings[1].bounds == Bounds(low=0.9, high=1.0)
+    assert [(pair.a, pair.b) for pair in found.pairs] == [("weak", "strong")]
+    assert found.problems == (
+        "sparse: 36 of 40 episodes (90 %) have a score, below the floor of 95 %: over all episodes, success is between"
+        " 90 % (all lost ones failed) and 100 % (all succeeded); to score the lost ones: repeat its command with --out"
+        " sparse --resume; to accept this coverage: --min-coverage 0.9",
+    )
+    assert compare([WEAK, sparse]).verdict == "No ranking: too few episodes have a score in sparse."
+    assert compare([WEAK, sparse], min_coverage=0.9).pairs[0].better == "sparse"
+
+
+def test_the_floor_of_a_runs_own_config_holds_unless_another_is_asked_for() -> None:
+    loose = run("loose", [[1.0]] * 36 + [[None]] * 4, {**SUITE, "min_coverage": 0.5})
+    assert compare([WEAK, loose]).problems == ()
+    assert len(compare([WEAK, loose], min_coverage=0.95).problems) == 1
+    broken = run("broken", [[1.0]] * 36 + [[None]] * 4, {**SUITE, "min_coverage": "none"})
+    assert len(compare([WEAK, broken]).problems) == 1
+
+
+def test_a_run_at_the_floor_is_ranked() -> None:
+    at_floor = run("at floor", [[1.0]] * 38 + [[None]] * 2)
+    assert compare([WEAK, at_floor]).pairs[0].better == "at floor"
+
+
+def test_what_to_do_depends_on_what_was_lost() -> None:
+    rows = [
+        EpisodeRow(id=f"e{n}", env="shop", task=f"t{n}", score=None if n < 5 else 1.0, outcome=outcome)
+        for n, outcome in enumerate([Outcome.GRADER_ERROR] * 5 + [Outcome.SCORED] * 15)
+    ]
+    ungraded = Contender(name="ungraded", config=SUITE, rows=rows, folder="runs/my run")
+    assert "to score the lost ones: gymcp grade 'runs/my run'; to accept" in compare([WEAK, ungraded]).problems[0]
+
+
+def test_bounds_of_cost_are_not_known() -> None:
+    assert compare([WEAK, STRONG], metric="cost").standings[0].bounds is None
 
 
 def test_runs_are_compared_on_the_tasks_they_share() -> None:

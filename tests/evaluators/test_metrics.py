@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from gymcp.evaluators.metrics import PassK, Rate, Spending, measure
+from gymcp.evaluators.metrics import Bounds, PassK, Rate, Spending, measure
 from gymcp.evaluators.statistics import wilson
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
@@ -96,16 +97,66 @@ def test_pass_k_is_over_tasks_and_scored_trials() -> None:
     trials: dict[str, list[float | None]] = {"always": [1.0, 1.0], "once": [1.0, 0.0], "lost": [1.0, None]}
     rows = [row(task, score, trial=n) for task, scores in trials.items() for n, score in enumerate(scores)]
     assert measure(rows).pass_k == (
-        PassK(k=1, at=(1 + 0.5 + 1) / 3, hat=(1 + 0.5 + 1) / 3, tasks=3),
-        PassK(k=2, at=1.0, hat=0.5, tasks=2),
+        PassK(k=1, at=(1 + 0.5 + 1) / 3, hat=(1 + 0.5 + 1) / 3, tasks=3, short=0, fewest=1, most=2),
+        PassK(k=2, at=1.0, hat=0.5, tasks=2, short=1, fewest=2, most=2),
     )
+
+
+def test_a_task_whose_trials_were_all_lost_is_counted_as_short_of_trials() -> None:
+    trials: dict[str, list[float | None]] = {"kept": [1.0, 1.0, 0.0], "lost": [None, None, None]}
+    rows = [row(task, score, trial=n) for task, scores in trials.items() for n, score in enumerate(scores)]
+    found = measure(rows)
+    assert [(each.k, each.tasks, each.short) for each in found.pass_k] == [(1, 1, 1), (2, 1, 1), (3, 1, 1)]
+    assert (found.tasks, found.tasks_without_score) == (2, 1)
+    # 2 of 3 trials succeed: pairs of trials are (1,1), (1,0), (1,0)
+    assert found.pass_k[1].at == 1.0
+    assert found.pass_k[1].hat == pytest.approx(1 / 3)
+
+
+def test_bounds_are_the_means_if_all_lost_episodes_had_failed_or_succeeded() -> None:
+    found = measure([row("a", 1.0), row("b", 0.5), row("c", None), row("d", None)])
+    assert found.overall.bounds == Bounds(low=1 / 4, high=3 / 4)
+    assert found.score_bounds == Bounds(low=1.5 / 4, high=3.5 / 4)
+    assert found.overall.coverage_share == 0.5
+    whole = measure([row("a", 1.0), row("b", 0.0)]).overall
+    assert (whole.bounds, whole.coverage_share) == (Bounds(low=0.5, high=0.5), 1.0)
+    assert (measure([]).overall.bounds, measure([]).score_bounds) == (None, None)
+    assert measure([row("a", None)]).overall.bounds == Bounds(low=0.0, high=1.0)
+
+
+def test_bounds_hold_whatever_the_lost_episodes_would_have_scored() -> None:
+    """Of 200 complete runs, episodes are lost at random or because they failed: the whole success is in the bounds."""
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        whole = draw.random(30) < draw.random()
+        lost = draw.random(30) < np.where(whole, 0.1, 0.6)
+        bounds = measure([row(str(n), None if lost[n] else float(whole[n])) for n in range(30)]).overall.bounds
+        assert bounds is not None
+        assert bounds.low <= whole.mean() + 1e-12
+        assert whole.mean() <= bounds.high + 1e-12
+
+
+def test_retried_episodes_are_measured_beside_the_others() -> None:
+    first = [row(f"f{n}", float(n < 8)) for n in range(10)]
+    again = [row(f"r{n}", float(n < 1), attempt=1) for n in range(4)]
+    replaced = [row(f"r{n}", None, latest=False, outcome=Outcome.TIMEOUT) for n in range(4)]
+    still_lost = row("x", None, attempt=2, outcome=Outcome.TIMEOUT)
+    retries = measure([*first, *again, *replaced, still_lost]).retries
+    assert retries is not None
+    assert (retries.first.success, retries.first.episodes) == (0.8, 10)
+    assert (retries.retried.success, retries.retried.coverage) == (0.25, "4/5 scored, 1 infra")
+    assert retries.difference == pytest.approx(-0.55)
+    # tables with 9 successes among 10 + 4: C(10, k) C(4, 9 - k) / C(14, 9); k = 8 and 9 are at most as likely as k = 8
+    assert retries.p == pytest.approx((45 * 4 + 10 * 1) / 2002)
+    assert measure(first).retries is None
+    assert measure([row("a", 1.0), row("b", None, attempt=1)]).retries is not None
 
 
 def test_a_partial_score_is_no_success() -> None:
     summary = measure([row("a", 0.99, trial=0), row("a", 1.0, trial=1)])
     assert summary.overall.success == 0.5
     assert summary.score.value == pytest.approx(0.995)
-    assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1)
+    assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1, fewest=2, most=2)
 
 
 def test_elapsed_time_is_the_union_of_the_episodes_spans() -> None:

@@ -149,6 +149,20 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
             "policy_requests": 0.0,
             "tool_calls": 0.0,
         },
+        "covered": 0.75,
+        "min_coverage": 0.95,
+        "refused": "3 of 4 episodes (75 %) have a score, below the floor of 95 %: over all episodes, success is between"
+        " 50 % (all lost ones failed) and 75 % (all succeeded); to score the lost ones: repeat its command with --out"
+        f" {tmp_path} --resume; to accept this coverage: --min-coverage 0.75",
+        "success_bounds": [0.5, 0.75],
+        "score": 2 / 3,
+        "score_bounds": [0.5, 0.75],
+        "tasks": 4,
+        "tasks_without_score": 1,
+        "retries": None,
+        "trials": None,
+        "faulty": None,
+        "user_audit": None,
     }
     written = write_report(tmp_path)
     assert written == json.loads((tmp_path / "summary.json").read_text()) == expected

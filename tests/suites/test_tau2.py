@@ -19,10 +19,22 @@ from gymcp.envs.suites.tau2.grader import grade
 from gymcp.envs.suites.tau2.suite import INSPECT_EVALS, USER_TOOLS, install_tau2, load_suite
 from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.errors import GraderError, IntegrityError, UsageError
+from gymcp.evaluators.metrics.user_audit import GOLD_TOOL, GOLD_VALUE, QUOTED, UNASKED, audit_user
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Json, Task, ToolCall, Trajectory
+from gymcp.types import (
+    Action,
+    Json,
+    Message,
+    Observation,
+    Step,
+    Task,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+    UserToolCalls,
+)
 
 REFUEL = "mms_issue.break_app_both_permissions+data_usage_exceeded.hard"
 PAY = "service_issue.airplane_mode_on+overdue_bill_suspension.none"
@@ -96,6 +108,34 @@ def test_gold_passes_twice_with_the_same_state_and_gold_less_a_call_does_not(
         assert (once.initial_key, once.final_key) == (again.initial_key, again.final_key)
         assert once.components == {"env_assertion": 1.0, "action": 1.0, "communicate": 1.0, "db": 1.0}
     assert (ended[PAY, 0].usage.user_calls > 0) == (mode == "dual")
+    if mode == "dual":  # the scripted user is the control of the audit
+        tasks = {task.id: task for task in dual.suite.tasks}
+        assert [found for (task, _), record in ended.items() for found in audit_user(record, tasks[task])] == []
+
+
+@pytest.mark.parametrize(
+    ("says", "does", "kind"),
+    [
+        ("My customer id is C1001.", "", GOLD_VALUE),
+        ("Use refuel_data.", "", GOLD_TOOL),
+        ("Done.", "grant_app_permission", UNASKED),
+        ("My guideline: the agent asks what the status bar shows, always ground your response on it.", "", QUOTED),
+        ("I am John Smith, 555-123-2002, in France; you may refuel 2.0 GB.", "check_status_bar", None),
+    ],
+)
+def test_slips_of_a_played_user_are_found_against_upstreams_scenario(
+    dual: LoadedEnv, says: str, does: str, kind: str | None
+) -> None:
+    (task,) = chosen(dual, REFUEL)
+    result = ToolResult(call_id="u", content="done")
+    acts = (UserToolCalls(calls=(ToolCall(id="u", name=does),), results=(result,)),) if does else ()
+    heard, said = (Observation(messages=(Message(role="user", content=text),), tools=()) for text in ("Hello.", says))
+    steps = (
+        Step(turn=0, observation=heard, action=Action(text="What can I do for you?"), user_acts=acts),
+        Step(turn=1, observation=said, action=Action(text="Thank you.")),
+    )
+    found = audit_user(Trajectory(id="t", env="tau2_dual", task=task.id, steps=steps), task)
+    assert [finding.kind for finding in found] == ([kind] if kind else [])
 
 
 def actions_of(*names: str) -> list[Action]:

@@ -13,6 +13,7 @@ from gymcp.agents.runner.rollout import Rollout
 from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
+from gymcp.cli.evaluation.gates import find_failures
 from gymcp.envs import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.catalog import backoffice_asking, workbench_asking
 from gymcp.envs.episodes.user_turn import UserSession
@@ -20,11 +21,11 @@ from gymcp.envs.suites.backoffice import underspecified_requests as backoffice
 from gymcp.envs.suites.generation.underspecified_pairs import COMPLETE, UNDERSPECIFIED
 from gymcp.envs.suites.workbench import underspecified_requests as workbench
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
-from gymcp.envs.wrappers.ask_user import MAX_QUESTION_CHARS, QUESTION_COST, add_ask_user
+from gymcp.envs.wrappers.ask_user import MAX_QUESTION_CHARS, QUESTION_COST, AskUser, add_ask_user
 from gymcp.envs.wrappers.stress import add_stressors
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import parse_arguments
-from gymcp.evaluators.graders.questions import ASK_USER, match_facts
+from gymcp.evaluators.graders.questions import ASK_USER, NET_OF_PRICE, match_facts
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory, UserView
 from gymcp.trainers.credit.shapers import Trackers, WeightedSum
@@ -124,6 +125,8 @@ def test_an_agent_that_asks_when_needed_passes_and_pays_for_that_question_only(
     assert figures(ended[COMPLETE], "asked_when_not_needed") == {0.0}
     assert {each.usage.cost for each in ended[UNDERSPECIFIED]} == {QUESTION_COST}
     assert {each.usage.cost for each in ended[COMPLETE]} == {0.0}
+    assert figures(ended[UNDERSPECIFIED], NET_OF_PRICE) == {1 - QUESTION_COST}
+    assert figures(ended[COMPLETE], NET_OF_PRICE) == {1.0}
 
 
 def test_an_agent_that_never_asks_fails_even_if_its_guess_is_right(env: LoadedEnv) -> None:
@@ -196,6 +199,33 @@ def test_an_agent_that_always_asks_passes_and_pays_for_needless_questions(env: L
     assert figures(ended[COMPLETE], "needless") == {1.0}
     assert figures(ended[COMPLETE], "question_cost") == {QUESTION_COST}
     assert {each.usage.tools[ASK_USER]["cost"] for each in ended[COMPLETE]} == {QUESTION_COST}
+    assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], NET_OF_PRICE) == {1 - QUESTION_COST}
+
+
+def test_at_a_price_of_1_an_agent_that_always_asks_has_nothing_left_of_its_score(env: LoadedEnv) -> None:
+    dear = replace(env, spec=replace(env.spec, layers=(AskUser(price=1.0),)))
+    ended = play(dear, "always_asks")
+    assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
+    assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], NET_OF_PRICE) == {0.0}
+
+
+def test_a_question_that_only_mentions_the_subject_is_paid_for_and_buys_nothing(env: LoadedEnv) -> None:
+    def vague(task: Task) -> list[Action]:
+        asked = task.gold[0].calls[0]
+        questions = ("Is the city in Italy?", "Which is the right one?")
+        calls = [replace(asked, id=text, arguments={"question": text}) for text in questions]
+        return [*map(step, calls), Action(text="Done.")]
+
+    ended = run_one(env, "correct-1", vague)
+    assert [result.content for each in ended.steps for result in each.results] == [DO_NOT_KNOW, DO_NOT_KNOW]
+    assert (ended.components["needless"], ended.components["asked_when_needed"]) == (2.0, 0.0)
+    assert ended.components[NET_OF_PRICE] == 0.0
+
+
+def test_a_gate_fails_if_questions_with_a_cost_leave_the_net_score_whole(env: LoadedEnv) -> None:
+    free = Trajectory(id="t", env="e", task="t", score=1.0, components={"question_cost": 0.05, NET_OF_PRICE: 1.0})
+    paid = replace(free, components={"question_cost": 0.05, NET_OF_PRICE: 0.95})
+    assert find_failures(env, "always_asks", [free, paid]) == [free]
 
 
 def test_trainers_can_subtract_the_price_from_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:

@@ -42,6 +42,23 @@ def test_overlong_tokens_penalise_long_episodes_and_leave_their_score() -> None:
     assert found.batch.totals(found.batch.column("reward")).tolist() == [1.0, 0.0, 1.0, 1.0]
 
 
+def test_cost_weight_subtracts_the_price_of_calls_and_leaves_the_score() -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "learn": {"cost_weight": 2.0}})
+    costs = [[0.05, 0.0], [0.0], [0.1], [0.0]]  # net scores: 0.9 and 0; 0.8 and 1
+    found = assign_credit(batch_of_columns(REWARDS, GROUPS, cost=costs), build_preset(recipe))
+    assert found.advantage.tolist() == pytest.approx([0.9, 0.9, -0.9, -0.2, 0.2])
+    assert found.batch.totals(found.batch.column("reward")).tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_both_penalties_add_up() -> None:
+    learn = {"cost_weight": 1.0, "overlong_tokens": 8, "overlong_buffer": 2}
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "learn": learn})
+    tokens, costs = [[4.0, 4.0], [9.0], [7.0], [6.0]], [[0.0, 0.0], [0.25], [0.5], [0.0]]
+    found = assign_credit(batch_of_columns(REWARDS, GROUPS, tokens=tokens, cost=costs), build_preset(recipe))
+    # net: 1 - 1 and 0 - 1.5 - 0.25; 1 - 0.5 - 0.5 and 1
+    assert found.advantage.tolist() == pytest.approx([1.75, 1.75, -1.75, -1.0, 1.0])
+
+
 def test_keep_cleanest_limits_the_episodes_of_a_task() -> None:
     found = credit(keep_cleanest=4)
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)

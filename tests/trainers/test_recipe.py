@@ -86,6 +86,11 @@ def test_settings_override_the_file(tmp_path: Path) -> None:
             {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "otc"}},
             "lowers the score, which this preset does not read",
         ),
+        (
+            {"learn": {"cost_weight": 1.0}, "credit": {"preset": "otc"}},
+            "learn.cost_weight lowers the score, which this preset does not read",
+        ),
+        ({"learn": {"cost_weight": -1.0}}, "learn.cost_weight is -1.0; it must not be negative"),
         ({"warm_start": {"run": "runs/mine"}}, "warm_start.run is 'runs/mine', and warm_start.tasks is 0"),
         (
             {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "bnpo"}},

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import BetaDensity
 from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
-from gymcp.trainers.credit.presets import REWARD, Preset, make_preset
+from gymcp.trainers.credit.presets import REWARD, Preset, Shaper, make_preset
 from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
@@ -19,7 +19,7 @@ from gymcp.trainers.settings.validate import check_range, check_value
 from gymcp.types import Json
 
 NET = "net"
-"""Name of the column that holds the score less the overlong penalty."""
+"""Name of the column that holds the score less the overlong penalty and the price of calls."""
 _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
 
 
@@ -28,8 +28,8 @@ def build_preset(recipe: Recipe) -> Preset:
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
     preset = make_preset(recipe.preset_name, **options)
     preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
-    if recipe.learn.overlong_tokens:
-        preset = _penalise_overlong(preset, recipe.learn)
+    if recipe.learn.overlong_tokens or recipe.learn.cost_weight:
+        preset = _subtract_penalties(preset, recipe.learn)
     return _scale_negative(_add_filters(preset, recipe.learn), recipe.learn)
 
 
@@ -49,21 +49,34 @@ def _scale_negative(preset: Preset, learn: LearnRecipe) -> Preset:
     return replace(preset, loss_terms=loss_terms)
 
 
-def _penalise_overlong(preset: Preset, learn: LearnRecipe) -> Preset:
-    """The preset on scores lowered for long episodes; the filters, and the score itself, see no penalty."""
+def _subtract_penalties(preset: Preset, learn: LearnRecipe) -> Preset:
+    """The preset on scores lowered for long episodes and for calls with a price.
+
+    The filters, and the score itself, see no penalty.
+    """
+    key = "learn.overlong_tokens" if learn.overlong_tokens else "learn.cost_weight"
+    penalised = preset.with_signal(REWARD, NET)
+    shapers, weights = _list_penalties(learn)
+    if penalised == preset:
+        raise ConfigError(f"recipe: {key} lowers the score, which this preset does not read by itself")
+    if any(isinstance(term.scale, BetaDensity) for term in preset.advantage_terms):
+        raise ConfigError(f"recipe: {key} docks scores below 0, and bnpo needs scores from 0 to 1")
+    net = WeightedSum(name=NET, weights=((REWARD, 1.0), *weights))
+    return replace(penalised, shapers=(*preset.shapers, *shapers, net))
+
+
+def _list_penalties(learn: LearnRecipe) -> tuple[list[Shaper], list[tuple[str, float]]]:
+    """Shapers that the recipe's penalties need, and (column, weight) of each penalty."""
+    weights = [("cost", -learn.cost_weight)] if learn.cost_weight else []
+    if not learn.overlong_tokens:
+        return [], weights
     if not 0 < learn.overlong_buffer <= learn.overlong_tokens:
         raise ConfigError(
             f"recipe: learn.overlong_buffer is {learn.overlong_buffer}; it must be from 1 to learn.overlong_tokens,"
             f" {learn.overlong_tokens}"
         )
-    penalised = preset.with_signal(REWARD, NET)
-    if penalised == preset:
-        raise ConfigError("recipe: learn.overlong_tokens lowers the score, which this preset does not read by itself")
-    if any(isinstance(term.scale, BetaDensity) for term in preset.advantage_terms):
-        raise ConfigError("recipe: learn.overlong_tokens docks scores below 0, and bnpo needs scores from 0 to 1")
     penalty = OverlongPenalty(max_tokens=learn.overlong_tokens, buffer=learn.overlong_buffer)
-    net = WeightedSum(name=NET, weights=((REWARD, 1.0), ("overlong", 1.0)))
-    return replace(penalised, shapers=(*preset.shapers, penalty, net))
+    return [penalty], [("overlong", 1.0), *weights]
 
 
 def _build_loss(own: Loss, table: Mapping[str, Json]) -> Loss:

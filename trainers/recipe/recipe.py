@@ -126,6 +126,8 @@ class LearnRecipe:
     penalty."""
     overlong_buffer: int = 0
     """Tokens before `overlong_tokens` over which the penalty grows from 0."""
+    cost_weight: float = 0.0
+    """Part of the price of tool calls, such as questions to the user, that is subtracted from the score; 0: none."""
     negative_scale: float = 1.0
     """Factor on advantages below zero: see `transforms.ScaleNegative`."""
     demonstrations: int = 0

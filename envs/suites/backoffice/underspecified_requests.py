@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from gymcp.envs.suites.backoffice.tasks import task_and_draft
-from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, ask_which, ask_who, make_pairs
 from gymcp.types import Suite
 
 ORDER = Hidden(
     shown=("order {order}",),
     vague="the order that I have on my desk",
     fact="order",
-    words=("order", "number", "id", "which"),
+    words=ask_which("order", "orders"),
     question="Which order is it?",
     tools=(
         *("get_order", "get_payment", "get_shipment", "cancel_order", "refund_order"),
@@ -24,7 +24,7 @@ TICKET = Hidden(
     shown=("ticket {ticket}",),
     vague="the ticket that came in this morning",
     fact="ticket",
-    words=("ticket", "number", "id", "which"),
+    words=ask_which("ticket", "tickets"),
     question="Which ticket is it?",
     tools=("get_ticket", "close_ticket", "set_priority"),
 )
@@ -32,7 +32,7 @@ NAME = Hidden(
     shown=("{name}",),
     vague="the customer on the phone",
     fact="name",
-    words=("who", "name", "customer"),
+    words=ask_who("customer", "caller", "calling", "called", "phone", "person"),
     question="What is the name of the customer?",
     tools=("find_customer", "get_customer", "list_orders", "get_order"),
 )
@@ -40,7 +40,14 @@ CITY = Hidden(
     shown=("{city}",),
     vague="the new one",
     fact="city",
-    words=("city", "where", "town", "place"),
+    words=(
+        *ask_which("city", "town", "place"),
+        "where customer",
+        "where live",
+        "where lives",
+        "where move",
+        "where moved",
+    ),
     question="Which city is the new one?",
     tools=("set_city",),
 )
@@ -48,7 +55,7 @@ AMOUNT = Hidden(
     shown=("{amount} euros",),
     vague="the sum that I promised",
     fact="amount",
-    words=("much", "amount", "sum", "euros", "many"),
+    words=("how much", "how many euros", *ask_which("amount", "sum"), "how high"),
     question="How much is the sum?",
     tools=("add_credit",),
 )
@@ -56,7 +63,7 @@ PIECES = Hidden(
     shown=("{pieces} pieces",),
     vague="as many as were counted",
     fact="pieces",
-    words=("many", "pieces", "count", "stock", "number"),
+    words=("how many", "which count", "what count", "what quantity", "which quantity", "number pieces", "what counted"),
     question="How many pieces were counted?",
     tools=("set_stock",),
 )

@@ -16,7 +16,7 @@ HINT = (
     "guess. Do not ask needlessly."
 )
 UNDERSPECIFIED, COMPLETE = "underspecified", "complete"
-VERSION = "2"
+VERSION = "3"
 _FIRST = 100
 """Number of the first task that is drawn; the suites that the tasks are taken from have no number so high."""
 
@@ -32,10 +32,26 @@ class Hidden:
     fact: str
     """Name of the slot whose value the user must be asked for."""
     words: tuple[str, ...]
-    """Words of which any one in a question asks for the fact."""
+    """Entries of `Fact.words`: a question that holds one of them asks for the fact, and for nothing else."""
     question: str
     tools: tuple[str, ...]
     """Tools of which every call needs the fact."""
+
+
+def ask_which(*topics: str) -> tuple[str, ...]:
+    """Entries for a thing with a number or a name: "which order", "order number" ..."""
+    before = ("which", "what", "number of", "id of", "name of", "specify", "provide", "identify")
+    after = ("number", "id", "name")
+    return (
+        *(f"{ask} {topic}" for topic in topics for ask in before),
+        *(f"{topic} {ask}" for topic in topics for ask in after),
+    )
+
+
+def ask_who(*topics: str) -> tuple[str, ...]:
+    """Entries for a person: "who successor", "guest name" ... "what guest" is none: "what is the guest's task?"."""
+    before = ("who", "whom", "which", "whose", "name of", "specify", "identify")
+    return (*(f"{ask} {topic}" for topic in topics for ask in before), *(f"{topic} name" for topic in topics))
 
 
 class Draft(Protocol):

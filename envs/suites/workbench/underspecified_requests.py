@@ -5,37 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, ask_which, ask_who, make_pairs
 from gymcp.envs.suites.workbench.tasks import LEVELS, task_and_draft
 from gymcp.types import Suite
 
 
 def _file(vague: str, slot: str = "path") -> Hidden:
-    words = ("file", "path", "where", "sheet", "folder")
+    topics = ("file", "path", "sheet", "folder", "location", "filename")
+    places = ("save", "saved", "write", "written", "put", "store", "go")
+    words = (*ask_which(*topics), "filename", *(f"where {place}" for place in places))
     question = "Which file is it to be written to?"
     tools = ("write_file",)
     return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question, tools=tools)
 
 
-def _person(slot: str, vague: str, question: str, tool: str) -> Hidden:
-    words = ("who", "whom", "name", "person", "colleague")
+def _person(slot: str, vague: str, question: str, tool: str, *topics: str) -> Hidden:
+    words = ask_who("person", "colleague", *topics)
     return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question, tools=(tool,))
 
 
+_GUEST = ("guest", "invite", "invited", "attend", "attends", "coming")
+_TAKES = ("take", "takes", "taking", "gets", "get", "receives", "responsible", "assign", "assigned", "tickets")
+_LEADS = ("manager", "lead", "leads", "leader")
 HIDDEN: Mapping[str, Hidden] = {
     "handover": _file("the file that we agreed on", "out"),
     "release_note": _file("the usual file"),
     "if_merged": _file("the status file"),
     "weekly_count": _file("the weekly sheet"),
-    "invite": _person("who", "our guest", "Who is the guest: what is the full name?", "add_attendee"),
-    "reassign": _person("new", "the colleague I mentioned", "Who takes the tickets over?", "assign_ticket"),
-    "leaver": _person("new", "the successor", "Who is the successor?", "assign_ticket"),
-    "project_lead": _person("new", "the new manager", "Who is the new manager?", "create_relations"),
+    "invite": _person("who", "our guest", "Who is the guest: what is the full name?", "add_attendee", *_GUEST),
+    "reassign": _person("new", "the colleague I mentioned", "Who takes the tickets over?", "assign_ticket", *_TAKES),
+    "leaver": _person("new", "the successor", "Who is the successor?", "assign_ticket", "successor", *_TAKES),
+    "project_lead": _person("new", "the new manager", "Who is the new manager?", "create_relations", *_LEADS),
     "triage": Hidden(
         shown=("{day}",),
         vague="the day that we agreed on",
         fact="day",
-        words=("day", "date", "when", "old", "before", "since"),
+        words=(*ask_which("day", "date"), "since when", "before when", "how old"),
         question="Which day did we agree on?",
         tools=("set_ticket_priority", "assign_ticket"),
     ),
@@ -43,7 +48,15 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("{more}",),
         vague="as many as were delivered",
         fact="more",
-        words=("many", "number", "amount", "much", "boxes"),
+        words=(
+            "how many",
+            "how much",
+            "what amount",
+            "what quantity",
+            "which quantity",
+            "number boxes",
+            "number delivered",
+        ),
         question="How many boxes were delivered?",
         tools=("edit_file", "write_file"),
     ),
@@ -51,7 +64,7 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("{limit}",),
         vague="what is allowed",
         fact="limit",
-        words=("limit", "much", "allowed", "high", "maximum", "most"),
+        words=(*ask_which("limit", "maximum", "threshold"), "how much", "how high", "how far", "what allowed"),
         question="By how much may the timeout go up?",
         tools=("git_add", "git_commit", "git_create_branch"),
     ),
@@ -59,7 +72,7 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("{people} people", "{people}"),
         vague="the whole party",
         fact="people",
-        words=("many", "people", "number", "size", "seats", "party"),
+        words=("how many", "how large", "how big", "number people", "number seats", "what size", "party size"),
         question="How many people are you?",
         tools=("create_event",),
     ),
@@ -67,7 +80,10 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("{time}",),
         vague="the time we agreed on",
         fact="time",
-        words=("time", "when", "hour", "start", "begin", "begins"),
+        words=(
+            *ask_which("time", "hour"),
+            *(f"when {what}" for what in ("start", "begin", "begins", "meet", "meeting")),
+        ),
         question="At what time, where they are?",
         tools=("convert_time", "create_event"),
     ),
@@ -75,7 +91,7 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("'{note}'",),
         vague="that we always use",
         fact="note",
-        words=("comment", "text", "wording", "words", "say"),
+        words=(*ask_which("comment", "text", "wording", "words", "note", "phrase"), "what say", "what write"),
         question="What is the comment that you always use?",
         tools=("comment_ticket",),
     ),
@@ -83,7 +99,7 @@ HIDDEN: Mapping[str, Hidden] = {
         shown=("{branch}",),
         vague="of the name we agreed on",
         fact="branch",
-        words=("branch", "name", "called"),
+        words=(*ask_which("branch"), "branch called", "what name", "which name", "how branch", "how call", "how name"),
         question="What is the branch to be called?",
         tools=("git_create_branch",),
     ),

@@ -17,6 +17,7 @@ export function overview(about, number) {
       { class: "totals" },
       total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", run.training ? "solved in practice, of those scored" : "solved, of those scored"),
       total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
+      run.unscored > 0 && total(`${((100 * run.solved) / run.episodes).toFixed(1)} .. ${((100 * (run.solved + run.unscored)) / run.episodes).toFixed(1)} %`, "solved, if those without a score had failed .. succeeded"),
       ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
     ),
     el("p", { class: "soft" }, "Choose an episode on the left, or press ", el("kbd", {}, "j"), ". ", el("kbd", {}, "?"), " shows all keys."),

@@ -99,6 +99,8 @@ class EvalConfig:
     """The model that plays the user; None: the task's scripted user."""
     max_cost: float | None = None
     """Cost after which the run stops, in the currency of the price list (USD)."""
+    min_coverage: float | None = None
+    """Share of the episodes that must have a score for a headline figure, recorded with the run; None: the default."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Options of both models."""
 

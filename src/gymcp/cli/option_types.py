@@ -9,11 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from gymcp.cli.completion import complete_environment, complete_preset, complete_run, offer
-from gymcp.cli.known_names import SANDBOXES
+from gymcp.cli.known_names import MIN_COVERAGE, SANDBOXES
 from gymcp.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and no text.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Number of episodes that run at a time.")]
+MinCoverage = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Share of the episodes that must have a score, or there is no headline figure and no rank"
+        f" [default: the run's own, else {MIN_COVERAGE}].",
+    ),
+]
 EnvName = Annotated[
     str,
     typer.Argument(

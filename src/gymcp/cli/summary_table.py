@@ -18,15 +18,19 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     table.add_column("")
     for heading in ("success", "95 % interval", "scored"):
         table.add_column(heading, justify="right")
-    table.add_row("all", *_figures(summary), style="bold")
+    table.add_row("all", *(_bounds(summary) if summary.get("refused") else _figures(summary)), style="bold")
     for part in summary.get("breakdown", ()):
         table.add_row(label_of_part(part["axis"], part["tag"]), *_figures(part))
     console.print(table)
+    for line in caveat_lines(summary):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
     took = f"{summary['wall_s']:.0f} s"
     if summary["attempts"] > summary["episodes"]:
         took += f" in {summary['attempts']} attempts at {summary['episodes']} episodes"
     console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {took}")
+    for line in trial_lines(summary):
+        console.print(line, highlight=False)
     if summary.get("models"):
         tokens = f"{summary['prompt_tokens']:,} tokens read, {summary['completion_tokens']:,} written"
         console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)
@@ -55,6 +59,59 @@ def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
         f"{sum(failed.values())} calls failed for want of network, which a server has only with network=True in its"
         f" ServerSpec: {names}"
     )
+
+
+def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
+    """Lines that say what the success rests on; empty if every episode was scored at its first attempt."""
+    lines = []
+    if summary.get("refused"):
+        lines.append(f"no headline figure: {summary['refused']}")
+    elif summary["scored"] < summary["episodes"] and summary.get("success_bounds"):
+        low, high = summary["success_bounds"]
+        lines.append(
+            f"over all episodes, success is {100 * low:.1f} % if the lost ones failed, else up to {100 * high:.1f} %"
+        )
+    if lost := summary.get("tasks_without_score"):
+        lines.append(f"{lost} of {summary['tasks']} tasks have no scored episode: no figure says anything about them")
+    retries = summary.get("retries")
+    if retries and retries["difference"] is not None:
+        first, again = (f"{100 * retries[group]['success']:.1f} %" for group in ("first", "retried"))
+        lines.append(
+            f"played again after a loss: {retries['retried']['scored']} episodes with success {again}, against {first}"
+            f" at the first attempt (p = {retries['p']:.2g})"
+        )
+    if (faulty := summary.get("faulty")) and faulty["tasks"]:
+        both = ", ".join(f"{_percent(faulty[key]['success'])} {key} them" for key in ("with", "without"))
+        names = ", ".join(each["task"] for each in faulty["tasks"])
+        lines.append(f"tasks known to be faulty upstream: {len(faulty['tasks'])} ({names}); success {both}")
+    if (audit := summary.get("user_audit")) and audit["turns"]:
+        lines.append(
+            f"the user that a model played: {audit['flagged_turns']} of {audit['turns']} turns gave the answer away or"
+            " left the scenario; the report lists them"
+        )
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def trial_lines(summary: Mapping[str, Json]) -> list[str]:
+    """pass@k and pass^k for the largest k, with the tasks that they are about; empty if no task was repeated."""
+    if not summary.get("trials"):
+        return []
+    last, counts = summary["pass_k"][-1], summary["trials"]["denominators"][-1]
+    k, tasks = last["k"], counts["tasks"] + counts["tasks_short"]
+    return [
+        f"pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} % (unbiased estimates, of the"
+        f" {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
+    ]
+
+
+def _bounds(summary: Mapping[str, Json]) -> tuple[str, str, str]:
+    """The figures of a run that too few episodes of have a score."""
+    low, high = summary["success_bounds"]
+    return f"{100 * low:.1f} .. {100 * high:.1f} %", "-", f"{summary['scored']}/{summary['episodes']}"
 
 
 def time_line(summary: Mapping[str, Json]) -> str:

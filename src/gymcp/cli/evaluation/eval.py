@@ -51,7 +51,7 @@ from gymcp.cli.evaluation.eval_options import (
     UserPolicyOption,
 )
 from gymcp.cli.lazy_verbs import import_place
-from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, SandboxName, Seed, TaskPatterns
+from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, MinCoverage, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
 
 
@@ -89,6 +89,7 @@ def command(
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     max_episode_cost: MaxEpisodeCostOption = None,
     max_cost: MaxCostOption = None,
+    min_coverage: MinCoverage = None,
     prices: PricesOption = None,
     overflow: OverflowOption = "stop",
     system: SystemOption = None,
@@ -107,9 +108,8 @@ def command(
     With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. An
     agent of your own is code, which is run: see docs/adding-an-agent.md and docs/agent-programs.md.
     Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that was interrupted goes on with --out and --resume; with a higher --limit or --trials it grows.
-    Exit code: 0 if every episode was scored, 3 if some were lost to infrastructure, 2 for a usage error,
-    4 if --max-cost was reached and 130 if interrupted (continue either with --resume).
+    A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
+    Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
     config = _read_config(SimpleNamespace(**locals()))
     _start(config, env, policy or [], as_json=as_json)
@@ -140,7 +140,8 @@ def _read_config(given: Any) -> EvalConfig:
     )
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
-        "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge")  # fmt: skip
+        "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
+        "min_coverage")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

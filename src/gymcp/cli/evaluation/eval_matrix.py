@@ -155,31 +155,38 @@ def _folder(cells: Sequence[Cell]) -> Path:
 
 
 def _table(cells: Sequence[Cell], played: Played) -> Table:
-    """Environments by models: success with its interval, and how many episodes it rests on if some have no score."""
+    """Environments by models: success with its interval, and how many episodes it rests on if some have no score.
+
+    Below the coverage floor, the bounds stand in place of the success.
+    """
     rows, columns = (list(dict.fromkeys(names)) for names in ([c.row for c in cells], [c.column for c in cells]))
     table = Table(title="success, with its 95 % interval", title_justify="left", header_style="bold")
     table.add_column("")
     for column in columns:
         table.add_column(column, justify="right", overflow="fold")
-    found = {(cell.row, cell.column): _describe(n, played) for n, cell in enumerate(cells)}
+    found = {(cell.row, cell.column): describe_cell(n, played) for n, cell in enumerate(cells)}
     for row in rows:
         table.add_row(row, *(found[row, column] for column in columns))
     return table
 
 
-def _describe(number: int, played: Played) -> str:
+def describe_cell(number: int, played: Played) -> str:
     """Text of a cell of the table."""
     if number in played.errors:
         return "not run"
     summary = played.summaries.get(number)
     if summary is None:
         return "not reached"
+    scored = f"{summary['scored']}/{summary['episodes']} scored"
+    if summary.get("refused"):  # too few episodes have a score for a headline figure
+        low, high = summary["success_bounds"]
+        return f"{100 * low:.1f} .. {100 * high:.1f} %, {scored}"
     success, interval = summary["success"], summary["ci95"]
     text = "-" if success is None else f"{100 * success:.1f} %"
     if interval is not None:
         text += f" ({100 * interval[0]:.1f} – {100 * interval[1]:.1f})"
     if summary["scored"] < summary["episodes"]:
-        text += f", {summary['scored']}/{summary['episodes']} scored"
+        text += f", {scored}"
     return text
 
 

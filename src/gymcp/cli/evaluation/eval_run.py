@@ -33,6 +33,7 @@ from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
@@ -97,6 +98,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         **(user.user_config() if user else {}),
         **({"judge": judge.spec.text} if judge else {}),
         **wrappers.to_config(),
+        **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
     }
     plan = Plan(
         agent=agent.name, sandbox=config.sandbox, tasks=read_patterns(config.tasks),

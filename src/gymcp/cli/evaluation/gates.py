@@ -16,6 +16,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.cli.progress import Progress
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
+from gymcp.evaluators.graders.questions import NET_OF_PRICE
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Trajectory
@@ -25,7 +26,8 @@ GATE_SCORES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> score that every task must get, except tasks that the suite's own grader passes at once (`gate_score`)."""
 
 ASKING_GATE_SCORES = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
-"""The same for tasks whose user knows a fact; a needless question has a cost, but is no failure."""
+"""The same for tasks whose user knows a fact; a question has a cost, which lowers the score net of
+the price and is no failure."""
 
 
 def play(
@@ -69,8 +71,15 @@ def gate_score(loaded: LoadedEnv, agent: str, task: str) -> float:
 
 
 def find_failures(loaded: LoadedEnv, agent: str, ended: Sequence[Trajectory]) -> list[Trajectory]:
-    """Episodes whose score is not the required one, sorted by task."""
-    return sorted((t for t in ended if t.score != gate_score(loaded, agent, t.task)), key=lambda each: each.task)
+    """Episodes whose score is not the required one, or is as high net of a price that was paid; sorted by task."""
+    failures = (t for t in ended if t.score != gate_score(loaded, agent, t.task) or _asks_for_free(t))
+    return sorted(failures, key=lambda each: each.task)
+
+
+def _asks_for_free(trajectory: Trajectory) -> bool:
+    """True if questions had a cost and the score net of it is the full one."""
+    paid = trajectory.components.get("question_cost", 0.0)
+    return paid > 0 and trajectory.components.get(NET_OF_PRICE, 0.0) >= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import typer
 from gymcp.cli.completion import complete_run, offer
 from gymcp.cli.known_names import METRICS, REPORT_FORMATS, RESOLUTION
 from gymcp.cli.lazy_verbs import defer_to
-from gymcp.cli.option_types import AsJson, RunFolder
+from gymcp.cli.option_types import AsJson, MinCoverage, RunFolder
 
 
 @defer_to("runs.report:execute")
@@ -23,11 +23,16 @@ def report(
         Path | None,
         typer.Option(help="File to write; default: report.html in or beside the run folder; md and json are printed."),
     ] = None,
+    min_coverage: MinCoverage = None,
+    without_faulty: Annotated[
+        bool, typer.Option("--without-faulty", help="Leave out tasks that are known to be faulty upstream.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run, or one report on several runs.
 
     For one run: a table, summary.json and report.html. For several runs: the better one, with its certainty.
+    If too few episodes have a score, bounds stand in place of the headline figure.
     Exit code 1 if a run could not be read or compared; the others are reported.
     """
 
@@ -45,13 +50,15 @@ def compare(
     resolution: Annotated[
         float, typer.Option(min=0.0001, max=1, help="Difference to detect, as a share: 0.05 is 5 points.")
     ] = RESOLUTION,
+    min_coverage: MinCoverage = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs of the same tasks, pair by pair.
 
     Differences that chance alone may explain are not ranked. Training runs are compared in held-out success, after the
     last iteration that all were tested at.
-    Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.
+    Exit code 1 if a run or a metric could not be compared, as with too few scored episodes; the others are compared
+    nevertheless.
     """
 
 

@@ -25,11 +25,14 @@ from gymcp.types import Json
 NOT_ALL_COMPARED = 1
 
 
-def execute(runs: list[Path], *, metric: list[str] | None, resolution: float, as_json: bool) -> None:
+def execute(
+    runs: list[Path], *, metric: list[str] | None, resolution: float, min_coverage: float | None, as_json: bool
+) -> None:
     """Compare runs of the same tasks, pair by pair.
 
     Training runs are compared in held-out success, after the last iteration that all were tested at.
-    Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.
+    Exit code 1 if a run or a metric could not be compared, as with too few scored episodes; the others are compared
+    nevertheless.
     """
     if any(map(is_training_run, runs)):
         compare_training_runs(runs, metric, as_json=as_json)
@@ -40,7 +43,7 @@ def execute(runs: list[Path], *, metric: list[str] | None, resolution: float, as
     comparisons: list[Comparison] = []
     for name in metric or ["success"]:
         try:
-            comparisons.append(compare(contenders, metric=name, resolution=resolution))
+            comparisons.append(compare(contenders, metric=name, resolution=resolution, min_coverage=min_coverage))
         except ConfigError as error:
             problems.append(str(error))
     if not comparisons:
@@ -123,7 +126,7 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
         except StoreError as error:
             problems.append(str(error))
             continue
-        contenders.append(Contender(name=name, config=run.config, rows=rows))
+        contenders.append(Contender(name=name, config=run.config, rows=rows, folder=str(folder)))
     return contenders, problems
 
 
@@ -145,11 +148,23 @@ def _print(found: Comparison) -> None:
             style=None if each.comparable else "dim",
         )
     console.print(table)
+    for line in _describe_bounds(found):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
     for pair in found.pairs:
         console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
         for line in _explain(pair):
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _describe_bounds(found: Comparison) -> list[str]:
+    """A line for each run that lost episodes: its mean over all episodes, whatever the lost ones would have scored."""
+    lines = []
+    for each in found.standings:
+        if each.bounds is not None and each.bounds.low < each.bounds.high:
+            low, high = (format_value(found.metric, bound) for bound in (each.bounds.low, each.bounds.high))
+            lines.append(f"{each.name}: over all episodes {low} if the lost ones failed, {high} if they succeeded")
+    return lines
 
 
 def _explain(pair: Pair) -> list[str]:

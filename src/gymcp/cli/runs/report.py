@@ -21,18 +21,20 @@ from gymcp.types import Task
 NOT_ALL_READ = 1
 
 
-def execute(runs: list[Path], *, format: str, out: Path | None, as_json: bool) -> None:
+def execute(
+    runs: list[Path], *, format: str, out: Path | None, min_coverage: float | None, without_faulty: bool, as_json: bool
+) -> None:
     """Report on one run or on several. Exit code 1 if a run could not be read or compared; the others are reported."""
     if format not in FORMATS:
         raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
     if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
         raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
-        summary = write_report(runs[0], find_tasks)
+        summary = write_report(runs[0], find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
         return
-    report = read_report(runs, find_tasks)
+    report = read_report(runs, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
     if format == "html" or out is not None:
         file = out or runs[0].resolve().parent / REPORT_FILE
         write_text(file, report.text(format))

@@ -155,7 +155,7 @@ def _gates(
             continue
         plan = Plan(agent=agent, sandbox=sandbox.name, tasks=tasks, limit=limit)
         try:
-            ended = play(loaded, sandbox, plan, concurrency, runner)
+            ended = play(loaded, sandbox, plan, concurrency, runner=runner)
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue

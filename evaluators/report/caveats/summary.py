@@ -1,0 +1,93 @@
+"""Caveats of a run as JSON, for ``summary.json`` and ``--json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries
+from gymcp.evaluators.metrics.user_audit import UserAudit
+from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
+from gymcp.types import Json
+
+MAX_FINDINGS = 200
+"""Findings of the audit of a user that are in the summary; the counts are of all."""
+ESTIMATORS = {
+    "pass@k": "1 - C(n-c, k) / C(n, k), mean over the tasks with n >= k scored trials, c of them successes",
+    "pass^k": "C(c, k) / C(n, k), mean over the same tasks; not (c/n)^k",
+}
+"""Formula of each figure over several trials: the unbiased estimators of arXiv:2107.03374 and arXiv:2406.12045."""
+
+
+def caveats_object(evidence: Evidence) -> dict[str, Json]:
+    """Keys of a summary that say what its figures rest on."""
+    metrics = evidence.metrics
+    return {
+        "covered": metrics.overall.coverage_share,
+        "min_coverage": evidence.min_coverage,
+        "refused": evidence.refusal or None,
+        "success_bounds": _bounds(metrics.overall.bounds),
+        "score": metrics.score.value,
+        "score_bounds": _bounds(metrics.score_bounds),
+        "tasks": metrics.tasks,
+        "tasks_without_score": metrics.tasks_without_score,
+        "retries": None if metrics.retries is None else _retries(metrics.retries),
+        "trials": _trials(metrics),
+        "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
+        "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
+    }
+
+
+def _bounds(bounds: Bounds | None) -> list[float] | None:
+    return None if bounds is None else [bounds.low, bounds.high]
+
+
+def _retries(retries: Retries) -> dict[str, Json]:
+    return {
+        "first": _rate(retries.first),
+        "retried": _rate(retries.retried),
+        "difference": retries.difference,
+        "p": retries.p,
+        "method": retries.method,
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Json]:
+    ci95 = None if rate.ci95 is None else [rate.ci95.low, rate.ci95.high]
+    return {"episodes": rate.episodes, "scored": rate.scored, "success": rate.success, "ci95": ci95}
+
+
+def _faulty(faulty: FaultyTasks) -> dict[str, Json]:
+    return {
+        "package": faulty.package,
+        "checked": faulty.checked,
+        "listed": faulty.listed,
+        "tasks": [
+            {"task": task, "reason": fault.reason, "source": fault.source} for task, fault in faulty.tasks.items()
+        ],
+        "with": _rate(faulty.everything),
+        "without": _rate(faulty.without),
+        "left_out": faulty.left_out,
+    }
+
+
+def _user_audit(audit: UserAudit) -> dict[str, Json]:
+    return {
+        "episodes": audit.episodes,
+        "turns": audit.turns,
+        "flagged_turns": audit.flagged_turns,
+        "kinds": dict(audit.kinds),
+        "flagged": _rate(audit.flagged),
+        "clean": _rate(audit.clean),
+        "findings": [asdict(finding) for finding in audit.findings[:MAX_FINDINGS]],
+    }
+
+
+def _trials(metrics: Metrics) -> dict[str, Json] | None:
+    """Denominators and formulas of pass@k and pass^k; None if no task was repeated."""
+    if not metrics.pass_k:
+        return None
+    counts = [
+        {"k": each.k, "tasks": each.tasks, "tasks_short": each.short, "fewest_n": each.fewest, "most_n": each.most}
+        for each in metrics.pass_k
+    ]
+    return {"formulas": dict(ESTIMATORS), "denominators": counts}
