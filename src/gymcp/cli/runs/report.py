@@ -16,9 +16,12 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_report, write_text
 from gymcp.store import Run
+from gymcp.store.out_file import refuse_other_file
 from gymcp.types import Task
 
 NOT_ALL_READ = 1
+SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".txt"), "json": (".json",)}
+"""Suffixes of files that a report of the format may replace."""
 
 
 def execute(runs: list[Path], *, format: str, out: Path | None, as_json: bool) -> None:
@@ -35,6 +38,7 @@ def execute(runs: list[Path], *, format: str, out: Path | None, as_json: bool) -
     report = read_report(runs, find_tasks)
     if format == "html" or out is not None:
         file = out or runs[0].resolve().parent / REPORT_FILE
+        refuse_other_file(file, SUFFIXES[format], "report")
         write_text(file, report.text(format))
         if as_json:
             print_json(report.object())

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gymcp.cli.option_types import AsJson, PresetOption, PresetSettings, RunEnvironment, RunFolder, replaced_option
+from gymcp.cli.output import in_one_line
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
@@ -88,7 +89,7 @@ def _load_part(verb: str, name: str) -> Any:
 
 
 def parse_settings(settings: list[str]) -> dict[str, Json]:
-    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; a value that is not JSON is text. Raises ConfigError without a ``=``."""
+    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; a value that is not JSON is text. Raises ConfigError."""
     values: dict[str, Json] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -98,4 +99,8 @@ def parse_settings(settings: list[str]) -> dict[str, Json]:
             values[key] = json.loads(value)
         except json.JSONDecodeError:
             values[key] = value
+        except (ValueError, RecursionError) as error:  # more digits, or deeper, than Python reads
+            raise ConfigError(
+                f"--set {key}: its value is too long or nested too deeply: {in_one_line(value[:60])}"
+            ) from error
     return values
