@@ -118,4 +118,4 @@ def write_text(file: Path, text: str) -> None:
     try:
         write_atomically(file, text.encode())
     except OSError as error:
-        raise StoreError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"report {file}: cannot be written: {error.strerror or error}") from error

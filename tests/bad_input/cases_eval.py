@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from case import Case
-from things import BANK, BOOM, PRICES, SHOP, make_fifo, make_folder, record_run
+from things import BANK, BOOM, PRICES, SHOP, make_fifo, make_folder, plan_bank_run, record_run
 
 ENV = {"bank.py": BANK}
-MATRIX = {"bank.py": BANK, "boom.py": BOOM}
+GROWING = {"bank.py": BANK, "run": plan_bank_run}
+"""A run of two trials of two tasks that has just begun."""
 
 CASES: tuple[Case, ...] = (
     Case("an environment that is not in the catalog", "eval nope", ""),
@@ -45,7 +46,6 @@ CASES: tuple[Case, ...] = (
         "",
         given={"env.py": "def f():\n    return f()\n\nf()\n"},
     ),
-    Case("an environment file that prints a secret as it fails", "check env.py", "", given={"env.py": BOOM}),
     Case(
         "a grader with a wrong signature",
         "eval env.py",
@@ -70,6 +70,44 @@ CASES: tuple[Case, ...] = (
     Case("a run folder with other files", "eval bank.py --out mine", "", given={**ENV, "mine/thesis.txt": "years"}),
     Case("a run folder that holds a run", "eval bank.py --out run", "", given={**ENV, "run": record_run}),
     Case("a resumption of another run", "eval bank.py --out run --resume", "", given={**ENV, "run": record_run}),
+    Case(
+        "a grown run with another seed",
+        "eval bank.py --out run --resume --limit 3 --trials 2 --seed 7",
+        "",
+        given=GROWING,
+    ),
+    Case(
+        "a grown run with another agent",
+        "eval bank.py --out run --resume --limit 3 --trials 3 --agent null",
+        "",
+        given=GROWING,
+    ),
+    Case(
+        "a grown run with other tasks",
+        "eval bank.py --out run --resume --limit 2 --trials 2 --tasks 'pay*'",
+        "",
+        given=GROWING,
+    ),
+    Case(
+        "a run that would shrink to fewer tasks",
+        "eval bank.py --out run --resume --limit 1 --trials 2",
+        "",
+        given=GROWING,
+    ),
+    Case("a run that would shrink to fewer trials", "eval bank.py --out run --resume --limit 2", "", given=GROWING),
+    Case("a grown run without its limit", "eval bank.py --out run --resume --trials 2", "", given=GROWING),
+    Case(
+        "an edited suite of a run",
+        "eval bank.py --out run --resume --limit 2 --trials 2",
+        "",
+        given={**GROWING, "bank.py": BANK.replace("(5, 30, 100)", "(5, 30)")},
+    ),
+    Case(
+        "an edited server of a run",
+        "eval bank.py --out run --resume --limit 2 --trials 2",
+        "",
+        given={**GROWING, "bank.py": BANK.replace('return "done"', 'return "paid"')},
+    ),
     Case("a resumption of a broken run", "eval bank.py --out run --resume", "", given={**ENV, "run/run.json": "{"}),
     Case("a model for an agent without one", "eval bank.py --agent oracle --policy tiny", "", given=ENV),
     Case("an agent without its model", "eval bank.py --agent react", "", given=ENV),

@@ -5,19 +5,22 @@ from __future__ import annotations
 from case import Case
 from things import (
     age,
+    age_store,
     change,
     cut,
     link_to,
     make_fifo,
     make_folder,
-    record_bank_run,
+    record_backoffice_run,
     record_run,
     record_training,
 )
 
 STORE = "trajectories.sqlite"
+ATIF = '{"schema_version": "ATIF-v1.4", "session_id": "x", "agent": {"name": "a", "version": "1"}, "steps": []}'
 
 CASES: tuple[Case, ...] = (
+    Case("old option of credit", "train --save", ""),
     Case("report on a folder that is not there", "report nowhere", ""),
     Case("report on a file", "report notes.txt", "", given={"notes.txt": "x"}),
     Case("report on an empty folder", "report run", "", given={"run": make_folder}),
@@ -53,6 +56,31 @@ CASES: tuple[Case, ...] = (
         "view run",
         "",
         given={"run/run.json": "{}", "run/trajectories.sqlite": make_folder},
+    ),
+    Case("a record whose config is a list", "grade run", "", given={"run": age(record_run, config=[])}),
+    Case(
+        "a record without its config", "view run", "", given={"run": change(record_run, "run.json", b'{"format": 1}')}
+    ),
+    Case("a database of a newer format", "grade run", "", given={"run": age_store(record_backoffice_run)}),
+    Case("report on a database of a newer format", "report run", "", given={"run": age_store(record_run)}),
+    Case(
+        "grade a run without its database",
+        "grade run",
+        "",
+        given={"run": change(record_backoffice_run, "trajectories.sqlite", None)},
+    ),
+    Case(
+        "two broken runs among good ones, compared",
+        "compare one two three four",
+        "",
+        given={
+            "one": record_run,
+            "two": change(record_run, "run.json", b"{"),
+            "three": record_run,
+            "four": cut(record_run, STORE, 9000),
+        },
+        code=1,
+        lines=2,
     ),
     Case("report in a format that is not there", "report run --format pdf", "", given={"run": record_run}),
     Case("a run named twice", "report run ./run", "", given={"run": record_run}),
@@ -97,6 +125,7 @@ CASES: tuple[Case, ...] = (
         "",
         given={"run": record_run, "other": lambda p: record_run(p, suite="other")},
     ),
+    Case("a tokenizer and a folder that are not there", "view nowhere --tokenizer nothing", ""),
     Case("view a folder that is not there", "view nowhere", ""),
     Case("view at a port in use", "view run --no-open --port {port}", "", given={"run": record_run}),
     Case("view with a tokenizer that is not there", "view run --tokenizer nothing", "", given={"run": record_run}),
@@ -109,12 +138,6 @@ CASES: tuple[Case, ...] = (
     Case("view an empty folder", "view runs", "", given={"runs": make_folder}),
     Case("watch a folder that is not there", "watch nowhere", ""),
     Case("watch an empty folder", "watch run", "", given={"run": make_folder}),
-    Case(
-        "watch a training run whose state is broken",
-        "watch run",
-        "",
-        given={"run": change(record_training, "training.json", b"{")},
-    ),
     Case("export in a format that is not there", "export run --format inspect", "", given={"run": record_run}),
     Case("export without a format", "export run", "", given={"run": record_run}),
     Case(
@@ -173,21 +196,25 @@ CASES: tuple[Case, ...] = (
         "",
         given={"data.json": '{"x": ' + "9" * 5000 + "}"},
     ),
-    Case("import a pipe", "import data.json --out run", "", given={"data.json": make_fifo}),
     Case(
         "import over a run",
         "import data.json --out run",
         "",
         given={
-            "data.json": '{"schema_version": "ATIF-v1.4", "session_id": "x", "agent": {"name": "a", "version": "1"}, "steps": []}',
+            "data.json": ATIF,
             "run": record_run,
         },
     ),
-    Case("grade a run whose tasks have changed", "grade run", "", given={"run": record_bank_run}),
+    Case("grade a run whose tasks have changed", "grade run", "", given={"run": record_backoffice_run}),
     Case("grade a run that names no environment", "grade run", "", given={"run": record_run}),
-    Case("grade with a grader that is not there", "grade run --grader wisdom", "", given={"run": record_bank_run}),
     Case(
-        "grade with a grader file that is not there", "grade run --grader mine.py", "", given={"run": record_bank_run}
+        "grade with a grader that is not there", "grade run --grader wisdom", "", given={"run": record_backoffice_run}
+    ),
+    Case(
+        "grade with a grader file that is not there",
+        "grade run --grader mine.py",
+        "",
+        given={"run": record_backoffice_run},
     ),
     Case(
         "grade by an environment that was never run here",

@@ -65,10 +65,10 @@ CASES: tuple[Case, ...] = (
     Case("a setting of 5,000 digits", "train mine.toml --set learn.iterations=" + "9" * 5000, "", given=MINE),
     Case("a setting of no section", "train mine.toml --set env.x=1", "", given=MINE),
     Case(
-        "training into a folder with other files",
+        "training over another program's model",
         "train mine.toml --out mine",
         "",
-        given={**MINE, "mine/thesis.txt": "years"},
+        given={**MINE, "mine/final/weights.bin": "years"},
     ),
     Case("training into an evaluation", "train mine.toml --out run", "", given={**MINE, "run": record_run}),
     Case("training into a folder that cannot be made", "train mine.toml --out /proc/nope", "", given=MINE),

@@ -12,10 +12,10 @@ CASES: tuple[Case, ...] = (
     Case("eval without an environment", "eval", ""),
     Case("a number that is no number", "eval bank.py --trials many", "", given={"bank.py": BANK}),
     Case("no trials", "eval bank.py --trials 0", "", given={"bank.py": BANK}),
-    Case("a number that is too long", "eval bank.py --sandbox none --seed " + "9" * 60, "", given={"bank.py": BANK}),
     Case("an option without its value", "report run --format", "", given={"run": record_run}),
     Case("too many words", "grade run other", "", given={"run": record_run}),
     Case("a port that is no port", "view run --port 99999", "", given={"run": record_run}),
+    Case("doctor with a typing error", "doctor --jsn", ""),
     Case("a part of the demo that is not there", "demo --only tennis", ""),
     Case("an interval of 0 s", "watch run --every 0", "", given={"run": record_run}),
     Case("a resolution above 1", "compare run run --resolution 2", "", given={"run": record_run}),
@@ -24,5 +24,6 @@ CASES: tuple[Case, ...] = (
     Case("judge agreement without labels", "judge agreement", ""),
     Case("shell completion of an unknown shell", "eval --install-completion fish2", ""),
     Case("an option before the verb that needs one", "--debug", ""),
+    Case("a width that is no number", "report nowhere", "", env={"COLUMNS": "many"}),
     Case("control characters in a verb", "'\x1b[2Jevl'", ""),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 from recorded_runs import write_training_run
 from records import episode, order_episode
 
+from gymcp.agents.runner.run import Plan
+from gymcp.envs import load_env, load_spec
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json
@@ -36,9 +40,27 @@ def record_run(folder: Path, **config: Json) -> Path:
     return folder
 
 
-def record_bank_run(folder: Path) -> Path:
+def record_backoffice_run(folder: Path) -> Path:
     """A run of the catalog's environment `backoffice`, whose tasks are others today."""
     return record_run(folder, source="backoffice", suite_version="0", suite_digest="ab")
+
+
+def plan_bank_run(folder: Path) -> Path:
+    """A run of the file ``bank.py`` beside it, with two trials of two tasks, of which one episode was played.
+
+    The file may have been edited since.
+    """
+    source = folder.with_name("bank.py")
+    text_today = source.read_text()
+    source.write_text(BANK)
+    plan = Plan(agent="oracle", limit=2, trials=2)
+    with (
+        create_run(folder, plan.config(load_env(load_spec(str(source))), str(source)), seeds=[0]),
+        TrajectoryStore.open(folder, write=True) as store,
+    ):
+        store.append(order_episode("pay_back_5", 0, pays=True, run="run"), {"state-0": {}, "state-1": {}})
+    source.write_text(text_today)
+    return folder
 
 
 def record_long_reasoning(folder: Path) -> Path:
@@ -82,6 +104,17 @@ def age(make: Callable[[Path], object], **config: Json) -> Callable[[Path], obje
         make(folder)
         record = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps({**record, **config}))
+
+    return make_aged
+
+
+def age_store(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Function that makes a run, and then gives its database the number of a later format."""
+
+    def make_aged(folder: Path) -> None:
+        make(folder)
+        with contextlib.closing(sqlite3.connect(folder / "trajectories.sqlite")) as database:
+            database.execute("PRAGMA user_version = 99")
 
     return make_aged
 

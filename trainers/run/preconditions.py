@@ -17,8 +17,7 @@ from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstration
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
-    """Raises ConfigError if the run would lack tasks, gold calls, its sandbox or its model, or has an engine that cannot
-    work."""
+    """Raises ConfigError if the run would lack tasks, gold calls, a sandbox or a model, or has an impossible engine."""
     if processes is not None and processes.is_sharded and recipe.rollout.engine == "embedded":
         raise ConfigError(
             f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"

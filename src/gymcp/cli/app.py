@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from gymcp import __version__
 from gymcp.cli.lazy_verbs import LazyGroup
 from gymcp.cli.output import clean_output, in_one_line
+from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -82,12 +83,15 @@ def _print_usage_error(error: TyperException) -> None:
     """Print in one line what is wrong with the words that were typed, unless Typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return
-    words = getattr(error, "format_message", error.__str__)().rstrip(".")
+    words = in_one_line(getattr(error, "format_message", error.__str__)()).rstrip(".?")
+    for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
+        words = words.replace(long, short)
     context = getattr(error, "ctx", None)
-    verb = context.command_path.partition(" ")[2] if context is not None else ""
+    typed = next((verb.name for verb in VERBS if verb.name in sys.argv[1:]), "")
+    verb = typed if context is None else context.command_path.partition(" ")[2]
     who = f"{verb}: " if verb else ""
     help_command = " ".join(("gymcp", *verb.split(), "--help"))
-    print(f"gymcp: {who}{in_one_line(words[:1].lower() + words[1:])}; see {help_command}", file=sys.stderr)
+    print(f"gymcp: {who}{words[:1].lower()}{words[1:]}; see {help_command}", file=sys.stderr)
 
 
 def _log_everything() -> None:

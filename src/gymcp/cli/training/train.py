@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from gymcp.cli.option_types import AsJson, PresetOption, PresetSettings, RunEnvironment, RunFolder, replaced_option
-from gymcp.cli.output import in_one_line
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
@@ -100,7 +99,5 @@ def parse_settings(settings: list[str]) -> dict[str, Json]:
         except json.JSONDecodeError:
             values[key] = value
         except (ValueError, RecursionError) as error:  # more digits, or deeper, than Python reads
-            raise ConfigError(
-                f"--set {key}: its value is too long or nested too deeply: {in_one_line(value[:60])}"
-            ) from error
+            raise ConfigError(f"--set {key}: its value is too long, or nested too deeply: {value[:60]}") from error
     return values
