@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import cases_environments
 import cases_eval
 import cases_models
 import cases_played
+import cases_policies
+import cases_records
 import cases_runs
 import cases_servers
 import cases_training
@@ -13,10 +16,13 @@ from case import Case
 
 CASES: tuple[Case, ...] = (
     *cases_usage.CASES,
+    *cases_environments.CASES,
     *cases_eval.CASES,
+    *cases_policies.CASES,
     *cases_models.CASES,
     *cases_played.CASES,
     *cases_runs.CASES,
+    *cases_records.CASES,
     *cases_training.CASES,
     *cases_servers.CASES,
 )

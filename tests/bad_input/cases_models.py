@@ -30,7 +30,6 @@ CASES: tuple[Case, ...] = (
         given=RUN,
         model="says nothing",
         grows=("mine",),
-        lines=2,
     ),
     Case(
         "a judge where nobody listens",
@@ -41,7 +40,6 @@ CASES: tuple[Case, ...] = (
         ),
         given=RUN,
         grows=("mine",),
-        lines=2,
     ),
     Case(
         "a judge that answers 500",
@@ -53,7 +51,6 @@ CASES: tuple[Case, ...] = (
         given=RUN,
         model="answers 500",
         grows=("mine",),
-        lines=2,
     ),
     Case(
         "a judge that answers HTML",
@@ -107,7 +104,6 @@ CASES: tuple[Case, ...] = (
         given=RUN,
         model="closes in mid-answer",
         grows=("mine",),
-        lines=2,
     ),
     Case(
         "a judge that echoes the key it refuses",

@@ -12,23 +12,74 @@ CASES: tuple[Case, ...] = (
     Case(
         "a matrix with one bad suite",
         "eval boom.py bank.py nope shop.py --out all --limit 1",
-        "",
+        (
+            "boom by oracle: environment file 'boom.py': boom.py:1: RuntimeError: boom",
+            "nope by oracle: no environment 'nope'; have agentdojo, backoffice, ",
+        ),
         given={**ENV, "boom.py": BOOM, "shop.py": SHOP},
         lines=2,
         prints="not run",
         makes=("all", "all/bank-oracle*", "all/shop-oracle*"),
         plays=True,
     ),
-    Case("a model that hangs", f"{EVAL} --request-timeout 0.3", "", given=ENV, model="hangs", plays=True),
-    Case("a model that closes the connection", EVAL, "", given=ENV, model="says nothing", lines=2, plays=True),
-    Case("a model that answers 500", EVAL, "", given=ENV, model="answers 500", lines=2, plays=True),
-    Case("a model that answers HTML", EVAL, "", given=ENV, model="answers HTML", plays=True),
-    Case("a model that echoes the key it refuses", EVAL, "", given=ENV, model="refuses and echoes the key", plays=True),
+    Case(
+        "a model that hangs",
+        f"{EVAL} --request-timeout 0.3",
+        (
+            "the policy does not answer: model 'm' at http://",
+            "/v1: says nothing: no answer to GET /models within 0.3 s; is it still starting",
+        ),
+        given=ENV,
+        model="hangs",
+        plays=True,
+    ),
+    Case(
+        "a model that closes the connection",
+        EVAL,
+        (
+            "the policy does not answer: model 'm' at http://",
+            "/v1: no answer in 6 attempts; the last: the connection was closed before the whole answer had come",
+        ),
+        given=ENV,
+        model="says nothing",
+        plays=True,
+    ),
+    Case(
+        "a model that answers 500",
+        EVAL,
+        (
+            "the policy does not answer: model 'm' at http://",
+            "/v1: no answer in 6 attempts; the last: status 500: out of order",
+        ),
+        given=ENV,
+        model="answers 500",
+        plays=True,
+    ),
+    Case(
+        "a model that answers HTML",
+        EVAL,
+        (
+            "the policy does not answer: model 'm' at http://",
+            "/v1: the answer is not JSON: Expecting value: line 1 column 1 (char 0):",
+        ),
+        given=ENV,
+        model="answers HTML",
+        plays=True,
+    ),
+    Case(
+        "a model that echoes the key it refuses",
+        EVAL,
+        ("model 'm' at http://", "/v1: refuses the key (status 401): Incorrect API key provided: (the key)"),
+        given=ENV,
+        model="refuses and echoes the key",
+        plays=True,
+    ),
     Case(
         "a model that fails once the run has begun",
         f"{EVAL} --out run",
         "",
         code=3,
+        lines=0,
         given=ENV,
         model="fails once the run has begun",
         prints="first policy_infra: ",
@@ -48,14 +99,14 @@ CASES: tuple[Case, ...] = (
     Case(
         "a rule over a tool that is not there",
         "check bank.py --privileges rules.toml",
-        "",
+        "privileges: rule 1: no tool 'wire'; have balance, transfer",
         given={**ENV, "rules.toml": '[[rule]]\neffect = "forbid"\ntools = ["wire"]\n'},
         plays=True,
     ),
     Case(
-        "a search tool among few tools",
+        "fewer than no tools",
         "eval bank.py --retrieve -1",
-        "",
+        "eval: invalid value for '--retrieve': must be greater than or equal to 0; see gymcp eval --help",
         given=ENV,
         plays=True,
     ),
@@ -64,6 +115,7 @@ CASES: tuple[Case, ...] = (
         "eval env.py --out run",
         "",
         code=3,
+        lines=0,
         given={
             "env.py": BANK.replace(
                 'native_server("bank", Bank)', 'ServerSpec(name="bank", argv=("nothing-here",))'
@@ -81,6 +133,7 @@ CASES: tuple[Case, ...] = (
         "eval env.py --out run --limit 1",
         "",
         code=3,
+        lines=0,
         given={
             "env.py": BANK
             + "\nfrom dataclasses import replace\nENV = replace(ENV, grade=lambda task, trajectory, states: 1 / 0)\n"

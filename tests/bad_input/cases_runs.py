@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from case import Case
 from things import (
+    BANK,
     age,
     age_store,
     change,
@@ -11,13 +12,12 @@ from things import (
     link_to,
     make_fifo,
     make_folder,
-    record_backoffice_run,
+    plan_bank_run,
     record_run,
     record_training,
 )
 
 STORE = "trajectories.sqlite"
-ATIF = '{"schema_version": "ATIF-v1.4", "session_id": "x", "agent": {"name": "a", "version": "1"}, "steps": []}'
 
 CASES: tuple[Case, ...] = (
     Case(
@@ -122,13 +122,16 @@ CASES: tuple[Case, ...] = (
         given={"run": age(record_run, config=[])},
     ),
     Case(
-        "a record without its config", "view run", "", given={"run": change(record_run, "run.json", b'{"format": 1}')}
+        "a record without its config",
+        "export run --format csv",
+        "run folder run: run.json is not the record of a run: it has no 'config'",
+        given={"run": change(record_run, "run.json", b'{"format": 1}')},
     ),
     Case(
         "a database of a newer format",
-        "grade run",
-        "run folder run: recorded with suite_version 0, here is 1: the tasks are others; grade it with the",
-        given={"run": age_store(record_backoffice_run)},
+        "grade run --env bank.py",
+        "run folder run: written by a newer gymcp (format 99; this one reads up to 2): upgrade gymcp",
+        given={"bank.py": BANK, "run": age_store(plan_bank_run)},
     ),
     Case(
         "report on a database of a newer format",
@@ -138,9 +141,9 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "grade a run without its database",
-        "grade run",
-        "run folder run: recorded with suite_version 0, here is 1: the tasks are others; grade it with the",
-        given={"run": change(record_backoffice_run, "trajectories.sqlite", None)},
+        "grade run --env bank.py",
+        "run folder run: holds no trajectories.sqlite",
+        given={"bank.py": BANK, "run": change(plan_bank_run, STORE, None)},
     ),
     Case(
         "two broken runs among good ones, compared",
@@ -268,205 +271,4 @@ CASES: tuple[Case, ...] = (
     ),
     Case("watch a folder that is not there", "watch nowhere", "run folder nowhere: no such folder"),
     Case("watch an empty folder", "watch run", "run folder run: holds no run", given={"run": make_folder}),
-    Case(
-        "export in a format that is not there",
-        "export run --format inspect",
-        "export: no format 'inspect'; have jsonl, parquet, atif, csv",
-        given={"run": record_run},
-    ),
-    Case(
-        "export without a format",
-        "export run",
-        "export: missing option '--format'; see gymcp export --help",
-        given={"run": record_run},
-    ),
-    Case(
-        "export over the run's own record",
-        "export run --format jsonl --out run/run.json",
-        "export: run/run.json is there already, and would be lost: it is a file of the run; name another with --out",
-        given={"run": record_run},
-    ),
-    Case(
-        "export over the run's own database",
-        "export run --format csv --out run/trajectories.sqlite",
-        "export: run/trajectories.sqlite is there already, and would be lost: it is a file of the run; name another",
-        given={"run": record_run},
-    ),
-    Case(
-        "export into a folder with files",
-        "export run --format atif --out mine",
-        "export: mine is a folder that is not empty: name another",
-        given={"run": record_run, "mine/x.txt": "x"},
-    ),
-    Case(
-        "export over a file of the user",
-        "export run --format csv --out thesis.docx",
-        "export: thesis.docx is there already, and would be lost: it is no .csv file; name another with --out",
-        given={"run": record_run, "thesis.docx": "mine"},
-    ),
-    Case(
-        "export below a file",
-        "export run --format csv --out notes.txt/x.csv",
-        "export: notes.txt/x.csv cannot be written: File exists",
-        given={"run": record_run, "notes.txt": "x"},
-    ),
-    Case(
-        "a preset in a table without steps",
-        "export run --format csv --preset gigpo",
-        "--preset: a csv has one line per episode and no steps to give advantages to",
-        given={"run": record_run},
-    ),
-    Case(
-        "export with settings of no preset",
-        "export run --format jsonl --set gamma=1",
-        "--set: of which preset? name it with --preset",
-        given={"run": record_run},
-    ),
-    Case(
-        "export with an environment of no preset",
-        "export run --format jsonl --env bank.py",
-        "--env: only a preset needs the environment's tasks; name it with --preset",
-        given={"run": record_run},
-    ),
-    Case(
-        "import a file that is not there",
-        "import nowhere.jsonl --out run",
-        "import nowhere.jsonl: cannot be read: No such file or directory",
-    ),
-    Case(
-        "import lines with a broken one",
-        "import lines.jsonl --out run",
-        "import lines.jsonl, line 1: is no ATIF document: its schema_version is 'x'",
-        given={"lines.jsonl": '{"schema_version": "x"}\n{\n'},
-    ),
-    Case(
-        "import an empty file",
-        "import lines.jsonl --out run",
-        "import lines.jsonl: holds no episode",
-        given={"lines.jsonl": ""},
-    ),
-    Case(
-        "import a file that is no text",
-        "import data.json --out run",
-        "import data.json: is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
-        given={"data.json": b"\xff\xfe\x00"},
-    ),
-    Case(
-        "import a document of 40,000 brackets",
-        "import data.json --out run",
-        "import data.json: is not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode",
-        given={"data.json": b"[" * 40_000},
-    ),
-    Case(
-        "import a list",
-        "import data.json --out run",
-        "import data.json: is not a JSON object",
-        given={"data.json": "[]"},
-    ),
-    Case(
-        "import a folder without documents",
-        "import mine --out run",
-        "import mine: a folder without a .json or .jsonl file",
-        given={"mine/x.txt": "x"},
-    ),
-    Case(
-        "import a number of 5,000 digits",
-        "import data.json --out run",
-        "import data.json: is not JSON: Exceeds the limit (4300 digits) for integer string conversion: value has",
-        given={"data.json": '{"x": ' + "9" * 5000 + "}"},
-    ),
-    Case(
-        "import over a run",
-        "import data.json --out run",
-        "run folder run: already holds a run; resume it, or choose another folder",
-        given={
-            "data.json": ATIF,
-            "run": record_run,
-        },
-    ),
-    Case("grade a folder that is not there", "grade nowhere", "run folder nowhere: no such folder"),
-    Case(
-        "grade a run whose tasks have changed",
-        "grade run",
-        "run folder run: recorded with suite_version 0, here is 1: the tasks are others; grade it with the",
-        given={"run": record_backoffice_run},
-    ),
-    Case(
-        "grade a run that names no environment",
-        "grade run",
-        "run folder run: run.json: its config does not say: source, suite_digest",
-        given={"run": record_run},
-    ),
-    Case(
-        "grade with a grader that is not there",
-        "grade run --grader wisdom",
-        "no grader 'wisdom'; have NAME or NAME:KEY of the target, with NAME one of answer, exact, number, pattern,",
-        given={"run": record_backoffice_run},
-    ),
-    Case(
-        "grade with a grader file that is not there",
-        "grade run --grader mine.py",
-        "grader file 'mine.py': not found",
-        given={"run": record_backoffice_run},
-    ),
-    Case(
-        "grade by an environment that was never run here",
-        "grade run",
-        "run folder run: run.json: names the environment file '/nowhere/bank.py', which is code that you have not",
-        given={"run": lambda p: record_run(p, source="/nowhere/bank.py", suite_version="0", suite_digest="ab")},
-    ),
-    Case(
-        "credit by a preset that is not there",
-        "credit run --preset gigo",
-        "no preset 'gigo'; have reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san,",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit with an option that is not there",
-        "credit run --set omega=1",
-        "preset 'gigpo': no option 'omega'; have gamma, step_weight, norm, unit, singleton, invalid_penalty, anchor",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit with a setting without =",
-        "credit run --set gamma",
-        "--set gamma: must be key=value",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit with a number that is none",
-        "credit run --set gamma=NaN",
-        "preset 'gigpo': gamma is nan; it must be finite",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit with 5,000 digits",
-        "credit run --set gamma=" + "9" * 5000,
-        "--set gamma: its value is too long, or nested too deeply:",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit with 40,000 brackets",
-        "credit run --set gamma=" + "[" * 40_000,
-        "--set gamma: its value is too long, or nested too deeply:",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit that only a model can give",
-        "credit run --preset empg",
-        "credit: the preset needs entropy of every step, which only the model that learns gives: train with it, or",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit by gold that is not at hand",
-        "credit run --preset matchtir",
-        "run folder run: run.json: names no environment; name one with --env",
-        given={"run": record_run},
-    ),
-    Case(
-        "credit of a run without episodes",
-        "credit run",
-        "run folder run: holds no trajectories.sqlite",
-        given={"run": make_folder},
-    ),
 )

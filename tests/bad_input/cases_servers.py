@@ -258,7 +258,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("an image of a folder", "sandbox build mine", "docker: no Dockerfile at ", given={"mine": make_folder}),
     Case(
-        "an image without an engine",
+        "a Dockerfile without an engine",
         "sandbox build Dockerfile",
         (
             "docker: DOCKER_HOST=tcp://",
