@@ -11,6 +11,8 @@ SECRET = "sk-table-0123456789abcdef"
 
 Thing = str | bytes | Callable[[Path], object]
 """Content of a file, or a function that makes the file or folder at a path."""
+Given = Mapping[str, Thing]
+"""Files and folders in the user's folder, by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,7 @@ class Case:
     _: KW_ONLY
     code: int = 2
     """Exit code, as README and the help of the verb document it."""
-    given: Mapping[str, Thing] = field(default_factory=dict)
-    """Files and folders in the user's folder, by path."""
+    given: Given = field(default_factory=dict)
     model: str = ""
     """Name of the endpoint in `endpoints.ANSWERS` that answers at ``{model}``."""
     env: Mapping[str, str] = field(default_factory=dict)

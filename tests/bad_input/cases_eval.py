@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import Case, Given
 from things import BANK, BOOM, SHOP, plan_bank_run, record_run
 
-ENV = {"bank.py": BANK}
-GROWING = {"bank.py": BANK, "run": plan_bank_run}
+ENV: Given = {"bank.py": BANK}
+GROWING: Given = {"bank.py": BANK, "run": plan_bank_run}
 """A run of two trials of two tasks that has just begun."""
 
 CASES: tuple[Case, ...] = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import Case, Given
 from things import RUBRIC, change, make_folder, record_long_reasoning, record_run
 
-RUN = {"mine": record_run, "rubric.toml": RUBRIC}
+RUN: Given = {"mine": record_run, "rubric.toml": RUBRIC}
 JUDGE = "judge mine --policy openai:{model}#m --rubric rubric.toml"
 
 CASES: tuple[Case, ...] = (

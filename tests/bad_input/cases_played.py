@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import Case, Given
 from things import BANK, BOOM, SHOP
 
-ENV = {"bank.py": BANK}
+ENV: Given = {"bank.py": BANK}
 EVAL = "eval bank.py --policy openai:{model}#m --limit 1"
 
 CASES: tuple[Case, ...] = (
@@ -93,7 +93,7 @@ CASES: tuple[Case, ...] = (
         code=1,
         lines=0,
         env={"GYMCP_HOME": "/proc/x"},
-        prints="FAIL",
+        prints="/proc/x cannot be written; set GYMCP_HOME to a folder that can",
         plays=True,
     ),
     Case(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import Case, Given
 from things import BANK, PRICES
 
-ENV = {"bank.py": BANK}
+ENV: Given = {"bank.py": BANK}
 
 CASES: tuple[Case, ...] = (
     Case(

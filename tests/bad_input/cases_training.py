@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import Case, Given
 from things import BANK, BOOM, RECIPE, change, make_folder, record_run, record_training
 
-MINE = {"mine.toml": RECIPE}
+MINE: Given = {"mine.toml": RECIPE}
 
 
 def recipe(more: str) -> dict[str, str]:
