@@ -13,7 +13,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "an agent that is not there",
         "eval bank.py --agent wizard",
-        "no agent 'wizard'; have oracle, null, mutated, random, hijacked, adaptive, never_asks, asks_late,",
+        "no agent 'wizard'; have oracle, null, mutated, random,",
         given=ENV,
     ),
     Case(
@@ -43,7 +43,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a list of tasks that is no text",
         "eval bank.py --tasks @mine.txt",
-        "--tasks @mine.txt: cannot be read: not UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: invalid",
+        "--tasks @mine.txt: cannot be read: not UTF-8:",
         given={**ENV, "mine.txt": b"\xff\xfe\x00"},
     ),
     Case(
@@ -127,19 +127,19 @@ CASES: tuple[Case, ...] = (
     Case(
         "an edited server of a run",
         "eval bank.py --out run --resume --limit 2 --trials 2",
-        'run folder run: was started with another config: env_digest was "152ae86c30b38d3b", is now "9890d7a0f0f9f702"',
+        'run folder run: was started with another config: env_digest was "',
         given={**GROWING, "bank.py": BANK.replace('return "done"', 'return "paid"')},
     ),
     Case(
         "a resumption of a broken run",
         "eval bank.py --out run --resume",
-        "run folder run: run.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2",
+        "run folder run: run.json is not JSON:",
         given={**ENV, "run/run.json": "{"},
     ),
     Case(
         "an attack that is not there",
         "eval bank.py --attack nope",
-        "no attack 'nope'; have none, direct, ignore_previous, system_message, important_instructions",
+        "no attack 'nope'; have none, direct, ignore_previous,",
         given=ENV,
     ),
     Case(
@@ -151,7 +151,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a stressor that is not there",
         "eval bank.py --stress boredom",
-        "no stressor 'boredom'; have latency, faults, truncated, noisy, renamed, reordered, distractors, changed,",
+        "no stressor 'boredom'; have latency, faults, truncated, noisy,",
         given=ENV,
     ),
     Case(
@@ -163,13 +163,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "rules that are not TOML",
         "eval bank.py --privileges rules.toml",
-        "privileges 'rules.toml': is not TOML: Invalid initial character for a key part (at end of document)",
+        "privileges 'rules.toml': is not TOML:",
         given={**ENV, "rules.toml": "["},
     ),
     Case(
         "rules that are no text",
         "check bank.py --privileges rules.toml",
-        "privileges 'rules.toml': is not TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "privileges 'rules.toml': is not TOML:",
         given={**ENV, "rules.toml": b"\xff\xfe\x00"},
     ),
     Case(

@@ -57,7 +57,7 @@ CASES: tuple[Case, ...] = (
         JUDGE,
         (
             "the judge does not answer: model 'm' at http://",
-            "/v1: the answer is not JSON: Expecting value: line 1 column 1 (char 0):",
+            "/v1: the answer is not JSON:",
         ),
         given=RUN,
         model="answers HTML",
@@ -176,13 +176,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a rubric that is not TOML",
         JUDGE,
-        "rubric rubric.toml: is not TOML: Invalid initial character for a key part (at end of document)",
+        "rubric rubric.toml: is not TOML:",
         given={"mine": record_run, "rubric.toml": "["},
     ),
     Case(
         "a rubric that is no text",
         JUDGE,
-        "rubric rubric.toml: is not TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "rubric rubric.toml: is not TOML:",
         given={"mine": record_run, "rubric.toml": b"\xff\xfe\x00"},
     ),
     Case(
@@ -194,7 +194,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a rubric with an unknown key",
         JUDGE,
-        "rubric rubric.toml: unknown key 'pionts'; have name, points, scale, tasks, text, version",
+        "rubric rubric.toml: unknown key 'pionts'; have name, points, scale, tasks, text,",
         given={"mine": record_run, "rubric.toml": RUBRIC + "pionts = []\n"},
     ),
     Case(
@@ -254,13 +254,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "labels that are no text",
         "judge agreement labels.csv",
-        "labels labels.csv: is not CSV in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: invalid start",
+        "labels labels.csv: is not CSV in UTF-8:",
         given={"labels.csv": b"\xff\xfe\x00"},
     ),
     Case(
         "labels with a field of 1 MB",
         "judge agreement labels.csv",
-        "labels labels.csv: is not CSV in UTF-8: field larger than field limit (131072)",
+        "labels labels.csv: is not CSV in UTF-8:",
         given={"labels.csv": "label,judge\n" + "x" * 1_000_000 + ",pass\n"},
     ),
 )

@@ -89,13 +89,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "import a file that is no text",
         "import data.json --out run",
-        "import data.json: is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "import data.json: is not UTF-8 text:",
         given={"data.json": b"\xff\xfe\x00"},
     ),
     Case(
         "import a document of 40,000 brackets",
         "import data.json --out run",
-        "import data.json: is not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode",
+        "import data.json: is not JSON:",
         given={"data.json": b"[" * 40_000},
     ),
     Case(
@@ -113,7 +113,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "import a number of 5,000 digits",
         "import data.json --out run",
-        "import data.json: is not JSON: Exceeds the limit (4300 digits) for integer string conversion: value has",
+        "import data.json: is not JSON:",
         given={"data.json": '{"x": ' + "9" * 5000 + "}"},
     ),
     Case(
@@ -141,7 +141,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "grade with a grader that is not there",
         "grade run --grader wisdom",
-        "no grader 'wisdom'; have NAME or NAME:KEY of the target, with NAME one of answer, exact, number, pattern,",
+        "no grader 'wisdom'; have NAME or NAME:KEY of the target, with",
         given={"run": record_backoffice_run},
     ),
     Case(
@@ -159,13 +159,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "credit by a preset that is not there",
         "credit run --preset gigo",
-        "no preset 'gigo'; have reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san,",
+        "no preset 'gigo'; have reinforce_pp, rloo, grpo, dr_grpo,",
         given={"run": record_run},
     ),
     Case(
         "credit with an option that is not there",
         "credit run --set omega=1",
-        "preset 'gigpo': no option 'omega'; have gamma, step_weight, norm, unit, singleton, invalid_penalty, anchor",
+        "preset 'gigpo': no option 'omega'; have gamma, step_weight, norm, unit,",
         given={"run": record_run},
     ),
     Case(

@@ -28,13 +28,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a lock that is not TOML",
         "servers list",
-        "lock 'servers.lock': not TOML: Invalid initial character for a key part (at end of document)",
+        "lock 'servers.lock': not TOML:",
         given={"servers.lock": "["},
     ),
     Case(
         "a lock that is no text",
         "servers sync",
-        "lock 'servers.lock': is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 0: invalid start",
+        "lock 'servers.lock': is not UTF-8 text:",
         given={"servers.lock": b"\xff\xfe\x00"},
     ),
     Case(
@@ -70,7 +70,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a broken lock that is added to",
         f"servers add {CLOCK}",
-        "lock 'servers.lock': not TOML: Invalid initial character for a key part (at end of document)",
+        "lock 'servers.lock': not TOML:",
         given={"servers.lock": "["},
     ),
     Case(
@@ -84,7 +84,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "an empty command",
         "servers add ''",
-        "server: an empty command; have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE'",
+        "server: an empty command; have 'npx -y PACKAGE@VERSION', 'uvx",
     ),
     Case(
         "a name that is a path",
@@ -130,7 +130,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "an address without a host",
         "servers add https://",
-        "server: 'https://' has no host; have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm",
+        "server: 'https://' has no host; have 'npx -y PACKAGE@VERSION', 'uvx",
     ),
     Case(
         "a command and a configuration",
@@ -145,13 +145,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a configuration that is not JSON",
         "servers add --config c.json",
-        "config 'c.json': is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "config 'c.json': is not JSON:",
         given={"c.json": "{"},
     ),
     Case(
         "a configuration of 40,000 brackets",
         "servers add --config c.json",
-        "config 'c.json': is not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode",
+        "config 'c.json': is not JSON:",
         given={"c.json": "[" * 40_000},
     ),
     Case(
@@ -234,7 +234,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a new environment beside a broken lock",
         f"new clock --server {CLOCK}",
-        "lock 'servers.lock': not TOML: Invalid initial character for a key part (at end of document)",
+        "lock 'servers.lock': not TOML:",
         given={"servers.lock": "["},
     ),
     Case(
@@ -248,7 +248,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "clean with a lock that is broken",
         "clean --dry-run --servers --lock servers.lock",
-        "/servers.lock': not TOML: Invalid initial character for a key part (at end of document)",
+        "/servers.lock': not TOML:",
         given={"servers.lock": "["},
     ),
     Case(

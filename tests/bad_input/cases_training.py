@@ -24,13 +24,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a recipe that is not TOML",
         "train mine.toml",
-        "recipe 'mine.toml': is not TOML: Invalid value (at end of document)",
+        "recipe 'mine.toml': is not TOML:",
         given={"mine.toml": "env ="},
     ),
     Case(
         "a recipe that is no text",
         "train mine.toml",
-        "recipe 'mine.toml': is not TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "recipe 'mine.toml': is not TOML:",
         given={"mine.toml": b"\xff\xfe\x00"},
     ),
     Case(
@@ -64,13 +64,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a section that is not there",
         "train mine.toml",
-        "recipe: no key 'learning'; have credit, deterministic, env, evaluation, learn, loss, model, name, rollout,",
+        "recipe: no key 'learning'; have credit, deterministic, env, evaluation,",
         given=recipe("[learning]\nrate = 1"),
     ),
     Case(
         "a key that is not there",
         "train mine.toml --check",
-        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate, demonstrations,",
+        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate,",
         given=recipe("[learn]\niteration = 5"),
     ),
     Case(
@@ -112,19 +112,19 @@ CASES: tuple[Case, ...] = (
     Case(
         "a preset of one's own",
         "train mine.toml",
-        "no preset 'mine.py'; have reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san,",
+        "no preset 'mine.py'; have reinforce_pp, rloo, grpo, dr_grpo,",
         given=recipe('[credit]\npreset = "mine.py"'),
     ),
     Case(
         "a cost of tools that no preset has",
         "train mine.toml",
-        "preset 'gigpo': no option 'tool_cost'; have gamma, step_weight, norm, unit, singleton, invalid_penalty,",
+        "preset 'gigpo': no option 'tool_cost'; have gamma, step_weight, norm, unit,",
         given=recipe("[credit]\ntool_cost = 0.1"),
     ),
     Case(
         "a section for rewards",
         "train mine.toml",
-        "recipe: no key 'reward'; have credit, deterministic, env, evaluation, learn, loss, model, name, rollout,",
+        "recipe: no key 'reward'; have credit, deterministic, env, evaluation,",
         given=recipe("[reward]\ncost = 0.1"),
     ),
     Case(
@@ -172,7 +172,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a setting of a key that is not there",
         "train mine.toml --set learn.iteration=5",
-        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate, demonstrations,",
+        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate,",
         given=MINE,
     ),
     Case(
@@ -226,7 +226,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a resumption of a broken state",
         "train mine.toml --out run --resume",
-        "training run run: its training.json cannot be read: Expecting property name enclosed in double quotes: line",
+        "training run run: its training.json cannot be read:",
         given={**MINE, "run": change(record_training, "training.json", b"{")},
     ),
     Case(
@@ -271,7 +271,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "credit of a training run whose state is broken",
         "credit run --preset matchtir",
-        "training run run: its training.json cannot be read: Expecting property name enclosed in double quotes: line",
+        "training run run: its training.json cannot be read:",
         given={"run": change(record_training, "training.json", b"{")},
     ),
     Case(
