@@ -20,9 +20,9 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.plays], ids=lambda case: case.id)
 def test_a_bad_input_is_one_line_and_loses_nothing(
-    case: Case, here: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    case: Case, here: Path, port_in_use: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    play(case, here, taken_port, monkeypatch, capfd)
+    play(case, here, port_in_use, monkeypatch, capfd)
 
 
 def test_the_table_has_each_case_once_and_tries_every_verb() -> None:

@@ -21,8 +21,8 @@ def test_a_bad_input_of_a_run_is_one_line_and_loses_nothing(
     case: Case,
     bwrap: None,
     here: Path,
-    taken_port: int,
+    port_in_use: int,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    play(case, here, taken_port, monkeypatch, capfd)
+    play(case, here, port_in_use, monkeypatch, capfd)
