@@ -38,7 +38,8 @@ def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--
             f"{there}; look at it first, then give it yourself: {flag} FILE"
         )
     if not catalog.is_file(source) and source not in (*catalog.names(), *catalog.plugin_names()):
-        raise ConfigError(f"{where}: names no environment of the catalog, but '{source[:60]}'; name one with {flag}")
+        told = f" of the catalog, but '{source[:60]}'" if source else ""
+        raise ConfigError(f"{where}: names no environment{told}; name one with {flag}")
     return catalog.load_spec(source)
 
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+ACTS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+"""A character that acts on a terminal, or that hides text."""
+
 
 def errors(stderr: str) -> list[str]:
     """Its lines, but for the one on what dead processes have left: tests beside this one may have killed some."""

@@ -245,6 +245,8 @@ class HttpClient:
                 return await self._open_connection()
         except TimeoutError as error:
             raise NoAnswer(f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
+        except ConnectionRefusedError as error:
+            raise NoAnswer("the connection was refused: nothing listens at that address") from error
         except OSError as error:
             raise NoAnswer(str(error)) from error
 

@@ -45,7 +45,7 @@ def load_spec(env: str) -> EnvSpec:
 
 def is_file(env: str) -> bool:
     """True if `env` is the path of a file and not a name in the catalog, or of a plug-in."""
-    if env in names():
+    if not env or env in names():
         return False
     return env.endswith(".py") or "/" in env or (Path(env).exists() and env not in plugin_names())
 
@@ -58,6 +58,8 @@ def source_of(env: str) -> str:
 def _load_file(path: Path) -> EnvSpec:
     if path.is_dir():
         raise ConfigError(f"environment file '{path}': is a folder; give the path of the Python file in it")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"environment file '{path}': is a pipe or a device, not a Python file")
     if not path.is_file():
         raise ConfigError(f"environment file '{path}': not found; have the catalog names {', '.join(names())}")
     if path.suffix != ".py":

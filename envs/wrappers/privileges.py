@@ -165,8 +165,10 @@ def read_privileges(path: Path) -> Privileges:
     """The privileges in a TOML file. Raises ConfigError, which names the file, the rule and the fault."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"privileges '{path}': cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"privileges '{path}': cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"privileges '{path}': is not TOML: {error}") from error
     privileges = parse_privileges(content, str(path))
     if not privileges.rules and privileges.default == "allow":
         raise ConfigError(f"privileges '{path}': has no rule, and allows what no rule applies to: it forbids nothing")

@@ -16,6 +16,7 @@ from gymcp.store import EpisodeRow
 
 RESAMPLES = 10_000
 
+MAX_TRIAL_DIGITS = 9
 _PASS = frozenset({"1", "1.0", "true", "yes", "y", "pass", "passed", "success", "correct"})
 _FAIL = frozenset({"0", "0.0", "false", "no", "n", "fail", "failed", "failure", "incorrect"})
 
@@ -131,8 +132,8 @@ def load_labels(file: Path) -> list[Label]:
 
 def _parse_label(row: Mapping[str, str | None], where: str) -> Label:
     trial = row.get("trial") or "0"
-    if not trial.isdecimal():
-        raise ConfigError(f"{where}: trial is {trial!r}, not a number")
+    if not trial.isdecimal() or len(trial) > MAX_TRIAL_DIGITS:
+        raise ConfigError(f"{where}: trial is {trial[:60]!r}, not the number of a trial")
     id, task = row.get("id") or "", row.get("task") or ""
     verdict = row.get("judge")
     return Label(

@@ -137,6 +137,4 @@ def write_text(file: Path, text: str) -> None:
     try:
         write_atomically(file, text.encode())
     except OSError as error:
-        raise StoreError(
-            f"run folder {file.parent}: {file.name} cannot be written: {error.strerror or error}"
-        ) from error
+        raise StoreError(f"report {file}: cannot be written: {error.strerror or error}") from error

@@ -129,8 +129,10 @@ def read_config(path: Path, only: Iterable[str] = ()) -> list[InstallRequest]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"config '{path}': cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"config '{path}': cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"config '{path}': is not JSON: {error}") from error
     rows = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(rows, dict) or not rows:
         raise ConfigError(f'config \'{path}\': has no servers; expected {{"mcpServers": {{NAME: {{"command": ...}}}}}}')

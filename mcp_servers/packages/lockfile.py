@@ -117,8 +117,10 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
         raise ConfigError(
             f"lock '{path}': not found; make it with: gymcp servers add 'uvx PACKAGE==VERSION'{option}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"lock '{path}': cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"lock '{path}': cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"lock '{path}': is not UTF-8 text: {error}") from error
     if len(content_text) > MAX_LOCK_CHARACTERS:
         raise ConfigError(f"lock '{path}': is longer than {MAX_LOCK_CHARACTERS:,} characters")
     try:
@@ -126,7 +128,8 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"lock '{path}': not TOML: {one_line(str(error))}") from error
     if content.get("format") != FORMAT:
-        raise ConfigError(f"lock '{path}': format {content.get('format')!r}; this gymcp reads format {FORMAT}")
+        said = f"format {content['format']!r}" if "format" in content else "does not say its format"
+        raise ConfigError(f"lock '{path}': {said}; this gymcp reads format {FORMAT}")
     servers: dict[str, LockedServer] = {}
     rows = content.get("server", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -134,6 +137,8 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     for number, row in enumerate(rows, 1):
         try:
             server = _from_row(row, path.absolute().parent)
+        except KeyError as error:
+            raise ConfigError(f"lock '{path}': server {number}: has no {one_line(str(error))}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 f"lock '{path}': server {number}: {type(error).__name__}: {one_line(str(error))}"

@@ -257,7 +257,8 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         if request.headers.get("mcp-method") == "server/discover" and 400 <= status < 500:
             return response  # an older server, which the SDK recognises by this
         if status == 200:
-            return self._lose_server(f"its answer is no message of MCP ({kind}): {self._excerpt(body)}", ProtocolError)
+            told = kind or "without a content type"
+            return self._lose_server(f"its answer is no message of MCP ({told}): {self._excerpt(body)}", ProtocolError)
         return self._lose_server(f"HTTP {status} {response.reason_phrase}: {self._excerpt(body)}", EnvInfraError)
 
     def _lose_server(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:

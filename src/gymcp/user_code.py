@@ -36,6 +36,8 @@ _GYMCP = str(Path(__file__).parent)
 _LIBRARY = sysconfig.get_path("stdlib")
 _INSTALLED = ("site-packages", "dist-packages")
 """Folders of installed packages, whose lines the user cannot mend."""
+MAX_ERROR_CHARACTERS = 600
+"""Characters of an error of the user's code that a message repeats."""
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
@@ -94,10 +96,18 @@ def load_plugin(point: EntryPoint) -> object:
 
 def describe_error(error: BaseException) -> str:
     """An error in one line: "boom.py:7: RuntimeError: boom"; without its type if it is one of gymcp's own errors."""
-    text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
-    kind = "" if isinstance(error, GymcpError) else f"{type(error).__name__}: "
-    place = locate_error(error)
-    return " ".join(f"{place}: {kind}{text}".split() if place else f"{kind}{text}".split())
+    text = _read_text(error)
+    parts = (locate_error(error), "" if isinstance(error, GymcpError) else type(error).__name__, " ".join(text.split()))
+    line = ": ".join(part for part in parts if part)
+    return line if len(line) <= MAX_ERROR_CHARACTERS else f"{line[:MAX_ERROR_CHARACTERS]} [...]"
+
+
+def _read_text(error: BaseException) -> str:
+    """The words of an error, which the user's code may write in a method that itself fails."""
+    try:
+        return str(error.msg) if isinstance(error, SyntaxError) else str(error)
+    except Exception as second:  # the method is the user's code, which may raise anything
+        return f"its text cannot be written: {type(second).__name__}"
 
 
 def locate_error(error: BaseException) -> str:

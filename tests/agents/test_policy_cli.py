@@ -128,13 +128,6 @@ def test_a_model_plays_the_user(tmp_path: Path, prices: Path) -> None:
     assert (config["user_policy"], config["user_sampling"]["temperature"]) == (policy, 0.0)
 
 
-def test_a_user_without_a_scenario_is_refused(tmp_path: Path) -> None:
-    options = ["--user-policy", "openai:http://127.0.0.1:1/v1#m", "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "null", *options])
-    assert "task 'pay_back_5' has no scenario, so no model can play its user" in why(done)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_run_out_of_money_stops_and_can_be_resumed(tmp_path: Path, prices: Path) -> None:
     out = tmp_path / "run"
     with chat_server(pays) as server:
@@ -229,11 +222,6 @@ def test_a_trailing_newline_is_not_part_of_the_key(tmp_path: Path, monkeypatch: 
     assert set(server.keys) == {"Bearer secret"}
 
 
-def test_a_price_file_without_the_model_is_refused(prices: Path) -> None:
-    found = why(evaluate("--policy", "openai:http://127.0.0.1:9/v1#n", "--prices", prices))
-    assert_matches("--prices: none for model 'n'; the file has m", found)
-
-
 def test_a_budget_is_refused_if_the_endpoint_does_not_count_tokens(tmp_path: Path) -> None:
     silent = Reply(body=json.dumps({"choices": [{"message": {"content": "Paid."}}]}).encode())
     with chat_server(lambda number, body: silent) as server:
@@ -246,42 +234,6 @@ def test_a_budget_is_refused_if_the_endpoint_does_not_count_tokens(tmp_path: Pat
 def assert_matches(pattern: str, text: str) -> None:
     with pytest.raises(ConfigError, match=pattern):
         raise ConfigError(text)
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (("--policy", "openai:http://x#m", "--max-cost", "1"), "--max-cost: model 'm' has no price"),
-        (("--policy", "tiny", "--max-episode-cost", "1"), "--max-episode-cost: model 'tiny' has no price"),
-        ((), "agent 'react' needs a model: --policy tiny"),
-        (("--policy", "gpt"), r"no policy 'gpt'; write tiny \| local:PATH"),
-        (("--policy", "openai:http://x"), "needs an address and a model: openai:http://HOST:PORT/v1#MODEL"),
-        (("--policy", "vllm:x#m"), "needs an address and a model"),
-        (("--policy", "tiny", "--temperature", "-1"), "--temperature: must be from 0 to 100, not -1"),
-        (("--policy", "tiny", "--temperature", "nan"), "--temperature: must be from 0 to 100, not nan"),
-        (("--policy", "tiny", "--top-p", "0"), "--top-p: must be more than 0 and at most 1, not 0"),
-        (("--policy", "tiny", "--top-k", "-1"), "--top-k: must be 0"),
-        (("--policy", "tiny", "--max-tokens", "0"), "--max-tokens: must be at least 1, not 0"),
-        (("--policy", "tiny", "--max-turns", "0"), "budget of turns: must be more than 0, not 0"),
-        (("--policy", "tiny", "--stop", ""), "--stop: must not be empty"),
-        (("--policy", "tiny", "--max-cost", "0"), "--max-cost: must be more than 0, not 0"),
-        (("--policy", "tiny", "--overflow", "hope"), "--overflow: no 'hope'; have stop, drop"),
-        (("--policy", "tiny", "--tool-calls", "text"), "only for openai: policies"),
-        (("--policy", "tiny", "--prices", "nowhere.toml"), "prices nowhere.toml: cannot be read"),
-        (("--policy", "tiny", "--system", "nowhere.txt"), "--system nowhere.txt: cannot be read"),
-        (("--policy", "local:nowhere"), "nowhere is no model's folder: it has no config.json"),
-        (("--policy", "tiny:mistral"), "no tiny model in style 'mistral'; have qwen, llama, compact, terse"),
-        (("--policy", "tiny", "--tool-format", "xml"), "no tool format 'xml'; have hermes"),
-    ],
-)
-def test_a_wrong_command_line_is_one_error(options: tuple[str, ...], error: str, tmp_path: Path) -> None:
-    assert_matches(error, why(evaluate(*options, "--out", tmp_path / "run")))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_policy_for_an_agent_without_a_model_is_an_error() -> None:
-    found = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "oracle", "--policy", "tiny"])
-    assert "agent 'oracle' has no model; --agent react has" in why(found)
 
 
 def test_an_incomplete_model_folder_is_refused_with_the_missing_part(tmp_path: Path) -> None:

@@ -33,18 +33,6 @@ def test_each_environment_has_a_run_and_a_row(second: Path, tmp_path: Path) -> N
         assert (out / name / "report.html").is_file()
 
 
-def test_one_bad_environment_stops_none_of_the_others(second: Path, tmp_path: Path) -> None:
-    (tmp_path / "boom.py").write_text("raise RuntimeError('boom')")
-    out = tmp_path / "all"
-    done = gymcp("eval", "boom.py", BANK, "nope", second, "--out", out, cwd=tmp_path)
-    assert done.returncode == 2
-    first, other = errors(done.stderr)
-    assert first.startswith("gymcp: boom by oracle: environment file 'boom.py': boom.py:1: RuntimeError: boom")
-    assert other.startswith("gymcp: nope by oracle: no environment 'nope'; have agentdojo")
-    assert done.stdout.count("not run") == 2
-    assert {folder.name for folder in out.iterdir()} == {"bank-oracle", "shop-oracle"}
-
-
 def test_policies_are_columns_and_a_bad_one_is_named(second: Path, tmp_path: Path) -> None:
     out = tmp_path / "all"
     models = ("huh:1", "local:nowhere/mine")
@@ -72,28 +60,6 @@ def test_a_matrix_goes_on_and_grows(second: Path, tmp_path: Path) -> None:
     with TrajectoryStore.open(out / "bank-oracle") as store:
         assert kept in [row.id for row in store.summaries()]
     assert open_run(out / "bank-oracle").config["limit"] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--resume",), "--resume: which runs? name their folder with --out"),
-        (("--out", "one"), "--out one: holds a single run; several runs need a folder above them"),
-    ],
-)
-def test_a_wrong_folder_is_one_line(words: tuple[str, ...], said: str, second: Path, tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "run.json").write_text("{}")
-    done = gymcp("eval", BANK, second, *words, cwd=tmp_path)
-    assert (done.returncode, errors(done.stderr)) == (2, [f"gymcp: {said}"])
-
-
-def test_a_name_that_is_given_twice_is_refused(second: Path, tmp_path: Path) -> None:
-    done = gymcp("eval", second, second, cwd=tmp_path)
-    assert (done.returncode, errors(done.stderr)) == (2, [f"gymcp: ENV: '{second}' is named twice"])
-    done = gymcp("eval", second, "--policy", "tiny", "--policy", "tiny", cwd=tmp_path)
-    assert (done.returncode, errors(done.stderr)) == (2, ["gymcp: --policy: 'tiny' is named twice"])
-    assert [path.name for path in tmp_path.iterdir()] == ["shop.py"]
 
 
 def test_environments_of_the_same_name_keep_apart(tmp_path: Path) -> None:

@@ -93,26 +93,6 @@ def test_runs_of_several_suites_are_a_table_of_suites_and_models(tmp_path: Path,
     assert "no two runs" not in out
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["report", "nowhere"], "run folder nowhere"),
-        (["report", "nowhere", "--format", "pdf"], "no format 'pdf'; have html, md, json"),
-        (["report", "nowhere", "nowhere"], "is named twice"),
-        (["view", "nowhere"], "run folder nowhere: no such folder"),
-        (["view", "nowhere", "--tokenizer", "nothing"], "there is no tokenizer.json"),
-        (["train", "--save"], "--save: has been replaced by: gymcp credit RUN --save"),
-    ],
-)
-def test_an_impossible_report_is_one_line_and_exit_code_2(
-    words: list[str], why: str, tmp_path: Path, type_command: Typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, _, errors = type_command(*words)
-    assert (code, errors.count("\n")) == (2, 1)
-    assert why in errors
-
-
 def test_tokens_of_the_policy_tiny_are_shown_as_text(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     read = find_decoder(None, [make_run(tmp_path)])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
 
 pytestmark = pytest.mark.xdist_group("credit")  # of one run
 
@@ -28,17 +27,3 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
 def test_credit_reads_gold_if_the_preset_needs_it(run: Path) -> None:
     done = gymcp("credit", str(run), "--preset", "matchtir", "--json")
     assert any(value != 0 for row in json.loads(done.stdout)["advantages"] for value in row["steps"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--preset", "gigo"), "no preset 'gigo'; have reinforce_pp"),
-        (("--set", "omega=1"), "preset 'gigpo': no option 'omega'; have gamma"),
-        (("--set", "gamma"), "--set gamma: must be key=value"),
-        (("--preset", "empg"), "needs entropy of every step, which only the model that learns gives"),
-    ],
-)
-def test_credit_that_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
-    done = gymcp("credit", str(run), *arguments)
-    assert (done.returncode, says in done.stderr, len(errors(done.stderr))) == (2, True, 1)

@@ -165,7 +165,7 @@ A_RULE = "[[rule]]\neffect = 'forbid'\ntools = ['a']\n"
     ("text", "complaint"),
     [
         ("rule = 3", "must be an array of tables"),
-        ("[[rule]\n", "cannot be read"),
+        ("[[rule]\n", "is not TOML"),
         ("[[rule]]\neffect = 'deny'\ntools = ['a']", "rule 1: effect must be one of allow, forbid, not 'deny'"),
         ("[[rule]]\neffect = 'forbid'", "rule 1: tools must be a list"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nwhen = 1", "no key 'when'; have arguments, effect"),

@@ -34,7 +34,7 @@ def run_gymcp(*words: object) -> Result:
 
 
 def export_run(run: Path, format: str, *options: object) -> Path:
-    out = run.parent / f"{run.name}-{format}"
+    out = run.parent / f"{run.name}.{format}"
     run_gymcp("export", run, "--format", format, "--out", out, *options)
     return out
 

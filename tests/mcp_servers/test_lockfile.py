@@ -73,7 +73,7 @@ def test_equal_servers_are_written_as_equal_bytes(tmp_path: Path) -> None:
         (("format = 1", "format = 2"), ConfigError, "format 2; this gymcp reads format 1"),
         (("format = 1", "format = "), ConfigError, "not TOML"),
         (('runtime = "python"', 'runtime = "ruby"'), ConfigError, "server 1: ValueError: runtime 'ruby'"),
-        (('version = "1.2.0"\n', ""), ConfigError, "server 1: KeyError: 'version'"),
+        (('version = "1.2.0"\n', ""), ConfigError, "server 1: has no 'version'"),
         (('name = "notes"', 'name = "calc"'), ConfigError, "two servers are named 'calc'"),
         (('name = "notes"', 'name = "../notes"'), ConfigError, "server name '../notes'"),
         ((SERVER.tools["add"].params["a"], "0" * 16), IntegrityError, "tools_sha256 does not belong to its tools"),

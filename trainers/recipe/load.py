@@ -51,8 +51,10 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"recipe '{path}': not found") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
-        raise ConfigError(f"recipe '{path}': {error}") from error
+    except OSError as error:
+        raise ConfigError(f"recipe '{path}': cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"recipe '{path}': is not TOML: {error}") from error
     place_paths(table, path.absolute().parent)
     for key, value in settings:
         *sections, last = key.split(".")

@@ -13,7 +13,7 @@ import torch
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
-from gymcp.store.run_folder import TRAINING_FILE
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
@@ -78,6 +78,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
                 f"training run {folder}: {name} is a link: what lies behind it would be removed; name another folder"
             )
     if not (folder / TRAINING_FILE).exists():
+        _refuse_other_files(folder, recipe)
         return None
     state = read_state(folder)
     if not resume:
@@ -98,6 +99,17 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
             " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
     return TrainingState(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]))
+
+
+def _refuse_other_files(folder: Path, recipe: Recipe) -> None:
+    """Raise ConfigError if a folder without a run has something that training would remove."""
+    replaced = [name for name in _REPLACED if name != "model" or not recipe.model.path]
+    found = next((name for name in replaced if (folder / name).exists()), None)
+    if found is not None and not (folder / RUN_FILE).exists():
+        raise ConfigError(
+            f"training run {folder}: has '{found}', which no training has made and this one would remove; name another"
+            " folder with --out"
+        )
 
 
 def _extend(before: Recipe, recipe: Recipe) -> Recipe:

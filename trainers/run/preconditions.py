@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gymcp.agents.policies.local_model import read_context_length
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -17,7 +18,7 @@ from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstration
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
-    """Raises ConfigError if the run would lack tasks, gold calls or its sandbox, or has an engine that cannot work."""
+    """Raises ConfigError if the run would lack tasks, gold calls, a sandbox or a model, or has an impossible engine."""
     if processes is not None and processes.is_sharded and recipe.rollout.engine == "embedded":
         raise ConfigError(
             f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"
@@ -28,6 +29,8 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         _check_gold(recipe, env)
     get_sandbox(recipe.rollout.sandbox)
     check_wrappers(recipe, env)
+    if recipe.model.path:
+        read_context_length(Path(recipe.model.path), f"model '{recipe.model.path}'")
 
 
 def create_run_folder(folder: Path) -> None:

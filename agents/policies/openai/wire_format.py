@@ -104,7 +104,7 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
         prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
         cached = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(repr(error)) from error
+        raise ValueError(f"it lacks choices[0].message, or its parts are of other kinds: {answer!r:.200}") from error
     spent = ModelUsage(
         model=model,
         prompt_tokens=prompt,

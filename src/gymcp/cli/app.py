@@ -9,10 +9,12 @@ import traceback
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from gymcp import __version__
 from gymcp.cli.lazy_verbs import LazyGroup
-from gymcp.cli.output import clean_output
+from gymcp.cli.output import clean_output, in_one_line
+from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -61,7 +63,10 @@ def run() -> None:
     """Run the command that was typed. An error that the user can mend is one line on standard error and exit code 2."""
     clean_output()
     try:
-        app()
+        code = app(standalone_mode=False)
+    except TyperException as error:
+        _print_usage_error(error)
+        sys.exit(USAGE_ERROR)
     except GymcpError as error:
         if log.isEnabledFor(logging.DEBUG):
             traceback.print_exception(error)
@@ -71,6 +76,22 @@ def run() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output has gone
         sys.exit(1)
+    sys.exit(code or 0)
+
+
+def _print_usage_error(error: TyperException) -> None:
+    """Print in one line what is wrong with the words that were typed, unless Typer has printed the help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return
+    words = in_one_line(getattr(error, "format_message", error.__str__)()).rstrip(".?")
+    for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
+        words = words.replace(long, short)
+    context = getattr(error, "ctx", None)
+    typed = next((verb.name for verb in VERBS if verb.name in sys.argv[1:]), "")
+    verb = typed if context is None else context.command_path.partition(" ")[2]
+    who = f"{verb}: " if verb else ""
+    help_command = " ".join(("gymcp", *verb.split(), "--help"))
+    print(f"gymcp: {who}{words[:1].lower()}{words[1:]}; see {help_command}", file=sys.stderr)
 
 
 def _log_everything() -> None:

@@ -15,6 +15,7 @@ from gymcp.exchange.atif import file_name, to_atif
 from gymcp.exchange.csv_table import write_csv
 from gymcp.exchange.json_lines import to_line
 from gymcp.exchange.source import Source
+from gymcp.store.out_file import refuse_other_file
 
 FORMATS = ("jsonl", "parquet", "atif", "csv")
 Write = Callable[[Source, BinaryIO], int]
@@ -36,6 +37,7 @@ def export(source: Source, format: str, out: Path) -> int:
     write: Write = _load_parquet_writer() if format == "parquet" else _write_csv if format == "csv" else _write_lines
     if out.is_dir() and (format != "atif" or any(out.iterdir())):
         raise StoreError(f"export: {out} is a folder{' that is not empty' if format == 'atif' else ''}: name another")
+    refuse_other_file(out, (f".{format}",), "export")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if format == "atif":

@@ -166,6 +166,10 @@ def open_run(folder: Path) -> Run:
         raise StoreError(f"{where}: holds no {RUN_FILE}") from None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: {RUN_FILE} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise StoreError(
+            f"{where}: {RUN_FILE} is not the record of a run: it is no object, but {json.dumps(record)[:60]}"
+        )
     try:
         if record["format"] > RUN_FORMAT:
             raise newer_format(where, record["format"], RUN_FORMAT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ def execute(config: EvalConfig, *, envs: Sequence[str], policies: Sequence[str],
     """
     cells = _plan_cells(config, envs, policies)
     played = _play(cells, config.max_cost)
+    if config.out is None:
+        _remove_empty(_folder(cells))
     if as_json:
         failed = [
             {"env": cells[n].config.env, "policy": cells[n].config.policy, "error": str(error)}
@@ -69,7 +72,8 @@ def execute(config: EvalConfig, *, envs: Sequence[str], policies: Sequence[str],
         print_json({"runs": list(played.summaries.values()), "failed": failed, "ended": str(played.ended)})
     else:
         console.print(_table(cells, played))
-        console.print(f"runs: {_folder(cells)}", highlight=False, markup=False, soft_wrap=True)
+        if played.summaries:
+            console.print(f"runs: {_folder(cells)}", highlight=False, markup=False, soft_wrap=True)
     for n, error in played.errors.items():
         print(f"gymcp: {cells[n].row} by {cells[n].column}: {in_one_line(str(error))}", file=sys.stderr)
     if played.ended is not RunEnd.FINISHED:
@@ -152,6 +156,13 @@ def _folder(cells: Sequence[Cell]) -> Path:
     first = cells[0].config.out
     assert first is not None  # every cell has a folder
     return first.parent
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove the folder that was made for the runs, and the one above it, if no pair could be run."""
+    with contextlib.suppress(OSError):  # it holds a run
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 def _table(cells: Sequence[Cell], played: Played) -> Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gymcp.cli.output import console
 from gymcp.envs import catalog
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.packages.garbage_collection import (
     find_built_images,
@@ -21,6 +22,8 @@ from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 def execute(*, dry_run: bool, servers: bool, lock: list[Path] | None) -> None:
     """Remove leftovers of dead gymcp processes, images that nothing needs, and with `servers` unlocked servers."""
+    if missing := [path for path in lock or [] if not path.is_file()]:
+        raise ConfigError(f"clean: --lock {missing[0]}: not found, so its servers would be removed; give its path")
     leftovers = find_leftovers(ask_engine=True)
     for item in leftovers:
         _say(f"{item.kind} {item.name} (of process {item.owner})")

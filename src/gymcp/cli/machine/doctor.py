@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -192,7 +193,8 @@ def _limits() -> str:
 
 def _cache() -> str:
     home = gymcp_home()
-    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
     if not os.access(home, os.W_OK):
         raise PermissionError(f"{home} cannot be written; set GYMCP_HOME to a folder that can")
     return str(home)

@@ -16,9 +16,12 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_report, write_text
 from gymcp.store import Run
+from gymcp.store.out_file import refuse_other_file
 from gymcp.types import Task
 
 NOT_ALL_READ = 1
+SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".txt"), "json": (".json",)}
+"""Suffixes of files that a report of the format may replace."""
 
 
 def execute(
@@ -37,6 +40,7 @@ def execute(
     report = read_report(runs, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
     if format == "html" or out is not None:
         file = out or runs[0].resolve().parent / REPORT_FILE
+        refuse_other_file(file, SUFFIXES[format], "report")
         write_text(file, report.text(format))
         if as_json:
             print_json(report.object())

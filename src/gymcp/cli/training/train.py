@@ -88,7 +88,7 @@ def _load_part(verb: str, name: str) -> Any:
 
 
 def parse_settings(settings: list[str]) -> dict[str, Json]:
-    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; a value that is not JSON is text. Raises ConfigError without a ``=``."""
+    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; a value that is not JSON is text. Raises ConfigError."""
     values: dict[str, Json] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -98,4 +98,6 @@ def parse_settings(settings: list[str]) -> dict[str, Json]:
             values[key] = json.loads(value)
         except json.JSONDecodeError:
             values[key] = value
+        except (ValueError, RecursionError) as error:  # more digits, or deeper, than Python reads
+            raise ConfigError(f"--set {key}: its value is too long, or nested too deeply: {value[:60]}") from error
     return values
