@@ -10,7 +10,7 @@ from starlette.routing import Mount, Route
 from gymcp.evaluators.viewer.curves import curves_object
 from gymcp.evaluators.viewer.episode import (
     Decode,
-    anchor_object,
+    anchor_objects,
     comparison_object,
     episode_object,
     whole_text,
@@ -72,7 +72,8 @@ def run_routes(
         return task_object(runs, _number(request, "n"), find_tasks)
 
     def anchor(request: Request) -> Json:
-        return anchor_object(runs, _number(request, "n"), _number(request, "at"))
+        at = _number(request, "at")
+        return anchor_objects(runs, _number(request, "n"), [at])[at]
 
     def comparison(request: Request) -> Json:
         return comparison_object(runs, _number(request, "n"), _number(request, "other"), decode)

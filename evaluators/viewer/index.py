@@ -5,6 +5,7 @@ sqlite removes the file when it is closed, and when the process ends in any way.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,8 @@ CREATE VIRTUAL TABLE transcripts USING fts5(
 _LISTED = (
     "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
 )
+_WHOLE = (*_LISTED.split(", "), "seed", "group", "cost", "id", "tools")
+"""Columns of an exported row: all that its search and its orders need."""
 _SEPARATOR = "\x1f"
 
 
@@ -120,6 +123,19 @@ class EpisodeIndex:
         )
         return {"total": total, "offset": offset, "rows": [_row_object(row) for row in rows]}
 
+    def whole_rows(self, run: int, query: str, limit: int) -> list[dict[str, Json]]:
+        """The rows that match the query, as recorded, with the columns that a search needs; 0: without a limit.
+
+        Raises QueryError.
+        """
+        where = condition(query)
+        is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        columns = ", ".join(f'"{name}"' for name in _WHOLE)
+        rows = self._all(
+            f"SELECT {columns} FROM episodes WHERE {is_listed} ORDER BY n LIMIT ?", run, *where.values, limit or -1
+        )
+        return [_whole_object(dict(zip(_WHOLE, row, strict=True))) for row in rows]
+
     def pairs(self, query: str, order: str, offset: int) -> dict[str, Json]:
         """Tasks that both of the first two runs have, trial by trial, largest difference first. Raises QueryError."""
         where = condition(query)
@@ -167,21 +183,17 @@ class EpisodeIndex:
         )
         return [(row[0], restore_surrogates(row[1]), row[2], row[3]) for row in rows]
 
-    def facets(self, run: int) -> dict[str, Json]:
-        """Number of episodes of each result, outcome and tag."""
-        results = self._all(
-            "SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) FROM episodes"
-            " WHERE run = ? AND latest",
-            run,
-        )[0]
-        outcomes = self._all(
-            "SELECT outcome, count(*) FROM episodes WHERE run = ? AND latest GROUP BY outcome ORDER BY count(*) DESC",
-            run,
-        )
+    def facets(self, run: int, *, within: Sequence[int] | None = None) -> dict[str, Json]:
+        """Number of episodes of each result, outcome and tag: of the latest, or of those `within` alone."""
+        counted, values = ("latest", [run]) if within is None else ("n IN (SELECT value FROM json_each(?))", [run])
+        values += [] if within is None else [json.dumps(list(within))]
+        source = f"FROM episodes WHERE run = ? AND {counted}"
+        results = self._all(f"SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) {source}", *values)[
+            0
+        ]
+        outcomes = self._all(f"SELECT outcome, count(*) {source} GROUP BY outcome ORDER BY count(*) DESC", *values)
         tags: dict[str, int] = {}
-        for joined, count in self._all(
-            "SELECT tags, count(*) FROM episodes WHERE run = ? AND latest GROUP BY tags", run
-        ):
+        for joined, count in self._all(f"SELECT tags, count(*) {source} GROUP BY tags", *values):
             for tag in filter(None, joined.split(_SEPARATOR)):
                 tags[tag] = tags.get(tag, 0) + count
         return {
@@ -304,6 +316,16 @@ def _row_object(row: Sequence[Any]) -> dict[str, Json]:
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
         "tags": [restore_surrogates(tag)[:60] for tag in filter(None, columns["tags"].split(_SEPARATOR))][:8],
     }
+
+
+def _whole_object(columns: dict[str, Any]) -> dict[str, Json]:
+    texts = {name: restore_surrogates(columns[name]) for name in ("task", "group", "id")}
+    lists = {
+        name: [restore_surrogates(each) for each in filter(None, columns[name].split(_SEPARATOR))]
+        for name in ("tags", "tools")
+    }
+    reason = restore_surrogates(columns["reason"])[:MAX_PIECE]
+    return {**columns, **texts, **lists, "reason": reason, "latest": bool(columns["latest"])}
 
 
 def _order(name: str) -> str:

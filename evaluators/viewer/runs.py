@@ -35,6 +35,11 @@ class OpenedRun:
     """Tasks of the run by id, once they were looked for; {} if they are not available."""
 
     @property
+    def training(self) -> bool:
+        """True for a training run."""
+        return (self.folder / TRAINING_FILE).exists()
+
+    @property
     def name(self) -> str:
         return run_name(self.run.config if self.run else {}) or self.folder.name
 
@@ -53,7 +58,9 @@ class Runs:
         """Reasons why something that was asked for is not shown."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
+        self._reader = threading.Thread(target=self._follow_transcripts, name="transcripts", daemon=True)
+        self._read = dict.fromkeys((each.number for each in opened), 0)
+        """Run -> last of its episodes whose transcript was read."""
 
     def find_run(self, number: int) -> OpenedRun:
         """The opened run of that number. Raises NotFound."""
@@ -88,32 +95,40 @@ class Runs:
         if self._reader.ident:
             self._reader.join()
 
-    def _read_transcripts(self) -> None:
+    def read_transcripts(self) -> None:
+        """Read every transcript now; not for runs that were started."""
+        while sum(map(self._read_batch, self.opened)):
+            pass
+
+    def _follow_transcripts(self) -> None:
         """Read every transcript once, then those of new episodes."""
-        done = dict.fromkeys((each.number for each in self.opened), 0)
         while not self._stop.is_set():
-            idle = True
-            for each in self.opened:
-                waiting = self.index.ids(each.number, done[each.number], _BATCH)
-                if not waiting:
-                    continue
-                idle = False
-                texts = []
-                for n, _, id in waiting:
-                    if self._stop.is_set():
-                        return
-                    try:
-                        texts.append((n, transcript(each.store.load(id, tokens=False))))
-                    except Exception:  # a damaged episode; the page says so when it is opened
-                        texts.append((n, ""))
-                self.index.add_transcripts(texts)
-                done[each.number] = waiting[-1][1]
-            self._stop.wait(1.0 if idle else 0.002)  # leave time to requests for pages
+            busy = sum(map(self._read_batch, self.opened)) > 0
+            self._stop.wait(0.002 if busy else 1.0)  # leave time to requests for pages
+
+    def _read_batch(self, run: OpenedRun) -> bool:
+        """Read the next transcripts of a run; False if there are none."""
+        waiting = self.index.ids(run.number, self._read[run.number], _BATCH)
+        texts = []
+        for n, _, id in waiting:
+            if self._stop.is_set():
+                return False
+            try:
+                texts.append((n, transcript(run.store.load(id, tokens=False))))
+            except Exception:  # a damaged episode; the page says so when it is opened
+                texts.append((n, ""))
+        if texts:
+            self.index.add_transcripts(texts)
+            self._read[run.number] = waiting[-1][1]
+        return bool(texts)
 
 
 @contextmanager
-def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
-    """The runs, indexed. `Runs.problems` lists what cannot be shown; raises StoreError if nothing can."""
+def open_runs(folders: Sequence[Path], *, follow: bool = True) -> Iterator[Runs]:
+    """The runs, indexed; `follow`: transcripts are read in a thread, also those of new episodes.
+
+    `Runs.problems` lists what cannot be shown; raises StoreError if nothing can.
+    """
     with ExitStack() as stack:
         index = stack.enter_context(EpisodeIndex())
         opened: list[OpenedRun] = []
@@ -128,8 +143,9 @@ def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
         problems += _mismatch(opened)
         runs = Runs(opened, index, problems)
         runs.refresh()
-        runs.start()
-        stack.callback(runs.stop)
+        if follow:
+            runs.start()
+            stack.callback(runs.stop)
         yield runs
 
 
@@ -190,7 +206,7 @@ def describe_runs(runs: Runs) -> Json:
                 "folder": str(each.folder),
                 "created": each.run.created if each.run else "",
                 "problems": each.problems,
-                "training": (each.folder / TRAINING_FILE).exists(),
+                "training": each.training,
                 "config": dict(each.run.config) if each.run else {},
                 "versions": dict(each.run.versions) if each.run else {},
                 "git": each.run.git if each.run else None,

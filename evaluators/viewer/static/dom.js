@@ -84,24 +84,6 @@ export function badge(score, outcome = "") {
   return el("span", { class: `badge ${kind}`, title: outcome }, text);
 }
 
-export async function ask(path, options = {}) {
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("the viewer does not answer: is gymcp view still running?");
-  }
-  let body;
-  try {
-    body = await answer.json();
-  } catch {
-    throw new Error(answer.status === 403 ? "open the address that gymcp view has printed" : `the viewer answered ${answer.status}`);
-  }
-  if (!answer.ok) throw new Error(body.error ?? `the viewer answered ${answer.status}`);
-  return body;
-}
-
 /** The beginning of a name that may be of any length. */
 export function brief(name, most = 240) {
   return name.length <= most ? name : `${name.slice(0, most)}… (${name.length.toLocaleString("en")} characters)`;

@@ -1,6 +1,7 @@
 // An episode: what came of it, then its steps one under the other.
 
-import { ask, badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
+import { ask } from "./ask.js";
+import { badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
 import { go, place } from "./state.js";
 import { call, card, text } from "./steps.js";
 

@@ -1,6 +1,7 @@
 // The list of episodes: only the rows in sight exist, and only their pages are fetched.
 
-import { ask, badge, count, el, replace, seconds } from "./dom.js";
+import { ask } from "./ask.js";
+import { badge, count, el, replace, seconds } from "./dom.js";
 import { go, place } from "./state.js";
 
 const ROW = 52; // pixels, as in style.css

@@ -1,7 +1,8 @@
 // The page: its bar, its search, its keys, and what is shown beside the list.
 
-import { ask, brief, el, replace } from "./dom.js";
+import { ask, listPage } from "./ask.js";
 import { comparePage } from "./compare.js";
+import { brief, el, replace } from "./dom.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
 import { enter, load, mark, move, select } from "./list.js";
 import { help, overview } from "./overview.js";
@@ -41,9 +42,9 @@ const SIDES = [
 /** The way back to the list of runs, as it was left. */
 function listAddress() {
   try {
-    return `../../${sessionStorage.getItem("gymcp-list") ?? ""}`;
+    return `${listPage}${sessionStorage.getItem("gymcp-list") ?? ""}`;
   } catch {
-    return "../../";
+    return listPage;
   }
 }
 
@@ -68,16 +69,17 @@ function drawBar() {
 
 function drawFilters() {
   const run = about.runs[Number(place.run)] ?? about.runs[0];
+  const held = run.held ?? run; // an export may hold a part of the run
   const sides = place.view === "pairs";
   replace(
     $("chips"),
     CHIPS.map(([name, query, key]) => {
       const on = query ? place.q.includes(query) : !CHIPS.some(([, each]) => each && place.q.includes(each));
-      return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${run[key].toLocaleString("en")}`));
+      return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${held[key].toLocaleString("en")}`));
     }),
   );
-  const outcomes = Object.entries(run.outcomes);
-  const tags = Object.entries(run.tags);
+  const outcomes = Object.entries(held.outcomes);
+  const tags = Object.entries(held.tags);
   replace(
     $("selects"),
     outcomes.length > 1 && choice("outcome", [["", "any outcome"], ...outcomes.map(([name, episodes]) => [`outcome:${name}`, `${name} (${episodes})`])]),

@@ -1,6 +1,7 @@
 // The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
 
-import { ask, brief, count, el, replace, seconds } from "./dom.js";
+import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
+import { brief, count, el, replace, seconds } from "./dom.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
 
@@ -70,11 +71,8 @@ const COLUMNS = [
 ];
 
 function nameCell(run) {
-  return el("a", { class: "runname", href: address(run), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
-}
-
-function address(run) {
-  return `runs/${run.number}/`;
+  if (!hasRun(run.number)) return el("span", { class: "runname" }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
+  return el("a", { class: "runname", href: runAddress(run.number), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
 }
 
 /** Keeps the place in the list for the way back from a run. */
@@ -151,12 +149,12 @@ function drawTable() {
 
 function row(run, at) {
   const open = (event) => {
-    if (event.target.closest("a, input, button, label") || String(getSelection())) return;
+    if (event.target.closest("a, input, button, label") || String(getSelection()) || !hasRun(run.number)) return;
     remember();
-    if (event.ctrlKey || event.metaKey) window.open(address(run));
-    else location.assign(address(run));
+    if (event.ctrlKey || event.metaKey) window.open(runAddress(run.number));
+    else location.assign(runAddress(run.number));
   };
-  const box = run.readable && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
+  const box = run.readable && hasRun(run.number) && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
   const attributes = { "data-number": run.number, tabindex: at === focus ? "0" : "-1", class: run.problem ? "broken" : "", on: { click: open, focus: () => { focus = at; } } };
   if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: COLUMNS.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
   if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: COLUMNS.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
@@ -175,9 +173,9 @@ function choose(number) {
 }
 
 function besides() {
-  if (chosen.length !== 2) return;
+  if (chosen.length !== 2 || !hasPair(...chosen)) return;
   remember();
-  location.assign(`runs/${chosen.join("-")}/#view=pairs`);
+  location.assign(`${runAddress(...chosen)}#view=pairs`);
 }
 
 // ------------------------------------------------------------------------------------------------------------ the rest of it
@@ -201,8 +199,8 @@ function drawTools() {
   if ($("search") !== document.activeElement || !place.q) $("search").value = place.q;
   $("order").value = place.sort;
   $("besides").hidden = place.view !== "" || chosen.length === 0;
-  $("besides").disabled = chosen.length !== 2;
-  replace($("besides"), chosen.length === 2 ? "side by side" : "choose one more");
+  $("besides").disabled = chosen.length !== 2 || !hasPair(...chosen);
+  replace($("besides"), chosen.length !== 2 ? "choose one more" : hasPair(...chosen) ? "side by side" : "this pair is not in the export");
 }
 
 let drawn = "";
@@ -306,7 +304,7 @@ async function news() {
   } catch (error) {
     replace($("problems"), el("p", {}, error.message));
   }
-  setTimeout(news, document.hidden ? 5 * EVERY : list.unread ? 250 : EVERY);
+  if (!exported) setTimeout(news, document.hidden ? 5 * EVERY : list.unread ? 250 : EVERY);
 }
 
 read();

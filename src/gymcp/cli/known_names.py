@@ -23,6 +23,8 @@ METRICS = (
 )  # fmt: skip
 RESOLUTION = 0.05
 """Difference that ``gymcp compare`` is to detect by default, as a share."""
+EXPORT_LIMIT = 1_000
+"""Most episodes of a run in ``gymcp view --export``, by default."""
 GRADERS = (
     "answer", "exact", "number", "pattern", "json", "state", "changes", "files", "calls", "calls-any-order",
     "calls-alike", "milestones",
