@@ -35,7 +35,8 @@ def unpack(out: Path, name: str) -> Json:
     """The value in a file of data; fails if the file holds anything but one call with two plain texts."""
     script = (out / "data" / f"{name}.js").read_text(encoding="ascii")
     found = re.fullmatch(r'gymcpData\("([a-z0-9/-]+)","([A-Za-z0-9+/=]+)"\);\n', script)
-    assert found is not None and found[1] == name
+    assert found is not None
+    assert found[1] == name
     return json.loads(gzip.decompress(base64.b64decode(found[2])))
 
 
@@ -217,7 +218,8 @@ def test_every_module_can_be_bundled_and_pages_name_files_that_exist() -> None:
     assert re.findall(r'(?:src|href)="([^"#]+)"', page) == [
         "../../static/icon.svg", "../../static/style.css", "../../static/run.js",
     ]  # fmt: skip
-    assert 'type="module"' not in page and "modulepreload" not in page
+    assert 'type="module"' not in page
+    assert "modulepreload" not in page
     assert (STATIC / "exported.js").exists()
 
 
