@@ -22,6 +22,7 @@ from gymcp.evaluators.transcript import (
 )
 from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
 from gymcp.store import EpisodeRow
+from gymcp.store.notes import Note
 from gymcp.types import Json, ToolCall, Trajectory
 
 MAX_TRANSCRIPT = 40_000
@@ -43,18 +44,22 @@ CREATE TABLE episodes (
     steps INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL, tokens INTEGER NOT NULL,
     cost REAL NOT NULL, seconds REAL NOT NULL,
     tags TEXT NOT NULL, tools TEXT NOT NULL, haystack TEXT NOT NULL,
+    notes TEXT NOT NULL DEFAULT '', labels TEXT NOT NULL DEFAULT '', verdicts TEXT NOT NULL DEFAULT '',
+    noted INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, seq)
 );
 CREATE INDEX episodes_by_task ON episodes (run, task, trial, latest);
+CREATE INDEX episodes_by_id ON episodes (run, id);
 CREATE INDEX episodes_by_group ON episodes (run, "group");
 CREATE VIRTUAL TABLE transcripts USING fts5(
     words, content='', detail=full, tokenize='unicode61 remove_diacritics 2', prefix='1 2 3'
 );
 """
 _LISTED = (
-    "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
+    "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags,"
+    " labels, verdicts, noted"
 )
-_WHOLE = (*_LISTED.split(", "), "seed", "group", "cost", "id", "tools")
+_WHOLE = (*_LISTED.split(", "), "seed", "group", "cost", "id", "tools", "notes")
 """Columns of an exported row: all that its search and its orders need."""
 _SEPARATOR = "\x1f"
 
@@ -90,6 +95,19 @@ class EpisodeIndex:
             self._db.executemany(
                 f"INSERT INTO episodes ({columns}) VALUES ({marks}) ON CONFLICT (run, seq) DO UPDATE SET {update}",
                 (_columns(run, row) for row in rows),
+            )
+            self._db.execute("COMMIT")
+
+    def put_notes(self, run: int, notes: Mapping[str, Mapping[str, Note]]) -> None:
+        """Show these notes on the run's episodes, by id and person, in place of those that were shown."""
+        with self._lock:
+            self._db.execute("BEGIN")
+            self._db.execute(
+                "UPDATE episodes SET notes = '', labels = '', verdicts = '', noted = 0 WHERE run = ? AND noted", (run,)
+            )
+            self._db.executemany(
+                "UPDATE episodes SET notes = ?, labels = ?, verdicts = ?, noted = 1 WHERE run = ? AND id = ?",
+                (_note_columns(people.values(), run, id) for id, people in notes.items()),
             )
             self._db.execute("COMMIT")
 
@@ -306,6 +324,14 @@ def version_of(row: EpisodeRow) -> int | None:
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_DIGITS else None
 
 
+def _note_columns(notes: Iterable[Note], run: int, id: str) -> tuple[Any, ...]:
+    kept = list(notes)
+    labels = dict.fromkeys(label for note in kept for label in note.labels)
+    verdicts = dict.fromkeys(note.verdict for note in kept if note.verdict)
+    words = "\n".join(note.note for note in kept if note.note)
+    return (_plain(words), _SEPARATOR.join(labels), _SEPARATOR.join(verdicts), run, _plain(id))
+
+
 def _row_object(row: Sequence[Any]) -> dict[str, Json]:
     columns = dict(zip(_LISTED.split(", "), row, strict=True))
     reason = restore_surrogates(columns["reason"])
@@ -315,6 +341,8 @@ def _row_object(row: Sequence[Any]) -> dict[str, Json]:
         "latest": bool(columns["latest"]),
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
         "tags": [restore_surrogates(tag)[:60] for tag in filter(None, columns["tags"].split(_SEPARATOR))][:8],
+        "labels": list(filter(None, columns["labels"].split(_SEPARATOR)))[:8],
+        "verdicts": list(filter(None, columns["verdicts"].split(_SEPARATOR))),
     }
 
 
@@ -322,7 +350,7 @@ def _whole_object(columns: dict[str, Any]) -> dict[str, Json]:
     texts = {name: restore_surrogates(columns[name]) for name in ("task", "group", "id")}
     lists = {
         name: [restore_surrogates(each) for each in filter(None, columns[name].split(_SEPARATOR))]
-        for name in ("tags", "tools")
+        for name in ("tags", "tools", "labels", "verdicts")
     }
     reason = restore_surrogates(columns["reason"])[:MAX_PIECE]
     return {**columns, **texts, **lists, "reason": reason, "latest": bool(columns["latest"])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store.notes import NOTES_FILE, Note, read_notes
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.types import Json, Task
 
@@ -31,6 +33,10 @@ class OpenedRun:
     damaged: bool = False
     seen: tuple[int, int] = (0, 0)
     """(episodes, grades) that are in the index."""
+    notes: Mapping[str, Mapping[str, Note]] = field(default_factory=dict)
+    """Notes of people, by id of the episode and by person."""
+    notes_stamp: tuple[int, int] | None = None
+    """State of the file of notes when it was read; None: there was none."""
     tasks: Mapping[str, Task] | None = None
     """Tasks of the run by id, once they were looked for; {} if they are not available."""
 
@@ -69,21 +75,40 @@ class Runs:
         return self.opened[number]
 
     def refresh(self) -> None:
-        """Index what was recorded or graded since the last call."""
+        """Index what was recorded, graded or noted since the last call."""
         with self._lock:
             for each in self.opened:
-                if each.damaged:
-                    continue
-                episodes, grades = now = each.store.change_counter()
-                if now == each.seen:
-                    continue
-                # a new attempt replaces an older one, and a grade changes one: read all rows again
-                changed = grades != each.seen[1] or each.seen == (0, 0)
-                rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
-                if any(row.attempt for row in rows) and not changed:
-                    rows = each.store.summaries(latest=False)
-                self.index.put(each.number, rows)
-                each.seen = (episodes, grades)
+                seen = each.seen
+                self._refresh_rows(each)
+                self._refresh_notes(each, rows_changed=each.seen != seen)
+
+    def _refresh_rows(self, each: OpenedRun) -> None:
+        if each.damaged:
+            return
+        episodes, grades = now = each.store.change_counter()
+        if now == each.seen:
+            return
+        # a new attempt replaces an older one, and a grade changes one: read all rows again
+        changed = grades != each.seen[1] or each.seen == (0, 0)
+        rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
+        if any(row.attempt for row in rows) and not changed:
+            rows = each.store.summaries(latest=False)
+        self.index.put(each.number, rows)
+        each.seen = (episodes, grades)
+
+    def _refresh_notes(self, each: OpenedRun, *, rows_changed: bool) -> None:
+        """Read the notes again if their file has changed; show them also on episodes that are new."""
+        stamp = stamp_of_file(each.folder / NOTES_FILE)
+        if stamp != each.notes_stamp:
+            try:
+                each.notes = read_notes(each.folder)
+            except StoreError as error:
+                each.notes, problem = {}, str(error)
+                each.problems += [] if problem in each.problems else [problem]
+        elif not (rows_changed and each.notes):
+            return
+        self.index.put_notes(each.number, each.notes)
+        each.notes_stamp = stamp
 
     def start(self) -> None:
         """Start reading transcripts for the search, in a thread."""
@@ -121,6 +146,15 @@ class Runs:
             self.index.add_transcripts(texts)
             self._read[run.number] = waiting[-1][1]
         return bool(texts)
+
+
+def stamp_of_file(path: Path) -> tuple[int, int] | None:
+    """(time of the last change in ns, bytes) of a file; None if it is missing or empty."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size) if status.st_size else None
 
 
 @contextmanager

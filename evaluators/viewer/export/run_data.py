@@ -20,6 +20,7 @@ from gymcp.evaluators.viewer.episode import (
 )
 from gymcp.evaluators.viewer.export.data_files import DataFiles
 from gymcp.evaluators.viewer.index import transcript
+from gymcp.evaluators.viewer.notes.note_objects import notes_object
 from gymcp.evaluators.viewer.pages import encode_json
 from gymcp.evaluators.viewer.runs import NotFound, Runs, describe_runs, open_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
@@ -143,7 +144,8 @@ class RunExporter:
             moved = {str(at): [_shift(each, base) for each in steps] for at, steps in anchors.items()}
             self.data.write(f"{number}/anchors-{n + base}", moved)
         siblings = [_shift(each, base) for each in shown["siblings"]]
-        self.data.write(f"{number}/e{n + base}", {**_shift(shown, base), "siblings": siblings, "facts": digest})
+        added = {"siblings": siblings, "facts": digest, "notes": notes_object(runs, n, "")}
+        self.data.write(f"{number}/e{n + base}", {**_shift(shown, base), **added})
         return fold_words(transcript(record))
 
 

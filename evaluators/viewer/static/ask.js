@@ -21,6 +21,11 @@ export function hasPair() {
   return true;
 }
 
+/** Sends the value, as JSON; returns the answer. Raises Error with words for people. */
+export function send(path, value) {
+  return ask(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(value) });
+}
+
 /** The answer to a request such as `api/about`. Raises Error with words for people. */
 export async function ask(path, options = {}) {
   let answer;

@@ -179,10 +179,16 @@ async function sides(n, other) {
   return { a, b, ...found };
 }
 
+/** An export is only read. */
+export async function send() {
+  throw new Error("an export cannot be changed: open the run with gymcp view");
+}
+
 async function ofEpisode(n, part, at, said) {
   if (part === undefined) return episode(n);
   if (part === "beside") return sides(n, Number(at));
   const run = await folderOf(n);
+  if (part === "notes") return (await episode(n)).notes;
   if (part === "task") return read(`${run}/facts-${(await episode(n)).facts}`);
   if (part === "anchors") return (await read(`${run}/anchors-${n}`))[at];
   const texts = await read(`${run}/texts-${n}`);

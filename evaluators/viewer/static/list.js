@@ -25,8 +25,8 @@ const asked = () => {
   return `api/${sides ? "pairs" : "episodes"}?${said}`;
 };
 
-/** Starts over with what the place asks for. */
-export async function load() {
+/** Starts over with what the place asks for; `stay`: the rows in sight stay in sight. */
+export async function load({ stay = false } = {}) {
   abort.abort();
   abort = new AbortController();
   const mine = (pages = new Map());
@@ -35,9 +35,9 @@ export async function load() {
     const first = await fetchPage(0);
     if (mine !== pages) return;
     total = first.total;
-    selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
+    if (!stay) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
     rows.style.setProperty("height", `${total * ROW}px`);
-    list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    if (!stay) list.scrollTop = Math.max(0, (selected - 4) * ROW);
     const partly = place.q && first.searchable < first.indexed;
     replace(
       found,
@@ -119,6 +119,9 @@ function drawn(row, at) {
       pair ? el("span", {}, `${row.steps} and ${row.other.steps} steps`) : el("span", {}, count(row.steps, "step")),
       !pair && el("span", {}, seconds(row.seconds)),
       row.errors > 0 && el("span", { class: "bad" }, count(row.errors, "error")),
+      row.verdicts.map((verdict) => el("span", { class: `tag ${verdict === "pass" ? "good" : "bad"}` }, verdict)),
+      row.labels.map((label) => el("span", { class: "tag label" }, el("bdi", {}, label))),
+      row.noted === 1 && el("span", { class: "tag label", title: "has a note or a verdict of a person" }, "✎"),
       el("bdi", { class: "why" }, row.reason),
     ),
   );

@@ -109,6 +109,8 @@ function filter(out, put) {
 
 // ------------------------------------------------------------------------------------------------------------ following
 
+document.addEventListener("noted", () => load({ stay: true }));
+
 follow((before) => {
   if (!about) return;
   if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
@@ -188,6 +190,7 @@ const ACTIONS = {
   },
   o: () => ACTIONS.Enter(),
   "/": () => search.select(),
+  e: () => detail.querySelector(".noting textarea")?.focus(),
   x: unfold,
   a: () => focused()?.querySelector("button.anchor")?.click(),
   c: beside,

@@ -17,8 +17,8 @@ const NUMBERS = {
   version: (row) => row.version,
   iteration: (row) => (row.version === null ? null : row.version + 1),
 };
-const TEXTS = { task: (row) => row.task, outcome: (row) => row.outcome, group: (row) => row.group, why: (row) => row.reason, id: (row) => row.id };
-const LISTS = { tag: (row) => row.tags, tool: (row) => row.tools };
+const TEXTS = { task: (row) => row.task, outcome: (row) => row.outcome, group: (row) => row.group, why: (row) => row.reason, note: (row) => row.notes, id: (row) => row.id };
+const LISTS = { tag: (row) => row.tags, tool: (row) => row.tools, label: (row) => row.labels, verdict: (row) => row.verdicts };
 const known = (score) => typeof score === "number";
 const STATES = {
   solved: (row) => known(row.score) && row.score >= 1,
@@ -26,6 +26,7 @@ const STATES = {
   partial: (row) => known(row.score) && row.score > 0 && row.score < 1,
   unscored: (row) => row.score === null,
   replaced: (row) => !row.latest,
+  noted: (row) => row.noted === 1,
 };
 const COMPARE = { ":": (a, b) => a === b, "=": (a, b) => a === b, ">": (a, b) => a > b, "<": (a, b) => a < b, ">=": (a, b) => a >= b, "<=": (a, b) => a <= b };
 const KEYS = [...Object.keys(NUMBERS), ...Object.keys(TEXTS), ...Object.keys(LISTS), "is"];

@@ -72,6 +72,9 @@ def view(
         typer.Option(help="Tokenizer folder, to show tokens as text; default: that of the run or of its local policy."),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
+    name: Annotated[
+        str, typer.Option(help="Name under which notes and labels of this viewer are kept; default: $USER.")
+    ] = "",
     export: Annotated[
         Path | None,
         typer.Option(

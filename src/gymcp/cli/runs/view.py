@@ -23,6 +23,7 @@ from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.evaluators.viewer.serve import serve_viewer
 from gymcp.store import open_run
+from gymcp.store.notes import InvalidNote, Note, check_note
 
 MAX_SEARCHED = 100
 """Listed runs in which a tokenizer is looked for."""
@@ -38,6 +39,7 @@ def execute(
     port: int,
     tokenizer: Path | None,
     no_open: bool,
+    name: str,
     export: Path | None,
     limit: int | None,
 ) -> None:
@@ -60,9 +62,28 @@ def execute(
         if not no_open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             webbrowser.open(private_page(private, new_address()).as_uri())
 
+    who = read_name(name) if name else user_name()
     with tempfile.TemporaryDirectory(prefix="gymcp-view-") as private, contextlib.suppress(KeyboardInterrupt):
-        serve_viewer(runs, port=port, decode=decode, find_tasks=find_tasks, find=find, listed=listed, ready=ready)
+        serve_viewer(
+            runs, port=port, decode=decode, find_tasks=find_tasks, who=who, find=find, listed=listed, ready=ready
+        )
     console.print("stopped", highlight=False)
+
+
+def user_name() -> str:
+    """The name under which this user notes: $USER, or the number of the user if that is no name."""
+    try:
+        return read_name(os.environ.get("USER", ""))
+    except ConfigError:
+        return f"user {os.getuid()}"
+
+
+def read_name(name: str) -> str:
+    """The name, if notes can be kept under it. Raises ConfigError."""
+    try:
+        return check_note(Note(episode="", who=name)).who
+    except InvalidNote as error:
+        raise ConfigError(f"view: --name: {error}") from error
 
 
 def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: bool, decode: Decode | None) -> None:
