@@ -65,6 +65,8 @@ class Evidence:
     """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
     used."""
     problems: tuple[str, ...] = field(default=())
+    export: str = ""
+    """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
     @property
     def rows(self) -> list[EpisodeRow]:

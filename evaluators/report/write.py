@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
@@ -12,6 +12,7 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.comparison_page import render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
+from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
@@ -29,7 +30,7 @@ def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[s
 
     Raises StoreError if the folder holds no run or cannot be written.
     """
-    evidence = read_evidence(folder, find_tasks)
+    evidence = replace(read_evidence(folder, find_tasks), export=find_export(folder, folder))
     summary = summary_object(evidence.run, evidence.rows, evidence.metrics)
     if evidence.judge is not None:
         summary["judge"] = evidence.judge
@@ -97,15 +98,16 @@ class Report:
         }
 
 
-def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
-    """Report of the runs that can be read. Raises StoreError if none can."""
+def read_report(folders: Sequence[Path], find_tasks: FindTasks, *, place: Path | None = None) -> Report:
+    """Report of the runs that can be read, for a file in the folder `place`. Raises StoreError if none can."""
     evidence: list[Evidence] = []
     unread: list[str] = []
     names = [folder.resolve().name for folder in folders]
     for folder, name in zip(folders, names, strict=True):
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            evidence.append(read_evidence(folder, find_tasks, name=title))
+            export = "" if place is None else find_export(folder, place)
+            evidence.append(replace(read_evidence(folder, find_tasks, name=title), export=export))
         except StoreError as error:
             unread.append(str(error))
     if not evidence:

@@ -14,7 +14,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.viewer.divergence import compare_episodes
 from gymcp.evaluators.viewer.episode import MAX_STEPS, Decode, load
 from gymcp.evaluators.viewer.export.data_files import DataFiles
-from gymcp.evaluators.viewer.export.folder import replace_export
+from gymcp.evaluators.viewer.export.folder import LIST, PAIR, RUN, replace_export
 from gymcp.evaluators.viewer.export.pages import bundle_script, make_page
 from gymcp.evaluators.viewer.export.run_data import Choice, ExportedEpisode, ExportedRun, RunExporter
 from gymcp.evaluators.viewer.pages import STATIC
@@ -67,7 +67,8 @@ def export_viewer(
     except QueryError as error:
         raise ConfigError(f"view: --find {choice.find}: {error}") from error
     runs = RunList(folders)
-    with replace_export(out) as top:
+    shows = LIST if listed else PAIR if len(folders) > 1 else RUN
+    with replace_export(out, shows=shows) as top:
         try:
             export = _Export(top, runs, choice, decode, find_tasks, report)
             found = export.write(listed=listed)

@@ -11,17 +11,21 @@ from gymcp import __version__
 from gymcp.errors import ConfigError, StoreError
 from gymcp.process_owner import staging_folder
 from gymcp.store.untrusted_files import read_foreign
+from gymcp.types import Json
 
 MARK = "gymcp-export.json"
 """File by which a complete export is known."""
 CONTENT = frozenset({MARK, "index.html", "static", "data", "runs"})
 FORMAT = 1
+RUN, PAIR, LIST = "run", "pair", "list"
+"""Contents of the first page of an export."""
 
 
 @contextmanager
-def replace_export(out: Path) -> Iterator[Path]:
+def replace_export(out: Path, *, shows: str) -> Iterator[Path]:
     """A folder to fill, which becomes `out` at the end of the context; an error leaves what was there.
 
+    `shows`: the content of its first page: `RUN`, or another word.
     Raises ConfigError if `out` holds anything but an earlier export, or cannot be written.
     """
     out = out.absolute()
@@ -31,7 +35,8 @@ def replace_export(out: Path) -> Iterator[Path]:
             new = staging / "new"
             new.mkdir()
             yield new
-            (new / MARK).write_text(json.dumps({"gymcp export": FORMAT, "gymcp": __version__}) + "\n", encoding="ascii")
+            mark = {"gymcp export": FORMAT, "gymcp": __version__, "shows": shows}
+            (new / MARK).write_text(json.dumps(mark) + "\n", encoding="ascii")
             _refuse_other_content(out)  # it may have changed meanwhile
             if out.exists():
                 out.rename(staging / "old")
@@ -42,11 +47,21 @@ def replace_export(out: Path) -> Iterator[Path]:
 
 def is_export(folder: Path) -> bool:
     """True if the folder holds a complete export."""
+    return bool(_read_mark(folder))
+
+
+def shows_one_run(folder: Path) -> bool:
+    """True if the folder holds a complete export whose first page is that of a run."""
+    return _read_mark(folder).get("shows") == RUN
+
+
+def _read_mark(folder: Path) -> dict[str, Json]:
+    """The mark of the export in a folder; {} if there is none."""
     try:
         mark = json.loads(read_foreign(folder, MARK, most_bytes=10_000))
     except (OSError, StoreError, ValueError, RecursionError):
-        return False
-    return isinstance(mark, dict) and "gymcp export" in mark
+        return {}
+    return mark if isinstance(mark, dict) and "gymcp export" in mark else {}
 
 
 def _refuse_other_content(out: Path) -> None:

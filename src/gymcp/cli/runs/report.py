@@ -32,9 +32,9 @@ def execute(runs: list[Path], *, format: str, out: Path | None, as_json: bool) -
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
         return
-    report = read_report(runs, find_tasks)
+    file = out or runs[0].resolve().parent / REPORT_FILE
+    report = read_report(runs, find_tasks, place=file.parent)
     if format == "html" or out is not None:
-        file = out or runs[0].resolve().parent / REPORT_FILE
         write_text(file, report.text(format))
         if as_json:
             print_json(report.object())

@@ -17,6 +17,8 @@ from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
 from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.report import REPORT_FILE, write_report
+from gymcp.evaluators.report.links import EXPORT_FOLDER
 from gymcp.evaluators.viewer.discovery import find_runs, holds_runs_below
 from gymcp.evaluators.viewer.episode import Decode
 from gymcp.evaluators.viewer.export.export import export_viewer
@@ -92,6 +94,8 @@ def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: boo
         done = export_viewer(
             runs, out, listed=listed, choice=choice, decode=decode, find_tasks=find_tasks, report=progress.report
         )
+    if out.resolve() == runs[0].resolve() / EXPORT_FOLDER and (runs[0] / REPORT_FILE).is_file():
+        write_report(runs[0], find_tasks)  # its links lead into the export from now on
     for note in done.notes:
         console.print(in_one_line(note), style="yellow", highlight=False, markup=False, soft_wrap=True)
     size = f"{done.episodes:,} episodes of {done.runs:,} runs, {done.files:,} files, {done.bytes / 1e6:.1f} MB"
