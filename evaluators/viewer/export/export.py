@@ -113,11 +113,19 @@ class _Export:
         found = self._write_runs()
         pairs = self._write_pairs(found)
         self._write_pages(found, pairs, listed=listed)
-        self.data.write("runs", {**self._runs.object(), "version": 1, "folders": [], "problems": self.notes})
+        self.data.write("runs", {**self._listing(), "version": 1, "folders": [], "problems": self.notes})
         self.data.write("matrix", {**self._runs.matrix(), "version": 1})
         about = {"runs": [run.object() for run in found], "listed": listed, "notes": self.notes}
         self.data.write("export", {**about, "made": _now(), "gymcp": __version__})
         return found
+
+    def _listing(self) -> dict[str, Json]:
+        """The list of runs without the places of their folders on this machine."""
+        listing = self._runs.object()
+        for shown, run in zip(listing["runs"], self._runs.all(), strict=True):
+            shown["label"] = _label(run)
+            shown["problem"] = _hide_place(shown.get("problem", ""), run)
+        return listing
 
     def _write_runs(self) -> list[ExportedRun]:
         readable = [run for run in self._runs.all() if run.summary is not None and run.summary.readable]
@@ -133,7 +141,7 @@ class _Export:
             try:
                 exported = self._exporter.export(run.folder, number=run.number, label=_label(run), first=first)
             except StoreError as error:
-                self.notes.append(str(error))
+                self.notes.append(_hide_place(str(error), run))
                 continue
             found.append(exported)
             self.notes += [f"{_label(run)}: {exported.left_out}"] if exported.left_out else []
@@ -220,6 +228,11 @@ def _partners(one: ExportedRun, other: ExportedRun) -> set[tuple[ExportedEpisode
 def _label(run: ListedRun) -> str:
     """Path of the run below the folders that were named; the name alone of one that was named itself."""
     return run.folder.resolve().name if run.label == str(run.folder) else run.label
+
+
+def _hide_place(words: str, run: ListedRun) -> str:
+    """The message with the run's label in place of its folder."""
+    return words.replace(str(run.folder), _label(run))
 
 
 def _now() -> str:

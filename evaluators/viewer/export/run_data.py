@@ -104,10 +104,10 @@ class RunExporter:
 
     def _write_about(self, runs: Runs, rows: list[dict[str, Json]], number: int, label: str) -> None:
         (about,) = describe_runs(runs)["runs"]
-        gap = left_out(runs, len(rows), self.choice)
+        gaps = filter(None, [left_out(runs, len(rows), self.choice)])
         about |= {
             "folder": label,
-            "problems": [*about["problems"], *([gap] if gap else [])],
+            "problems": [*(problem.replace(about["folder"], label) for problem in about["problems"]), *gaps],
             "held": runs.index.facets(0, within=[row["n"] for row in rows]),
             "chunks": -(-len(rows) // CHUNK),
         }
