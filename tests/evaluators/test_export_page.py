@@ -189,7 +189,8 @@ def test_a_hostile_run_stays_text_and_fits_the_window(browser: Browser, out: Pat
         page.set_viewport_size({"width": width, "height": 800})
         expect(page.locator(".row")).to_have_count(2)
         for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
-            page.keyboard.press("Escape")
+            if row:
+                page.keyboard.press("Escape")
             page.locator(".row").nth(row).click()
             expect(page.locator("h1")).to_contain_text(name)
             page.locator("#detail details").evaluate_all("all => all.forEach(each => { each.open = true })")
