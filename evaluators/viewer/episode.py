@@ -204,14 +204,11 @@ def _credit_at(credits: Sequence[StepCredit], place: int) -> list[dict[str, Json
 
 def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:
     """Two episodes and their first divergence. Raises NotFound."""
-    records = []
-    for each in (n, other):
-        opened, id = find(runs, each)
-        records.append(load(opened, id))
+    one, another = (load(*find(runs, each)) for each in (n, other))
     return {
         "a": episode_object(runs, n, decode),
         "b": episode_object(runs, other, decode),
-        **compare_episodes(*records, MAX_STEPS),
+        **compare_episodes(one, another, MAX_STEPS),
     }
 
 

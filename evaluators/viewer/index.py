@@ -203,8 +203,8 @@ class EpisodeIndex:
 
     def facets(self, run: int, *, within: Sequence[int] | None = None) -> dict[str, Json]:
         """Number of episodes of each result, outcome and tag: of the latest, or of those `within` alone."""
-        counted, values = ("latest", [run]) if within is None else ("n IN (SELECT value FROM json_each(?))", [run])
-        values += [] if within is None else [json.dumps(list(within))]
+        counted = "latest" if within is None else "n IN (SELECT value FROM json_each(?))"
+        values = (run,) if within is None else (run, json.dumps(list(within)))
         source = f"FROM episodes WHERE run = ? AND {counted}"
         results = self._all(f"SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) {source}", *values)[
             0

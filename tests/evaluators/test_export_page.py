@@ -32,10 +32,10 @@ def open_export(browser: Browser, out: Path, place: str = "index.html", **option
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    page.on("console", lambda said: said.type == "error" and wrong.append(f"console: {said.text}"))
+    page.on("console", lambda said: wrong.extend([f"console: {said.text}"] if said.type == "error" else []))
     page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
     inside = out.resolve().as_uri() + "/"
-    page.on("request", lambda sent: sent.url.startswith(inside) or wrong.append(f"request: {sent.url}"))
+    page.on("request", lambda sent: wrong.extend([] if sent.url.startswith(inside) else [f"request: {sent.url}"]))
     page.goto((out.resolve() / place.partition("#")[0]).as_uri() + "".join(place.partition("#")[1:]))
     yield page
     context.close()

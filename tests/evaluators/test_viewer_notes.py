@@ -9,11 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import Result
 from recorded_runs import write_run
 from records import order_episode
 from test_viewer import enter
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 from viewer_process import run_viewer
 
 from gymcp.cli.app import app

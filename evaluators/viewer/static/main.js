@@ -12,6 +12,7 @@ const $ = (id) => document.getElementById(id);
 const search = $("search");
 const detail = $("detail");
 let about = null;
+let started = false;
 let inside = false; // whether keys go to the steps of the episode instead of the list
 
 const CHIPS = [
@@ -112,11 +113,12 @@ function filter(out, put) {
 document.addEventListener("noted", () => load({ stay: true }));
 
 follow((before) => {
+  // also before it is known what the page is about: the search field is there from the start
+  if (started && ["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
   if (!about) return;
   if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
   if (search.value !== place.q) search.value = place.q;
   if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
-  if (["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
   if (["run", "view", "n", "other", "home"].some((key) => before[key] !== place[key])) drawDetail();
   mark();
 });
@@ -242,6 +244,7 @@ replace($("keys"), help());
 
 async function start() {
   read();
+  started = true;
   search.value = place.q;
   load(); // beside what the page is about, not after it
   try {
