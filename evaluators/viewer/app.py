@@ -74,6 +74,18 @@ def run_routes(
     def curves(request: Request) -> Json:
         return curves_object(runs.find_run(read_number(request.query_params.get("run", "0"))).folder)
 
+    return [
+        Route("/about", json_endpoint(about)),
+        Route("/episodes", json_endpoint(episodes)),
+        Route("/pairs", json_endpoint(pairs)),
+        Route("/curves", json_endpoint(curves)),
+        *_episode_routes(runs, decode, find_tasks, who),
+    ]
+
+
+def _episode_routes(runs: Runs, decode: Decode | None, find_tasks: FindTasks | None, who: str) -> list[Route]:
+    """Routes for the requests of an episode's page."""
+
     def episode(request: Request) -> Json:
         return episode_object(runs, _number(request, "n"), decode)
 
@@ -97,10 +109,6 @@ def run_routes(
         return {"text": whole_text(runs, _number(request, "n"), at, asked.get("part", ""), item)}
 
     return [
-        Route("/about", json_endpoint(about)),
-        Route("/episodes", json_endpoint(episodes)),
-        Route("/pairs", json_endpoint(pairs)),
-        Route("/curves", json_endpoint(curves)),
         Route("/episodes/{n}", json_endpoint(episode)),
         Route("/episodes/{n}/task", json_endpoint(task)),
         Route("/episodes/{n}/notes", json_endpoint(notes), methods=["GET"]),

@@ -88,3 +88,8 @@ export function badge(score, outcome = "") {
 export function brief(name, most = 240) {
   return name.length <= most ? name : `${name.slice(0, most)}… (${name.length.toLocaleString("en")} characters)`;
 }
+
+/** The end of a dialog: a button that closes it, so that something in it has the focus and the keyboard can scroll it. */
+export function closing() {
+  return el("p", {}, el("button", { type: "button", class: "chip", on: { click: (event) => event.target.closest("dialog").close() } }, "close"), el("span", { class: "soft" }, " or esc"));
+}

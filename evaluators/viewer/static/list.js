@@ -85,6 +85,8 @@ function draw() {
     else fetchPage(Math.floor(at / PAGE)).then(() => mine === pages && schedule(), () => {});
   }
   replace(rows, total ? shown : el("p", { class: "empty soft" }, "nothing matches"));
+  if (selected >= first && selected < last) list.setAttribute("aria-activedescendant", `row-${selected}`);
+  else list.removeAttribute("aria-activedescendant");
 }
 
 function drawn(row, at) {
@@ -94,7 +96,9 @@ function drawn(row, at) {
     "a",
     {
       class: `row${at === selected ? " selected" : ""}${current ? " current" : ""}`,
+      id: `row-${at}`,
       role: "option",
+      tabindex: "-1", // the list is one stop of the tab key: its keys move between rows, most of which do not exist
       "aria-selected": String(at === selected),
       href: `#n=${row.n}`,
       style: { top: `${at * ROW}px` },

@@ -1,7 +1,7 @@
 // What the run is, while no episode is open; and the keys.
 
 import { curves } from "./curves.js";
-import { brief, el } from "./dom.js";
+import { brief, closing, el } from "./dom.js";
 import { go } from "./state.js";
 
 export function overview(about, number) {
@@ -64,5 +64,5 @@ const WORDS = [
 
 export function help() {
   const rows = (pairs) => el("dl", {}, pairs.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)]));
-  return [el("h2", {}, "Keys"), rows(KEYS), el("h2", {}, "Search"), rows(WORDS), el("p", { class: "soft" }, "Esc closes this.")];
+  return [el("h2", {}, "Keys"), rows(KEYS), el("h2", {}, "Search"), rows(WORDS), closing()];
 }

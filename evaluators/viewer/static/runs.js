@@ -1,7 +1,7 @@
 // The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
 
 import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
-import { brief, count, el, replace, seconds } from "./dom.js";
+import { brief, closing, count, el, replace, seconds } from "./dom.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
 
@@ -290,7 +290,7 @@ $("home").addEventListener("click", (event) => {
   event.preventDefault();
   go({ q: "", sort: "", view: "", task: "" });
 });
-replace($("keys"), el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)])), el("p", { class: "soft" }, "Esc closes this."));
+replace($("keys"), el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)])), closing());
 
 // ----------------------------------------------------------------------------------------------------------------- following
 
