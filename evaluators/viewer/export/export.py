@@ -44,7 +44,7 @@ class Exported:
     files: int
     bytes: int
     notes: tuple[str, ...]
-    """What is left out or could not be read, for people."""
+    """Gaps of the export, for people."""
 
 
 def export_viewer(

@@ -98,13 +98,13 @@ class RunExporter:
                 episodes=episodes,
                 first=first,
                 last=base + max(indexed, 1),
-                left_out=left_out(runs, len(rows), self.choice),
+                left_out=describe_gap(runs, len(rows), self.choice),
                 unreadable=unreadable,
             )
 
     def _write_about(self, runs: Runs, rows: list[dict[str, Json]], number: int, label: str) -> None:
         (about,) = describe_runs(runs)["runs"]
-        gaps = filter(None, [left_out(runs, len(rows), self.choice)])
+        gaps = filter(None, [describe_gap(runs, len(rows), self.choice)])
         about |= {
             "folder": label,
             "problems": [*(problem.replace(about["folder"], label) for problem in about["problems"]), *gaps],
@@ -156,7 +156,7 @@ def choose_rows(runs: Runs, choice: Choice) -> list[dict[str, Json]]:
     return runs.index.whole_rows(0, choice.find, choice.limit)
 
 
-def left_out(runs: Runs, exported: int, choice: Choice) -> str:
+def describe_gap(runs: Runs, exported: int, choice: Choice) -> str:
     """The part of the first run that an export of so many episodes does not hold, in words; empty if it holds all."""
     _, indexed = runs.index.searchable()
     if exported == indexed:

@@ -11,13 +11,13 @@ from gymcp.types import Json
 UNNAMED = "unnamed"
 """Name of a person who has given none."""
 MAX_OFFERED = 100
-"""Labels of a run that are offered where one is typed."""
+"""Most labels of a run that are offered to choose from."""
 MAX_PEOPLE = 100
 """People whose notes on an episode are shown."""
 
 
 def notes_object(runs: Runs, n: int, who: str) -> dict[str, Json]:
-    """What people say of an episode, the reader first; and the criteria and labels to choose from. Raises NotFound."""
+    """Notes on an episode, the reader's own first; and the criteria and labels to choose from. Raises NotFound."""
     opened, id = find(runs, n)
     people = opened.notes.get(id, {})
     shown = sorted(people.values(), key=lambda note: (note.who != who, note.at))[:MAX_PEOPLE]
@@ -26,11 +26,11 @@ def notes_object(runs: Runs, n: int, who: str) -> dict[str, Json]:
         "notes": [_note_object(note) for note in shown],
         "count": len(people),
         "criteria": list_judged_points(load(opened, id).components),
-        "labels": _used_labels(opened)[:MAX_OFFERED],
+        "labels": _list_labels(opened)[:MAX_OFFERED],
     }
 
 
-def _used_labels(opened: OpenedRun) -> list[str]:
+def _list_labels(opened: OpenedRun) -> list[str]:
     """Labels of the run, the most frequent first."""
     counts: dict[str, int] = {}
     for people in opened.notes.values():

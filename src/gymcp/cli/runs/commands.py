@@ -78,8 +78,8 @@ def view(
     export: Annotated[
         Path | None,
         typer.Option(
-            help="Write the pages into this folder instead: they open from the disk, without a server. An earlier"
-            " export is replaced; any other content is left alone."
+            help="Folder for the pages as files, which open from the disk; an earlier export in it is replaced;"
+            " default: serve the pages."
         ),
     ] = None,
     limit: Annotated[
