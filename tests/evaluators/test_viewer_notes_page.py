@@ -15,7 +15,7 @@ from viewer_process import run_viewer
 from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.store import TrajectoryStore
-from gymcp.store.notes import Note, append_note, read_notes
+from gymcp.store.notes import NOTES_FILE, Note, append_note, read_notes
 
 __all__ = ["browser"]  # the fixture
 
@@ -88,7 +88,12 @@ def test_a_refused_note_stays_in_its_field_and_two_windows_lose_nothing(browser:
             page.get_by_role("button", name="save").click()
             expect(page.locator(".noting [role=status]")).to_contain_text("was changed in another window")
             expect(field).to_have_value("from here")
-    assert read_notes(run)["steady-judged-0"]["ann"].note == "from elsewhere"
+            expect(page.locator(".note", has_text="ann")).to_contain_text("from elsewhere")
+            assert read_notes(run)["steady-judged-0"]["ann"].note == "from elsewhere"
+            page.get_by_role("button", name="save").click()
+            expect(page.locator(".noting [role=status]")).to_contain_text("saved")
+    assert read_notes(run)["steady-judged-0"]["ann"].note == "from here"
+    assert "from elsewhere" in (run / NOTES_FILE).read_text()
 
 
 def test_an_export_shows_notes_and_takes_none(browser: Browser, tmp_path: Path) -> None:

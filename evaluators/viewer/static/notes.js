@@ -19,10 +19,13 @@ export function notes(n) {
   return section;
 }
 
-function fill(section, n, found) {
+function fill(section, n, found, problem = "") {
   const mine = found.notes.find((each) => each.who === found.who && !exported);
-  const others = found.notes.filter((each) => each !== mine);
-  replace(section, others.map(written), found.count > found.notes.length && el("p", { class: "soft" }, `and ${count(found.count - found.notes.length, "more person", "more people")}`), !exported && form(section, n, found, mine));
+  const draft = drafts.get(n);
+  const elsewhere = draft && draft.seen !== (mine?.seen ?? ""); // it was changed in another window since it was shown here
+  const others = found.notes.filter((each) => each !== mine || elsewhere);
+  if (elsewhere) drafts.set(n, { ...draft, seen: mine?.seen ?? "" }); // it is shown now: the next save replaces it
+  replace(section, others.map(written), found.count > found.notes.length && el("p", { class: "soft" }, `and ${count(found.count - found.notes.length, "more person", "more people")}`), !exported && form(section, n, found, mine, problem));
 }
 
 function written(note) {
@@ -43,7 +46,7 @@ function marks(note) {
   ];
 }
 
-function form(section, n, found, mine) {
+function form(section, n, found, mine, problem) {
   const kept = mine ?? { note: "", labels: [], verdict: "", criteria: {}, seen: "" };
   const start = drafts.get(n) ?? { ...kept, labels: kept.labels.join(", ") };
   const words = el("textarea", { rows: 2, dir: "auto", "aria-label": "Your note", placeholder: "a note on this episode   e" });
@@ -52,7 +55,7 @@ function form(section, n, found, mine) {
   const labels = el("input", { type: "text", list: "labels", "aria-label": "Your labels, with commas between them", placeholder: "labels, with commas", autocomplete: "off", value: start.labels });
   const verdict = choice("verdict", start.verdict);
   const criteria = found.criteria.map((name) => [name, choice(brief(name, 60), start.criteria[name] ?? "")]);
-  const said = el("span", { role: "status", class: "fine" }, drafts.has(n) ? "not saved yet" : mine ? `saved ${mine.at.replace("T", " ")}` : "");
+  const said = el("span", { role: "status", class: "fine" }, problem ? el("span", { class: "bad" }, problem) : drafts.has(n) ? "not saved yet" : mine ? `saved ${mine.at.replace("T", " ")}` : "");
   const save = el("button", { type: "submit" }, "save");
   const now = () => ({ note: words.value, labels: labels.value, verdict: verdict.value(), criteria: Object.fromEntries(criteria.map(([name, each]) => [name, each.value()]).filter(([, value]) => value)), seen: start.seen });
   const made = el(
@@ -84,9 +87,12 @@ function form(section, n, found, mine) {
       if (active) section.querySelector("textarea").focus();
       document.dispatchEvent(new CustomEvent("noted"));
     } catch (error) {
+      drafts.set(n, asked);
       replace(said, el("span", { class: "bad" }, error.message));
+      save.disabled = false;
+      const found = await ask(`api/episodes/${n}/notes`).catch(() => null);
+      if (found) fill(section, n, found, error.message);
     }
-    save.disabled = false;
   });
   return made;
 }

@@ -112,8 +112,7 @@ def append_note(folder: Path, note: Note, *, seen: str) -> Note:
             known = _newest(file.read(MAX_FILE_BYTES + 1), note)
             if known.at != seen:
                 raise NoteChanged(
-                    "your note on this episode was changed in another window: open the episode again, and add what you"
-                    " have written here"
+                    "your note on this episode was changed in another window: save again to put this one in its place"
                 )
             kept = replace(note, at=datetime.now(UTC).isoformat(timespec="microseconds"))
             _append_line(file.fileno(), kept, where)
