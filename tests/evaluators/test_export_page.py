@@ -84,6 +84,7 @@ def page(browser: Browser, out: Path) -> Iterator[Page]:
 
 
 def test_the_list_leads_to_runs_and_back(page: Page) -> None:
+    expect(page.locator("#headline")).to_have_text(re.compile(r"^5 runs · as of 20\d\d-\d\d-\d\d \d\d:\d\d UTC$"))
     expect(page.locator("tr", has_text="steady")).to_contain_text("66.7 %")
     broken = page.locator("tr.broken", has_text="broken")
     expect(broken).to_contain_text("holds no trajectories.sqlite")

@@ -113,10 +113,12 @@ class _Export:
         found = self._write_runs()
         pairs = self._write_pairs(found)
         self._write_pages(found, pairs, listed=listed)
-        self.data.write("runs", {**self._listing(), "version": 1, "folders": [], "problems": self.notes})
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        listing = {**self._listing(), "version": 1, "folders": [], "problems": self.notes, "made": made}
+        self.data.write("runs", listing)
         self.data.write("matrix", {**self._runs.matrix(), "version": 1})
         about = {"runs": [run.object() for run in found], "listed": listed, "notes": self.notes}
-        self.data.write("export", {**about, "made": _now(), "gymcp": __version__})
+        self.data.write("export", {**about, "made": made, "gymcp": __version__})
         return found
 
     def _listing(self) -> dict[str, Json]:
@@ -233,7 +235,3 @@ def _label(run: ListedRun) -> str:
 def _hide_place(words: str, run: ListedRun) -> str:
     """The message with the run's label in place of its folder."""
     return words.replace(str(run.folder), _label(run))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

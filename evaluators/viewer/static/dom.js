@@ -93,3 +93,8 @@ export function brief(name, most = 240) {
 export function closing() {
   return el("p", {}, el("button", { type: "button", class: "chip", on: { click: (event) => event.target.closest("dialog").close() } }, "close"), el("span", { class: "soft" }, " or esc"));
 }
+
+/** The time of an export: "as of 2026-11-23 02:39 UTC". */
+export function asOf(made) {
+  return `as of ${made.slice(0, 10)} ${made.slice(11, 16)} UTC`;
+}

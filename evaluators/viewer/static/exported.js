@@ -143,8 +143,8 @@ function runAt(place) {
 
 async function about() {
   const facts = await Promise.all(shown.map((run) => read(`${run}/about`)));
-  const { listed, notes } = await read("export");
-  return { problems: shown.length > 1 ? notes : [], runs: facts.map((run, number) => ({ ...run, number })), listed };
+  const { listed, notes, made } = await read("export");
+  return { problems: shown.length > 1 ? notes : [], runs: facts.map((run, number) => ({ ...run, number })), listed, made };
 }
 
 async function folderOf(n) {

@@ -2,7 +2,7 @@
 
 import { ask, listPage } from "./ask.js";
 import { comparePage } from "./compare.js";
-import { brief, el, replace } from "./dom.js";
+import { asOf, brief, el, replace } from "./dom.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
 import { enter, load, mark, move, select } from "./list.js";
 import { help, overview } from "./overview.js";
@@ -62,7 +62,7 @@ function drawBar() {
   replace($("runs"), tabs);
   const run = about.runs[Number(place.run)] ?? about.runs[0];
   const scored = run.episodes - run.unscored;
-  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`]);
+  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`, about.made && el("span", { class: "soft" }, ` · ${asOf(about.made)}`)]);
   const problems = [...about.problems, ...about.runs.flatMap((each) => each.problems)];
   replace($("problems"), problems.map((problem) => el("p", {}, problem)));
   document.title = `${brief(run.name, 60)} · gymcp view`;

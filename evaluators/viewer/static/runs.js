@@ -1,7 +1,7 @@
 // The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
 
 import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
-import { brief, closing, count, el, replace, seconds } from "./dom.js";
+import { asOf, brief, closing, count, el, replace, seconds } from "./dom.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
 
@@ -183,7 +183,7 @@ function besides() {
 function drawBar() {
   const tab = (view, name) => el("button", { type: "button", class: place.view === view ? "current" : "", "aria-current": place.view === view ? "page" : null, on: { click: () => go({ view }) } }, name);
   replace($("runs"), tab("", "runs"), tab("tasks", "tasks × runs"));
-  replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : count(list.runs.length, "run"));
+  replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : [count(list.runs.length, "run"), list.made && el("span", { class: "soft" }, ` · ${asOf(list.made)}`)]);
   replace($("problems"), list.problems.map((problem) => el("p", {}, problem)));
 }
 
