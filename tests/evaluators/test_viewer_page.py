@@ -19,7 +19,7 @@ from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Message, Observation
 
 pytestmark = pytest.mark.xdist_group("viewer")
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
