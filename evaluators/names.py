@@ -31,6 +31,12 @@ def run_name(config: Mapping[str, Json]) -> str:
     return " · ".join(part for part in (model, *(str(config.get(key) or "") for key in ("env", "agent"))) if part)
 
 
+def list_judged_points(components: Mapping[str, float]) -> list[str]:
+    """Ids of the points of a rubric that a judge has given its verdict on, from the components of a score."""
+    figures = ("judge.verdicts", "judge.unanimous")
+    return [name.removeprefix("judge.") for name in components if name.startswith("judge.") and name not in figures]
+
+
 def label_of_part(axis: str, value: str) -> str:
     """A part of a breakdown as people say it: "level 2" and "split seeds", and a category or tag by its own name."""
     if axis in ("category", "tag"):

@@ -109,7 +109,7 @@ def _type(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.CompletedProcess[str]([], 0, "", "")
     for line in lines:
         words = shlex.split(line.partition("  #")[0])[1:]
-        if words[0] == "view":
+        if words[0] == "view" and "--export" not in words:
             open_viewer([str(GYMCP), *words], folder)
             continue
         done = warm_command.run(words, cwd=folder, env=os.environ, timeout_s=TIMEOUT_S)

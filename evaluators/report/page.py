@@ -22,6 +22,7 @@ from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
 from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.links import open_in_viewer, query_of_reason
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     MAX_LISTED,
@@ -233,7 +234,11 @@ def reasons(evidence: Evidence) -> Html:
     failed = [row for row in evidence.rows if row.success is False]
     rows: list[tuple[Html | str, ...]] = [
         (
-            join(each.kind, element("span", f"{shorten(each.task, 60)}: {each.example}", class_="example")),
+            join(
+                each.kind,
+                element("span", f"{shorten(each.task, 60)}: {each.example}", class_="example"),
+                open_in_viewer(evidence, query_of_reason(each.kind)),
+            ),
             f"{each.episodes:,}",
         )
         for each in group_reasons([(row.task, row.reason) for row in failed])[:MAX_WEAK]

@@ -87,6 +87,8 @@ class Evidence:
     """Transcripts of the first `WORST` episodes in which the audit found something, by trajectory id."""
     min_coverage: float = MIN_COVERAGE
     """Share of the episodes that must have a score for a headline figure."""
+    export: str = ""
+    """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
     @property
     def refusal(self) -> str:

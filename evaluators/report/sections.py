@@ -11,6 +11,7 @@ from gymcp.evaluators.metrics import Effort, Metrics
 from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
 from gymcp.evaluators.report.html import Html, element, join, raw, table
+from gymcp.evaluators.report.links import open_in_viewer, query_of_task
 from gymcp.evaluators.report.run_data import RECIPE, WORST, Evidence, TaskFigures
 from gymcp.evaluators.transcript import (
     AnswerEvent,
@@ -141,7 +142,10 @@ def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Ht
     """The `most` tasks with the lowest scores, linked to their transcripts if there are any."""
     listed: list[tuple[Html | str, ...]] = [
         (
-            _link_to_transcript(each, number, evidence, prefix),
+            join(
+                _link_to_transcript(each, number, evidence, prefix),
+                open_in_viewer(evidence, query_of_task(each.task)),
+            ),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
             outcome_name(each.worst.outcome),

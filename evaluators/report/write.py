@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
@@ -12,6 +12,7 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.comparison_page import render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_of
+from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
@@ -38,6 +39,7 @@ def write_report(
     Raises StoreError if the folder holds no run or cannot be written.
     """
     evidence = read_evidence(folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
+    evidence = replace(evidence, export=find_export(folder, folder))
     summary = summary_of(evidence)
     if evidence.judge is not None:
         summary["judge"] = evidence.judge
@@ -109,12 +111,13 @@ def read_report(
     folders: Sequence[Path],
     find_tasks: FindTasks,
     *,
+    place: Path | None = None,
     min_coverage: float | None = None,
     without_faulty: bool = False,
 ) -> Report:
-    """Report of the runs that can be read; `min_coverage` and `without_faulty` are those of `read_evidence`.
+    """Report of the runs that can be read, for a file in the folder `place`.
 
-    Raises StoreError if none can be read.
+    `min_coverage` and `without_faulty` are those of `read_evidence`. Raises StoreError if none can be read.
     """
     evidence: list[Evidence] = []
     unread: list[str] = []
@@ -122,9 +125,10 @@ def read_report(
     for folder, name in zip(folders, names, strict=True):
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            evidence.append(
-                read_evidence(folder, find_tasks, name=title, min_coverage=min_coverage, without_faulty=without_faulty)
+            found = read_evidence(
+                folder, find_tasks, name=title, min_coverage=min_coverage, without_faulty=without_faulty
             )
+            evidence.append(replace(found, export="" if place is None else find_export(folder, place)))
         except StoreError as error:
             unread.append(str(error))
     if not evidence:

@@ -10,23 +10,27 @@ from starlette.routing import Mount, Route
 from gymcp.evaluators.viewer.curves import curves_object
 from gymcp.evaluators.viewer.episode import (
     Decode,
-    anchor_object,
+    anchor_objects,
     comparison_object,
     episode_object,
     whole_text,
 )
+from gymcp.evaluators.viewer.notes.note_objects import UNNAMED, notes_object
+from gymcp.evaluators.viewer.notes.note_requests import note_endpoint
 from gymcp.evaluators.viewer.pages import answer_file, json_endpoint, read_number, static_file
 from gymcp.evaluators.viewer.runs import Runs, describe_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
 from gymcp.types import Json
 
 
-def make_app(runs: Runs, *, decode: Decode | None = None, find_tasks: FindTasks | None = None) -> Starlette:
-    """The viewer of these runs, without access control."""
+def make_app(
+    runs: Runs, *, decode: Decode | None = None, find_tasks: FindTasks | None = None, who: str = UNNAMED
+) -> Starlette:
+    """The viewer of these runs, without access control. `who`: the person who notes."""
     routes = [
         Route("/", show_run_page),
         Route("/static/{name}", static_file),
-        Mount("/api", routes=run_routes(runs, decode=decode, find_tasks=find_tasks)),
+        Mount("/api", routes=run_routes(runs, decode=decode, find_tasks=find_tasks, who=who)),
     ]
     return Starlette(routes=routes)
 
@@ -37,9 +41,14 @@ def show_run_page(request: Request) -> Response:
 
 
 def run_routes(
-    runs: Runs, *, decode: Decode | None = None, find_tasks: FindTasks | None = None, listed: bool = False
+    runs: Runs,
+    *,
+    decode: Decode | None = None,
+    find_tasks: FindTasks | None = None,
+    who: str = UNNAMED,
+    listed: bool = False,
 ) -> list[Route]:
-    """Routes for the requests of a run's page. `listed`: the run was opened from a list."""
+    """Routes for the requests of a run's page. `who`: the person who notes. `listed`: it was opened from a list."""
 
     def about(request: Request) -> Json:
         runs.refresh()
@@ -65,14 +74,31 @@ def run_routes(
     def curves(request: Request) -> Json:
         return curves_object(runs.find_run(read_number(request.query_params.get("run", "0"))).folder)
 
+    return [
+        Route("/about", json_endpoint(about)),
+        Route("/episodes", json_endpoint(episodes)),
+        Route("/pairs", json_endpoint(pairs)),
+        Route("/curves", json_endpoint(curves)),
+        *_episode_routes(runs, decode, find_tasks, who),
+    ]
+
+
+def _episode_routes(runs: Runs, decode: Decode | None, find_tasks: FindTasks | None, who: str) -> list[Route]:
+    """Routes for the requests of an episode's page."""
+
     def episode(request: Request) -> Json:
         return episode_object(runs, _number(request, "n"), decode)
 
     def task(request: Request) -> Json:
         return task_object(runs, _number(request, "n"), find_tasks)
 
+    def notes(request: Request) -> Json:
+        runs.refresh()
+        return notes_object(runs, _number(request, "n"), who)
+
     def anchor(request: Request) -> Json:
-        return anchor_object(runs, _number(request, "n"), _number(request, "at"))
+        at = _number(request, "at")
+        return anchor_objects(runs, _number(request, "n"), [at])[at]
 
     def comparison(request: Request) -> Json:
         return comparison_object(runs, _number(request, "n"), _number(request, "other"), decode)
@@ -83,12 +109,10 @@ def run_routes(
         return {"text": whole_text(runs, _number(request, "n"), at, asked.get("part", ""), item)}
 
     return [
-        Route("/about", json_endpoint(about)),
-        Route("/episodes", json_endpoint(episodes)),
-        Route("/pairs", json_endpoint(pairs)),
-        Route("/curves", json_endpoint(curves)),
         Route("/episodes/{n}", json_endpoint(episode)),
         Route("/episodes/{n}/task", json_endpoint(task)),
+        Route("/episodes/{n}/notes", json_endpoint(notes), methods=["GET"]),
+        Route("/episodes/{n}/notes", note_endpoint(runs, who), methods=["POST"]),
         Route("/episodes/{n}/text", json_endpoint(text)),
         Route("/episodes/{n}/anchors/{at}", json_endpoint(anchor)),
         Route("/episodes/{n}/beside/{other}", json_endpoint(comparison)),

@@ -5,7 +5,20 @@ from __future__ import annotations
 import json
 from itertools import zip_longest
 
-from gymcp.types import Step, Trajectory
+from gymcp.types import Json, Step, Trajectory
+
+
+def compare_episodes(one: Trajectory, other: Trajectory, most_steps: int) -> dict[str, Json]:
+    """The first divergence of two episodes, and the rows that show both from there on, for the page.
+
+    Rows hold steps before `most_steps` only.
+    """
+    parted = first_divergence(one, other)
+    rows = align(one, other, max(len(one.steps), len(other.steps)) if parted is None else parted[0])
+    return {
+        "parted": None if parted is None else {"at": parted[0], "why": parted[1]},
+        "rows": [row for row in rows if all(at is None or at < most_steps for at in row[1:])],
+    }
 
 
 def first_divergence(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
-from gymcp.evaluators.viewer.divergence import align, first_divergence
+from gymcp.evaluators.viewer.divergence import compare_episodes
 from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
@@ -134,73 +134,82 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
     """A text of a step that was cut, from its beginning. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id)
-    try:
-        if part == "reason":
-            return _whole(record.reason)
+    for key, text in _texts(record, (at,)):
+        if key == (at, part, item):
+            return _whole(text)
+    raise NotFound(f"episode {n} has no {part} {item} in step {at}")
+
+
+def cut_texts(record: Trajectory) -> dict[str, Json]:
+    """The texts that the episode's page shows only the beginning of, by ``STEP-PART-ITEM``."""
+    shown = range(min(len(record.steps), MAX_STEPS))
+    return {
+        f"{at}-{part}-{item}": _whole(text) for (at, part, item), text in _texts(record, shown) if len(text) > MAX_TEXT
+    }
+
+
+def _texts(record: Trajectory, places: Sequence[int]) -> Iterator[tuple[tuple[int, str, int], str]]:
+    """((step, part, item), text) of the reason, and of every text of these steps that a page can ask for."""
+    yield (0, "reason", 0), record.reason
+    for at in places:
+        if not 0 <= at < len(record.steps):
+            continue
         step = record.steps[at]
-        parts: dict[str, Callable[[], str]] = {
-            "message": lambda: step.observation.messages[item].content,
-            "text": lambda: step.action.text,
-            "reasoning": lambda: step.reasoning,
-            "call": lambda: format_arguments(step.action.tool_calls[item].arguments),
-            "result": lambda: step.results[item].content,
-        }
-        return _whole(parts[part]())
-    except (IndexError, KeyError):
-        raise NotFound(f"episode {n} has no {part} {item} in step {at}") from None
+        for item, message in enumerate(step.observation.messages):
+            yield (at, "message", item), message.content
+        yield (at, "text", 0), step.action.text
+        yield (at, "reasoning", 0), step.reasoning
+        for item, call in enumerate(step.action.tool_calls):
+            yield (at, "call", item), format_arguments(call.arguments)
+        for item, result in enumerate(step.results):
+            yield (at, "result", item), result.content
 
 
 def _whole(text: str) -> str:
     return text if len(text) <= MAX_WHOLE else f"{text[:MAX_WHOLE]}\n… {len(text) - MAX_WHOLE:,} more are in the store"
 
 
-def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
-    """Steps of the group that were taken in the same state as this one, itself first. Raises NotFound."""
+def anchor_objects(runs: Runs, n: int, places: Sequence[int]) -> dict[int, list[dict[str, Json]]]:
+    """For each of these steps, the steps of the group that were taken in the same state, itself first.
+
+    Raises NotFound.
+    """
     opened, id = find(runs, n)
     record = load(opened, id)
-    if not 0 <= at < len(record.steps):
-        raise NotFound(f"episode {n} has no step {at}")
-    key = record.steps[at].state_key
-    steps = []
+    if missing := [at for at in places if not 0 <= at < len(record.steps)]:
+        raise NotFound(f"episode {n} has no step {missing[0]}")
+    wanted = {record.steps[at].state_key for at in places}
+    steps: dict[str, list[dict[str, Json]]] = {key: [] for key in wanted}
     for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
         member = record if other_id == id else load(opened, other_id)
         credits = () if opened.damaged else opened.store.credits(other_id)
         for place, step in enumerate(member.steps):
-            if step.state_key == key:
-                steps.append(
-                    {
-                        **_step_summary(step),
-                        "n": other,
-                        "at": place,
-                        "trial": trial,
-                        "score": score,
-                        "credits": [
-                            {
-                                "preset": credit.preset,
-                                "return": credit.returns[place],
-                                "advantage": credit.advantages[place],
-                            }
-                            for credit in credits
-                        ],
-                    }
-                )
-    return sorted(steps, key=lambda each: (each["n"] != n or each["at"] != at, each["trial"], each["at"]))
+            if step.state_key in wanted:
+                about = {"n": other, "at": place, "trial": trial, "score": score, "credits": _credit_at(credits, place)}
+                steps[step.state_key].append({**_step_summary(step), **about})
+    return {
+        at: sorted(
+            steps[record.steps[at].state_key],
+            key=lambda each: (each["n"] != n or each["at"] != at, each["trial"], each["at"]),
+        )
+        for at in places
+    }
+
+
+def _credit_at(credits: Sequence[StepCredit], place: int) -> list[dict[str, Json]]:
+    return [
+        {"preset": credit.preset, "return": credit.returns[place], "advantage": credit.advantages[place]}
+        for credit in credits
+    ]
 
 
 def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:
     """Two episodes and their first divergence. Raises NotFound."""
-    records = []
-    for each in (n, other):
-        opened, id = find(runs, each)
-        records.append(load(opened, id))
-    one, another = records
-    parted = first_divergence(one, another)
-    rows = align(one, another, max(map(len, (one.steps, another.steps))) if parted is None else parted[0])
+    one, another = (load(*find(runs, each)) for each in (n, other))
     return {
         "a": episode_object(runs, n, decode),
         "b": episode_object(runs, other, decode),
-        "parted": None if parted is None else {"at": parted[0], "why": parted[1]},
-        "rows": [row for row in rows if all(at is None or at < MAX_STEPS for at in row[1:])],
+        **compare_episodes(one, another, MAX_STEPS),
     }
 
 

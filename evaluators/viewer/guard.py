@@ -5,8 +5,8 @@
 * The token in an address is exchanged once for a cookie that scripts cannot read and that requests from other sites do
   not carry. A browser would send a cookie to every port of its host, so also to servers of other users: the cookie is
   therefore limited to a path that cannot be guessed, under which all of the viewer's pages lie.
-* Requests other than GET and HEAD are refused, and no response may be framed, sniffed for its type, or load anything
-  else.
+* Requests other than GET and HEAD are refused, but for JSON that the viewer's own pages send, such as a note. No
+  response may be framed, sniffed for its type, or load anything else.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class AccessGuard:
         headers = Headers(scope=scope)
         if headers.get("host") not in self._hosts:
             return PlainTextResponse("gymcp view: asked for by another name than its own\n", status_code=421)
-        if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("gymcp view: reads only\n", status_code=405)
+        if scope["method"] not in ("GET", "HEAD") and not _is_own_write(scope["method"], headers):
+            return PlainTextResponse("gymcp view: writes nothing but the notes of its own pages\n", status_code=405)
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and asked:
             known = [token for token in self._tokens if _same(token, asked)]
@@ -100,6 +100,17 @@ _ONWARD = '<!doctype html><meta charset="utf-8"><title>gymcp</title><meta http-e
 
 def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+
+
+def _is_own_write(method: str, headers: Headers) -> bool:
+    """True for JSON that one of the viewer's own pages sends.
+
+    A form of another site has another ``Origin`` and cannot send this type, and no script of another site may without
+    asking first, which is refused.
+    """
+    same_origin = headers.get("origin") == f"http://{headers.get('host')}"
+    same_site = headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    return method == "POST" and same_origin and same_site and headers.get("content-type") == "application/json"
 
 
 def _no_token() -> Response:

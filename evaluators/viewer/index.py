@@ -5,6 +5,7 @@ sqlite removes the file when it is closed, and when the process ends in any way.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from gymcp.evaluators.transcript import (
 )
 from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
 from gymcp.store import EpisodeRow
+from gymcp.store.notes import Note
 from gymcp.types import Json, ToolCall, Trajectory
 
 MAX_TRANSCRIPT = 40_000
@@ -42,17 +44,23 @@ CREATE TABLE episodes (
     steps INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL, tokens INTEGER NOT NULL,
     cost REAL NOT NULL, seconds REAL NOT NULL,
     tags TEXT NOT NULL, tools TEXT NOT NULL, haystack TEXT NOT NULL,
+    notes TEXT NOT NULL DEFAULT '', labels TEXT NOT NULL DEFAULT '', verdicts TEXT NOT NULL DEFAULT '',
+    noted INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, seq)
 );
 CREATE INDEX episodes_by_task ON episodes (run, task, trial, latest);
+CREATE INDEX episodes_by_id ON episodes (run, id);
 CREATE INDEX episodes_by_group ON episodes (run, "group");
 CREATE VIRTUAL TABLE transcripts USING fts5(
     words, content='', detail=full, tokenize='unicode61 remove_diacritics 2', prefix='1 2 3'
 );
 """
 _LISTED = (
-    "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
+    "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags,"
+    " labels, verdicts, noted"
 )
+_WHOLE = (*_LISTED.split(", "), "seed", "group", "cost", "id", "tools", "notes")
+"""Columns of an exported row: all that its search and its orders need."""
 _SEPARATOR = "\x1f"
 
 
@@ -90,6 +98,19 @@ class EpisodeIndex:
             )
             self._db.execute("COMMIT")
 
+    def put_notes(self, run: int, notes: Mapping[str, Mapping[str, Note]]) -> None:
+        """Show these notes on the run's episodes, by id and person, in place of those that were shown."""
+        with self._lock:
+            self._db.execute("BEGIN")
+            self._db.execute(
+                "UPDATE episodes SET notes = '', labels = '', verdicts = '', noted = 0 WHERE run = ? AND noted", (run,)
+            )
+            self._db.executemany(
+                "UPDATE episodes SET notes = ?, labels = ?, verdicts = ?, noted = 1 WHERE run = ? AND id = ?",
+                (_note_columns(people.values(), run, id) for id, people in notes.items()),
+            )
+            self._db.execute("COMMIT")
+
     def add_transcripts(self, texts: Sequence[tuple[int, str]]) -> None:
         """Add transcripts to the search: (n, text) each."""
         with self._lock:
@@ -119,6 +140,19 @@ class EpisodeIndex:
             offset,
         )
         return {"total": total, "offset": offset, "rows": [_row_object(row) for row in rows]}
+
+    def whole_rows(self, run: int, query: str, limit: int) -> list[dict[str, Json]]:
+        """The rows that match the query, as recorded, with the columns that a search needs; 0: without a limit.
+
+        Raises QueryError.
+        """
+        where = condition(query)
+        is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        columns = ", ".join(f'"{name}"' for name in _WHOLE)
+        rows = self._all(
+            f"SELECT {columns} FROM episodes WHERE {is_listed} ORDER BY n LIMIT ?", run, *where.values, limit or -1
+        )
+        return [_whole_object(dict(zip(_WHOLE, row, strict=True))) for row in rows]
 
     def pairs(self, query: str, order: str, offset: int) -> dict[str, Json]:
         """Tasks that both of the first two runs have, trial by trial, largest difference first. Raises QueryError."""
@@ -167,21 +201,17 @@ class EpisodeIndex:
         )
         return [(row[0], restore_surrogates(row[1]), row[2], row[3]) for row in rows]
 
-    def facets(self, run: int) -> dict[str, Json]:
-        """Number of episodes of each result, outcome and tag."""
-        results = self._all(
-            "SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) FROM episodes"
-            " WHERE run = ? AND latest",
-            run,
-        )[0]
-        outcomes = self._all(
-            "SELECT outcome, count(*) FROM episodes WHERE run = ? AND latest GROUP BY outcome ORDER BY count(*) DESC",
-            run,
-        )
+    def facets(self, run: int, *, within: Sequence[int] | None = None) -> dict[str, Json]:
+        """Number of episodes of each result, outcome and tag: of the latest, or of those `within` alone."""
+        counted = "latest" if within is None else "n IN (SELECT value FROM json_each(?))"
+        values = (run,) if within is None else (run, json.dumps(list(within)))
+        source = f"FROM episodes WHERE run = ? AND {counted}"
+        results = self._all(f"SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) {source}", *values)[
+            0
+        ]
+        outcomes = self._all(f"SELECT outcome, count(*) {source} GROUP BY outcome ORDER BY count(*) DESC", *values)
         tags: dict[str, int] = {}
-        for joined, count in self._all(
-            "SELECT tags, count(*) FROM episodes WHERE run = ? AND latest GROUP BY tags", run
-        ):
+        for joined, count in self._all(f"SELECT tags, count(*) {source} GROUP BY tags", *values):
             for tag in filter(None, joined.split(_SEPARATOR)):
                 tags[tag] = tags.get(tag, 0) + count
         return {
@@ -294,6 +324,14 @@ def version_of(row: EpisodeRow) -> int | None:
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_DIGITS else None
 
 
+def _note_columns(notes: Iterable[Note], run: int, id: str) -> tuple[Any, ...]:
+    kept = list(notes)
+    labels = dict.fromkeys(label for note in kept for label in note.labels)
+    verdicts = dict.fromkeys(note.verdict for note in kept if note.verdict)
+    words = "\n".join(note.note for note in kept if note.note)
+    return (_plain(words), _SEPARATOR.join(labels), _SEPARATOR.join(verdicts), run, _plain(id))
+
+
 def _row_object(row: Sequence[Any]) -> dict[str, Json]:
     columns = dict(zip(_LISTED.split(", "), row, strict=True))
     reason = restore_surrogates(columns["reason"])
@@ -303,7 +341,19 @@ def _row_object(row: Sequence[Any]) -> dict[str, Json]:
         "latest": bool(columns["latest"]),
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
         "tags": [restore_surrogates(tag)[:60] for tag in filter(None, columns["tags"].split(_SEPARATOR))][:8],
+        "labels": list(filter(None, columns["labels"].split(_SEPARATOR)))[:8],
+        "verdicts": list(filter(None, columns["verdicts"].split(_SEPARATOR))),
     }
+
+
+def _whole_object(columns: dict[str, Any]) -> dict[str, Json]:
+    texts = {name: restore_surrogates(columns[name]) for name in ("task", "group", "id")}
+    lists = {
+        name: [restore_surrogates(each) for each in filter(None, columns[name].split(_SEPARATOR))]
+        for name in ("tags", "tools", "labels", "verdicts")
+    }
+    reason = restore_surrogates(columns["reason"])[:MAX_PIECE]
+    return {**columns, **texts, **lists, "reason": reason, "latest": bool(columns["latest"])}
 
 
 def _order(name: str) -> str:

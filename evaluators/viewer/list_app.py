@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.app import run_routes, show_run_page
 from gymcp.evaluators.viewer.episode import Decode
+from gymcp.evaluators.viewer.notes.note_objects import UNNAMED
 from gymcp.evaluators.viewer.pages import answer_file, answer_json, json_endpoint, read_number, static_file
 from gymcp.evaluators.viewer.run_list import RunList
 from gymcp.evaluators.viewer.task_facts import FindTasks
@@ -24,8 +25,10 @@ _NUMBERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?")
 """The part of an address that names one run, or two to be put side by side."""
 
 
-def make_list_app(runs: RunList, *, decode: Decode | None = None, find_tasks: FindTasks | None = None) -> Starlette:
-    """The viewer of a list of runs, without access control."""
+def make_list_app(
+    runs: RunList, *, decode: Decode | None = None, find_tasks: FindTasks | None = None, who: str = UNNAMED
+) -> Starlette:
+    """The viewer of a list of runs, without access control. `who`: the person who notes."""
 
     def list_runs(request: Request) -> Json:
         known = read_number(request.query_params.get("version", "0"))
@@ -49,7 +52,7 @@ def make_list_app(runs: RunList, *, decode: Decode | None = None, find_tasks: Fi
             if opened is None:
                 await answer_json({"error": f"there is no run {named[:40]!r} in the list"}, 404)(scope, receive, send)
                 return
-            routes = run_routes(opened, decode=decode, find_tasks=find_tasks, listed=True)
+            routes = run_routes(opened, decode=decode, find_tasks=find_tasks, who=who, listed=True)
             await Router(routes, redirect_slashes=False)(scope, receive, send)
 
     app = Starlette(

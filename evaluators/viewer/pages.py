@@ -47,12 +47,16 @@ def json_endpoint(make: Callable[[Request], Json]) -> Callable[[Request], Respon
 
 
 def answer_json(value: Json, status: int) -> Response:
-    """The value as JSON; NaN and infinities are text in it."""
+    """The response that holds the value as JSON."""
+    return Response(encode_json(value), status_code=status, media_type="application/json")
+
+
+def encode_json(value: Json) -> str:
+    """The value as JSON in ASCII; NaN and infinities are text in it."""
     try:
-        body = json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        body = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-    return Response(body, status_code=status, media_type="application/json")
+        return json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
 
 
 def read_number(text: str) -> int:

@@ -24,14 +24,15 @@ _NUMBERS = {
     "version": "version",
     "iteration": "(version + 1)",
 }
-_TEXTS = {"task": "task", "outcome": "outcome", "group": '"group"', "why": "reason", "id": "id"}
-_LISTS = {"tag": "tags", "tool": "tools"}
+_TEXTS = {"task": "task", "outcome": "outcome", "group": '"group"', "why": "reason", "note": "notes", "id": "id"}
+_LISTS = {"tag": "tags", "tool": "tools", "label": "labels", "verdict": "verdicts"}
 _STATES = {
     "solved": "score >= 1",
     "failed": "score < 1",
     "partial": "score > 0 AND score < 1",
     "unscored": "score IS NULL",
     "replaced": "NOT latest",
+    "noted": "noted",
 }
 KEYS = (*_NUMBERS, *_TEXTS, *_LISTS, "is")
 

@@ -73,6 +73,16 @@ class RunList:
         for each in opened:
             each.stack.close()
 
+    def all(self) -> list[ListedRun]:
+        """The runs that are known now."""
+        with self._lock:
+            return list(self._runs)
+
+    def read_now(self, run: ListedRun) -> None:
+        """Read the run's summary with its latencies; not for a list that was started."""
+        self._read(run)
+        self._time(run)
+
     @property
     def problems(self) -> tuple[str, ...]:
         """Reasons why the list may be incomplete."""

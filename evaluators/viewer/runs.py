@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store.notes import NOTES_FILE, Note, read_notes
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.types import Json, Task
 
@@ -31,8 +33,17 @@ class OpenedRun:
     damaged: bool = False
     seen: tuple[int, int] = (0, 0)
     """(episodes, grades) that are in the index."""
+    notes: Mapping[str, Mapping[str, Note]] = field(default_factory=dict)
+    """Notes of people, by id of the episode and by person."""
+    notes_stamp: tuple[int, int] | None = None
+    """State of the file of notes when it was read; None: there was none."""
     tasks: Mapping[str, Task] | None = None
     """Tasks of the run by id, once they were looked for; {} if they are not available."""
+
+    @property
+    def training(self) -> bool:
+        """True for a training run."""
+        return (self.folder / TRAINING_FILE).exists()
 
     @property
     def name(self) -> str:
@@ -53,7 +64,9 @@ class Runs:
         """Reasons why something that was asked for is not shown."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
+        self._reader = threading.Thread(target=self._follow_transcripts, name="transcripts", daemon=True)
+        self._read = dict.fromkeys((each.number for each in opened), 0)
+        """Run -> last of its episodes whose transcript was read."""
 
     def find_run(self, number: int) -> OpenedRun:
         """The opened run of that number. Raises NotFound."""
@@ -62,21 +75,40 @@ class Runs:
         return self.opened[number]
 
     def refresh(self) -> None:
-        """Index what was recorded or graded since the last call."""
+        """Index what was recorded, graded or noted since the last call."""
         with self._lock:
             for each in self.opened:
-                if each.damaged:
-                    continue
-                episodes, grades = now = each.store.change_counter()
-                if now == each.seen:
-                    continue
-                # a new attempt replaces an older one, and a grade changes one: read all rows again
-                changed = grades != each.seen[1] or each.seen == (0, 0)
-                rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
-                if any(row.attempt for row in rows) and not changed:
-                    rows = each.store.summaries(latest=False)
-                self.index.put(each.number, rows)
-                each.seen = (episodes, grades)
+                seen = each.seen
+                self._refresh_rows(each)
+                self._refresh_notes(each, rows_changed=each.seen != seen)
+
+    def _refresh_rows(self, each: OpenedRun) -> None:
+        if each.damaged:
+            return
+        episodes, grades = now = each.store.change_counter()
+        if now == each.seen:
+            return
+        # a new attempt replaces an older one, and a grade changes one: read all rows again
+        changed = grades != each.seen[1] or each.seen == (0, 0)
+        rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
+        if any(row.attempt for row in rows) and not changed:
+            rows = each.store.summaries(latest=False)
+        self.index.put(each.number, rows)
+        each.seen = (episodes, grades)
+
+    def _refresh_notes(self, each: OpenedRun, *, rows_changed: bool) -> None:
+        """Read the notes again if their file has changed; show them also on episodes that are new."""
+        stamp = stamp_of_file(each.folder / NOTES_FILE)
+        if stamp != each.notes_stamp:
+            try:
+                each.notes = read_notes(each.folder)
+            except StoreError as error:
+                each.notes, problem = {}, str(error)
+                each.problems += [] if problem in each.problems else [problem]
+        elif not (rows_changed and each.notes):
+            return
+        self.index.put_notes(each.number, each.notes)
+        each.notes_stamp = stamp
 
     def start(self) -> None:
         """Start reading transcripts for the search, in a thread."""
@@ -88,32 +120,49 @@ class Runs:
         if self._reader.ident:
             self._reader.join()
 
-    def _read_transcripts(self) -> None:
+    def read_transcripts(self) -> None:
+        """Read every transcript now; not for runs that were started."""
+        while sum(map(self._read_batch, self.opened)):
+            pass
+
+    def _follow_transcripts(self) -> None:
         """Read every transcript once, then those of new episodes."""
-        done = dict.fromkeys((each.number for each in self.opened), 0)
         while not self._stop.is_set():
-            idle = True
-            for each in self.opened:
-                waiting = self.index.ids(each.number, done[each.number], _BATCH)
-                if not waiting:
-                    continue
-                idle = False
-                texts = []
-                for n, _, id in waiting:
-                    if self._stop.is_set():
-                        return
-                    try:
-                        texts.append((n, transcript(each.store.load(id, tokens=False))))
-                    except Exception:  # a damaged episode; the page says so when it is opened
-                        texts.append((n, ""))
-                self.index.add_transcripts(texts)
-                done[each.number] = waiting[-1][1]
-            self._stop.wait(1.0 if idle else 0.002)  # leave time to requests for pages
+            busy = sum(map(self._read_batch, self.opened)) > 0
+            self._stop.wait(0.002 if busy else 1.0)  # leave time to requests for pages
+
+    def _read_batch(self, run: OpenedRun) -> bool:
+        """Read the next transcripts of a run; False if there are none."""
+        waiting = self.index.ids(run.number, self._read[run.number], _BATCH)
+        texts = []
+        for n, _, id in waiting:
+            if self._stop.is_set():
+                return False
+            try:
+                texts.append((n, transcript(run.store.load(id, tokens=False))))
+            except Exception:  # a damaged episode; the page says so when it is opened
+                texts.append((n, ""))
+        if texts:
+            self.index.add_transcripts(texts)
+            self._read[run.number] = waiting[-1][1]
+        return bool(texts)
+
+
+def stamp_of_file(path: Path) -> tuple[int, int] | None:
+    """(time of the last change in ns, bytes) of a file; None if it is missing or empty."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size) if status.st_size else None
 
 
 @contextmanager
-def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
-    """The runs, indexed. `Runs.problems` lists what cannot be shown; raises StoreError if nothing can."""
+def open_runs(folders: Sequence[Path], *, follow: bool = True) -> Iterator[Runs]:
+    """The runs, indexed; `follow`: transcripts are read in a thread, also those of new episodes.
+
+    `Runs.problems` lists what cannot be shown; raises StoreError if nothing can.
+    """
     with ExitStack() as stack:
         index = stack.enter_context(EpisodeIndex())
         opened: list[OpenedRun] = []
@@ -128,8 +177,9 @@ def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
         problems += _mismatch(opened)
         runs = Runs(opened, index, problems)
         runs.refresh()
-        runs.start()
-        stack.callback(runs.stop)
+        if follow:
+            runs.start()
+            stack.callback(runs.stop)
         yield runs
 
 
@@ -190,7 +240,7 @@ def describe_runs(runs: Runs) -> Json:
                 "folder": str(each.folder),
                 "created": each.run.created if each.run else "",
                 "problems": each.problems,
-                "training": (each.folder / TRAINING_FILE).exists(),
+                "training": each.training,
                 "config": dict(each.run.config) if each.run else {},
                 "versions": dict(each.run.versions) if each.run else {},
                 "git": each.run.git if each.run else None,

@@ -30,6 +30,7 @@ def serve_viewer(
     port: int = 0,
     decode: Decode | None = None,
     find_tasks: FindTasks | None = None,
+    who: str,
     find: str = "",
     listed: bool = False,
     ready: Callable[[Callable[[], str], Sequence[str]], None],
@@ -37,17 +38,17 @@ def serve_viewer(
     """Show the runs until SIGINT or SIGTERM, which raise KeyboardInterrupt or end the process.
 
     `listed`: show a list of the runs among and below the folders; else the folders are one run, or two side by side.
-    `find`: the first search. `ready` is called with a function that makes addresses, each of which lets in one browser,
-    and with the problems of the runs. Port 0: a free port. Raises StoreError if no run can be shown, and ConfigError if
-    the port is taken.
+    `who`: the person who notes. `find`: the first search. `ready` is called with a function that makes addresses, each
+    of which lets in one browser, and with the problems of the runs. Port 0: a free port. Raises StoreError if no run
+    can be shown, and ConfigError if the port is taken.
     """
     with ExitStack() as stack:
         if listed:
             runs = stack.enter_context(open_run_list(folders))
-            app, problems = make_list_app(runs, decode=decode, find_tasks=find_tasks), runs.problems
+            app, problems = make_list_app(runs, decode=decode, find_tasks=find_tasks, who=who), runs.problems
         else:
             shown = stack.enter_context(open_runs(folders))
-            app = make_app(shown, decode=decode, find_tasks=find_tasks)
+            app = make_app(shown, decode=decode, find_tasks=find_tasks, who=who)
             problems = (*shown.problems, *(problem for each in shown.opened for problem in each.problems))
         listening = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

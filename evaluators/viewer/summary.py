@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -17,7 +16,7 @@ from gymcp.evaluators.names import model_name
 from gymcp.evaluators.statistics import Latency, latency_of, mean_ci95
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
 from gymcp.evaluators.viewer.discovery import is_run
-from gymcp.evaluators.viewer.runs import open_store
+from gymcp.evaluators.viewer.runs import open_store, stamp_of_file
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, is_in_use, open_run
 from gymcp.store.database import FILE_NAME
 from gymcp.store.metric_rows import METRICS_FILE, read_metric_rows
@@ -104,15 +103,7 @@ class RunSummary:
 
 def stamp_of(folder: Path) -> Stamp:
     """State of the run's files; a summary is valid as long as it stays the same."""
-    found: list[tuple[int, int] | None] = []
-    for name in _STAMPED:
-        try:
-            status = os.lstat(folder / name)
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_mtime_ns, status.st_size) if status.st_size else None)
-    return tuple(found)
+    return tuple(stamp_of_file(folder / name) for name in _STAMPED)
 
 
 def summarise_run(folder: Path) -> RunSummary:

@@ -25,7 +25,7 @@ UNITS = {
     re.compile(r"concurrency|trials|slots|limit|turns|votes|retrieve"): re.compile(
         r"\b(episodes|answers|tasks|tools)\b", re.IGNORECASE
     ),
-    re.compile(r"port$"): re.compile(r"\b127\.0\.0\.1\b"),
+    re.compile(r"\bport$"): re.compile(r"\b127\.0\.0\.1\b"),
 }
 """Name of an option -> what its help must say."""
 

@@ -1,7 +1,8 @@
 // Two episodes of a task side by side, beginning at the first step where they part. Steps of the same user turn stand
 // beside each other, however many steps each took before.
 
-import { ask, brief, count, el } from "./dom.js";
+import { ask } from "./ask.js";
+import { brief, count, el } from "./dom.js";
 import { heading } from "./episode.js";
 import { place } from "./state.js";
 import { card } from "./steps.js";

@@ -1,6 +1,7 @@
 // Curves of a training run: one small picture per column of its metrics; a click leads to the episodes of an iteration.
 
-import { ask, brief, count, el, number, replace } from "./dom.js";
+import { ask } from "./ask.js";
+import { brief, count, el, number, replace } from "./dom.js";
 import { go } from "./state.js";
 
 const WIDTH = 300;

@@ -84,25 +84,17 @@ export function badge(score, outcome = "") {
   return el("span", { class: `badge ${kind}`, title: outcome }, text);
 }
 
-export async function ask(path, options = {}) {
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("the viewer does not answer: is gymcp view still running?");
-  }
-  let body;
-  try {
-    body = await answer.json();
-  } catch {
-    throw new Error(answer.status === 403 ? "open the address that gymcp view has printed" : `the viewer answered ${answer.status}`);
-  }
-  if (!answer.ok) throw new Error(body.error ?? `the viewer answered ${answer.status}`);
-  return body;
-}
-
 /** The beginning of a name that may be of any length. */
 export function brief(name, most = 240) {
   return name.length <= most ? name : `${name.slice(0, most)}… (${name.length.toLocaleString("en")} characters)`;
+}
+
+/** The end of a dialog: a button that closes it, so that something in it has the focus and the keyboard can scroll it. */
+export function closing() {
+  return el("p", {}, el("button", { type: "button", class: "chip", on: { click: (event) => event.target.closest("dialog").close() } }, "close"), el("span", { class: "soft" }, " or esc"));
+}
+
+/** The time of an export: "as of 2026-11-23 02:39 UTC". */
+export function asOf(made) {
+  return `as of ${made.slice(0, 10)} ${made.slice(11, 16)} UTC`;
 }

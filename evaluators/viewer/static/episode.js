@@ -1,6 +1,8 @@
 // An episode: what came of it, then its steps one under the other.
 
-import { ask, badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
+import { ask } from "./ask.js";
+import { badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
+import { notes } from "./notes.js";
 import { go, place } from "./state.js";
 import { call, card, text } from "./steps.js";
 
@@ -24,7 +26,7 @@ export async function show(make) {
 
 export async function episodePage(signal) {
   const episode = await ask(`api/episodes/${place.n}`, { signal });
-  return [heading(episode), facts(episode), strip(episode), timeline(episode)];
+  return [heading(episode), notes(episode.n), facts(episode), strip(episode), timeline(episode)];
 }
 
 export function heading(episode) {

@@ -1,6 +1,7 @@
 // The list of episodes: only the rows in sight exist, and only their pages are fetched.
 
-import { ask, badge, count, el, replace, seconds } from "./dom.js";
+import { ask } from "./ask.js";
+import { badge, count, el, replace, seconds } from "./dom.js";
 import { go, place } from "./state.js";
 
 const ROW = 52; // pixels, as in style.css
@@ -24,8 +25,8 @@ const asked = () => {
   return `api/${sides ? "pairs" : "episodes"}?${said}`;
 };
 
-/** Starts over with what the place asks for. */
-export async function load() {
+/** Starts over with what the place asks for; `stay`: the rows in sight stay in sight. */
+export async function load({ stay = false } = {}) {
   abort.abort();
   abort = new AbortController();
   const mine = (pages = new Map());
@@ -34,9 +35,9 @@ export async function load() {
     const first = await fetchPage(0);
     if (mine !== pages) return;
     total = first.total;
-    selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
+    if (!stay) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
     rows.style.setProperty("height", `${total * ROW}px`);
-    list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    if (!stay) list.scrollTop = Math.max(0, (selected - 4) * ROW);
     const partly = place.q && first.searchable < first.indexed;
     replace(
       found,
@@ -84,6 +85,8 @@ function draw() {
     else fetchPage(Math.floor(at / PAGE)).then(() => mine === pages && schedule(), () => {});
   }
   replace(rows, total ? shown : el("p", { class: "empty soft" }, "nothing matches"));
+  if (selected >= first && selected < last) list.setAttribute("aria-activedescendant", `row-${selected}`);
+  else list.removeAttribute("aria-activedescendant");
 }
 
 function drawn(row, at) {
@@ -93,7 +96,9 @@ function drawn(row, at) {
     "a",
     {
       class: `row${at === selected ? " selected" : ""}${current ? " current" : ""}`,
+      id: `row-${at}`,
       role: "option",
+      tabindex: "-1", // the list is one stop of the tab key: its keys move between rows, most of which do not exist
       "aria-selected": String(at === selected),
       href: `#n=${row.n}`,
       style: { top: `${at * ROW}px` },
@@ -118,6 +123,9 @@ function drawn(row, at) {
       pair ? el("span", {}, `${row.steps} and ${row.other.steps} steps`) : el("span", {}, count(row.steps, "step")),
       !pair && el("span", {}, seconds(row.seconds)),
       row.errors > 0 && el("span", { class: "bad" }, count(row.errors, "error")),
+      row.verdicts.map((verdict) => el("span", { class: `tag ${verdict === "pass" ? "good" : "bad"}` }, verdict)),
+      row.labels.map((label) => el("span", { class: "tag label" }, el("bdi", {}, label))),
+      row.noted === 1 && el("span", { class: "tag label", title: "has a note or a verdict of a person" }, "✎"),
       el("bdi", { class: "why" }, row.reason),
     ),
   );

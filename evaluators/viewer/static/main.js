@@ -1,7 +1,8 @@
 // The page: its bar, its search, its keys, and what is shown beside the list.
 
-import { ask, brief, el, replace } from "./dom.js";
+import { ask, listPage } from "./ask.js";
 import { comparePage } from "./compare.js";
+import { asOf, brief, el, replace } from "./dom.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
 import { enter, load, mark, move, select } from "./list.js";
 import { help, overview } from "./overview.js";
@@ -11,6 +12,7 @@ const $ = (id) => document.getElementById(id);
 const search = $("search");
 const detail = $("detail");
 let about = null;
+let started = false;
 let inside = false; // whether keys go to the steps of the episode instead of the list
 
 const CHIPS = [
@@ -41,9 +43,9 @@ const SIDES = [
 /** The way back to the list of runs, as it was left. */
 function listAddress() {
   try {
-    return `../../${sessionStorage.getItem("gymcp-list") ?? ""}`;
+    return `${listPage}${sessionStorage.getItem("gymcp-list") ?? ""}`;
   } catch {
-    return "../../";
+    return listPage;
   }
 }
 
@@ -60,7 +62,7 @@ function drawBar() {
   replace($("runs"), tabs);
   const run = about.runs[Number(place.run)] ?? about.runs[0];
   const scored = run.episodes - run.unscored;
-  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`]);
+  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`, about.made && el("span", { class: "soft" }, ` · ${asOf(about.made)}`)]);
   const problems = [...about.problems, ...about.runs.flatMap((each) => each.problems)];
   replace($("problems"), problems.map((problem) => el("p", {}, problem)));
   document.title = `${brief(run.name, 60)} · gymcp view`;
@@ -68,16 +70,17 @@ function drawBar() {
 
 function drawFilters() {
   const run = about.runs[Number(place.run)] ?? about.runs[0];
+  const held = run.held ?? run; // an export may hold a part of the run
   const sides = place.view === "pairs";
   replace(
     $("chips"),
     CHIPS.map(([name, query, key]) => {
       const on = query ? place.q.includes(query) : !CHIPS.some(([, each]) => each && place.q.includes(each));
-      return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${run[key].toLocaleString("en")}`));
+      return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${held[key].toLocaleString("en")}`));
     }),
   );
-  const outcomes = Object.entries(run.outcomes);
-  const tags = Object.entries(run.tags);
+  const outcomes = Object.entries(held.outcomes);
+  const tags = Object.entries(held.tags);
   replace(
     $("selects"),
     outcomes.length > 1 && choice("outcome", [["", "any outcome"], ...outcomes.map(([name, episodes]) => [`outcome:${name}`, `${name} (${episodes})`])]),
@@ -107,12 +110,15 @@ function filter(out, put) {
 
 // ------------------------------------------------------------------------------------------------------------ following
 
+document.addEventListener("noted", () => load({ stay: true }));
+
 follow((before) => {
+  // also before it is known what the page is about: the search field is there from the start
+  if (started && ["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
   if (!about) return;
   if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
   if (search.value !== place.q) search.value = place.q;
   if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
-  if (["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
   if (["run", "view", "n", "other", "home"].some((key) => before[key] !== place[key])) drawDetail();
   mark();
 });
@@ -186,6 +192,7 @@ const ACTIONS = {
   },
   o: () => ACTIONS.Enter(),
   "/": () => search.select(),
+  e: () => detail.querySelector(".noting textarea")?.focus(),
   x: unfold,
   a: () => focused()?.querySelector("button.anchor")?.click(),
   c: beside,
@@ -237,6 +244,7 @@ replace($("keys"), help());
 
 async function start() {
   read();
+  started = true;
   search.value = place.q;
   load(); // beside what the page is about, not after it
   try {

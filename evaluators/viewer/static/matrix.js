@@ -1,6 +1,7 @@
 // Tasks x runs: a grid whose cells say how many trials of a task succeeded. Only the rows in sight exist.
 
-import { ask, brief, count, el, replace } from "./dom.js";
+import { ask, runAddress } from "./ask.js";
+import { brief, count, el, replace } from "./dom.js";
 import { go, place } from "./state.js";
 
 const ROW = 34; // pixels, as in style.css
@@ -87,7 +88,7 @@ function drawHeads(grid) {
     document.getElementById("heads"),
     el("div", { class: "corner", role: "columnheader" }, "task"),
     shown.runs.map((run) =>
-      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: `runs/${run.number}/`, title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 40)), el("span", { class: "fine" }, el("bdi", {}, brief(run.model ? run.agent : run.label, 40)))),
+      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: runAddress(run.number), title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 40)), el("span", { class: "fine" }, el("bdi", {}, brief(run.model ? run.agent : run.label, 40)))),
     ),
   );
 }
@@ -151,7 +152,7 @@ function open() {
     return;
   }
   remember();
-  location.assign(`runs/${run.number}/#${new URLSearchParams({ q: taskQuery(task.task) })}`);
+  location.assign(`${runAddress(run.number)}#${new URLSearchParams({ q: taskQuery(task.task) })}`);
 }
 
 /** Acts on a key in the grid; false if it has no meaning there. */

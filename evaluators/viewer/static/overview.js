@@ -1,7 +1,7 @@
 // What the run is, while no episode is open; and the keys.
 
 import { curves } from "./curves.js";
-import { brief, el } from "./dom.js";
+import { brief, closing, el } from "./dom.js";
 import { go } from "./state.js";
 
 export function overview(about, number) {
@@ -45,6 +45,7 @@ const KEYS = [
   ["x", "unfold what the step changed and its tokens"],
   ["a", "the step's anchor: the same state in other episodes"],
   ["c", "the other run's episode of this task, side by side"],
+  ["e", "your note on the episode; ctrl+enter saves it"],
   ["r", "texts as they were written, or as markdown"],
   ["g  G", "first, last"],
   ["t", "light, dark"],
@@ -57,11 +58,12 @@ const WORDS = [
   ["is:failed", "solved, failed, partial, unscored, replaced"],
   ["tag:base  tool:ls  outcome:env_infra", "of one kind"],
   ["task:miss_*", "* stands for anything"],
+  ["label:odd  note:why  verdict:fail  is:noted", "labels, notes and verdicts of people"],
   ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial"],
   ["iteration:5  version<3", "of a training run: episodes of an iteration, or of a version of the weights"],
 ];
 
 export function help() {
   const rows = (pairs) => el("dl", {}, pairs.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)]));
-  return [el("h2", {}, "Keys"), rows(KEYS), el("h2", {}, "Search"), rows(WORDS), el("p", { class: "soft" }, "Esc closes this.")];
+  return [el("h2", {}, "Keys"), rows(KEYS), el("h2", {}, "Search"), rows(WORDS), closing()];
 }

@@ -1,6 +1,7 @@
 // The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
 
-import { ask, brief, count, el, replace, seconds } from "./dom.js";
+import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
+import { asOf, brief, closing, count, el, replace, seconds } from "./dom.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
 
@@ -81,11 +82,8 @@ function columnsOf(runs) {
 }
 
 function nameCell(run) {
-  return el("a", { class: "runname", href: address(run), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
-}
-
-function address(run) {
-  return `runs/${run.number}/`;
+  if (!hasRun(run.number)) return el("span", { class: "runname" }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
+  return el("a", { class: "runname", href: runAddress(run.number), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
 }
 
 /** Keeps the place in the list for the way back from a run. */
@@ -163,12 +161,12 @@ function drawTable() {
 
 function row(run, at, columns) {
   const open = (event) => {
-    if (event.target.closest("a, input, button, label") || String(getSelection())) return;
+    if (event.target.closest("a, input, button, label") || String(getSelection()) || !hasRun(run.number)) return;
     remember();
-    if (event.ctrlKey || event.metaKey) window.open(address(run));
-    else location.assign(address(run));
+    if (event.ctrlKey || event.metaKey) window.open(runAddress(run.number));
+    else location.assign(runAddress(run.number));
   };
-  const box = run.readable && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
+  const box = run.readable && hasRun(run.number) && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
   const attributes = { "data-number": run.number, tabindex: at === focus ? "0" : "-1", class: run.problem ? "broken" : "", on: { click: open, focus: () => { focus = at; } } };
   if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: columns.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
   if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: columns.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
@@ -187,9 +185,9 @@ function choose(number) {
 }
 
 function besides() {
-  if (chosen.length !== 2) return;
+  if (chosen.length !== 2 || !hasPair(...chosen)) return;
   remember();
-  location.assign(`runs/${chosen.join("-")}/#view=pairs`);
+  location.assign(`${runAddress(...chosen)}#view=pairs`);
 }
 
 // ------------------------------------------------------------------------------------------------------------ the rest of it
@@ -197,7 +195,7 @@ function besides() {
 function drawBar() {
   const tab = (view, name) => el("button", { type: "button", class: place.view === view ? "current" : "", "aria-current": place.view === view ? "page" : null, on: { click: () => go({ view }) } }, name);
   replace($("runs"), tab("", "runs"), tab("tasks", "tasks × runs"));
-  replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : count(list.runs.length, "run"));
+  replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : [count(list.runs.length, "run"), list.made && el("span", { class: "soft" }, ` · ${asOf(list.made)}`)]);
   replace($("problems"), list.problems.map((problem) => el("p", {}, problem)));
 }
 
@@ -213,8 +211,8 @@ function drawTools() {
   if ($("search") !== document.activeElement || !place.q) $("search").value = place.q;
   $("order").value = place.sort;
   $("besides").hidden = place.view !== "" || chosen.length === 0;
-  $("besides").disabled = chosen.length !== 2;
-  replace($("besides"), chosen.length === 2 ? "side by side" : "choose one more");
+  $("besides").disabled = chosen.length !== 2 || !hasPair(...chosen);
+  replace($("besides"), chosen.length !== 2 ? "choose one more" : hasPair(...chosen) ? "side by side" : "this pair is not in the export");
 }
 
 let drawn = "";
@@ -304,7 +302,7 @@ $("home").addEventListener("click", (event) => {
   event.preventDefault();
   go({ q: "", sort: "", view: "", task: "" });
 });
-replace($("keys"), el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)])), el("p", { class: "soft" }, "Esc closes this."));
+replace($("keys"), el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)])), closing());
 
 // ----------------------------------------------------------------------------------------------------------------- following
 
@@ -318,7 +316,7 @@ async function news() {
   } catch (error) {
     replace($("problems"), el("p", {}, error.message));
   }
-  setTimeout(news, document.hidden ? 5 * EVERY : list.unread ? 250 : EVERY);
+  if (!exported) setTimeout(news, document.hidden ? 5 * EVERY : list.unread ? 250 : EVERY);
 }
 
 read();

@@ -1,6 +1,7 @@
 // One step: what the agent saw, did and got, what that changed, which tokens it was, and what credit it was given.
 
-import { ask, badge, brief, bytes, count, el, number, replace, seconds, signed } from "./dom.js";
+import { ask } from "./ask.js";
+import { badge, brief, bytes, count, el, number, replace, seconds, signed } from "./dom.js";
 import { isMarkdown, markdown } from "./markdown.js";
 import { go } from "./state.js";
 

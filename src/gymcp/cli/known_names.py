@@ -25,6 +25,8 @@ RESOLUTION = 0.05
 """Difference that ``gymcp compare`` is to detect by default, as a share."""
 MIN_COVERAGE = 0.95
 """Share of a run's episodes that must have a score for a headline figure and a rank, by default."""
+EXPORT_LIMIT = 1_000
+"""Most episodes of a run in ``gymcp view --export``, by default."""
 GRADERS = (
     "answer", "exact", "number", "pattern", "json", "state", "changes", "files", "calls", "calls-any-order",
     "calls-alike", "milestones",

@@ -76,6 +76,40 @@ class Progress:
         return Text(" · ".join(parts))
 
 
+class CountProgress:
+    """A live line on standard error: how much of a work is done, its rate, and the time left."""
+
+    def __init__(self) -> None:
+        self._what, self._done, self._total = "", 0, 0
+        self._console = OutputConsole(stderr=True)
+        self._started = self._printed = time.monotonic()
+        self._live = Live(console=self._console, transient=True, refresh_per_second=8, get_renderable=self._line)
+
+    def __enter__(self) -> CountProgress:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Show that `done` of `total` are done; another `what` starts the clock again."""
+        if what != self._what:
+            self._started = time.monotonic()
+        self._what, self._done, self._total = what, done, total
+        if not self._console.is_terminal and time.monotonic() - self._printed >= LINE_EVERY_S:
+            self._printed = time.monotonic()
+            print(self._line().plain, file=sys.stderr, flush=True)
+
+    def _line(self) -> Text:
+        elapsed = time.monotonic() - self._started
+        rate = self._done / elapsed if elapsed > 0 else 0.0
+        left = f"{format_time(max(0, self._total - self._done) / rate)} left" if rate else "estimating"
+        return Text(" · ".join((f"{self._done:,}/{self._total:,} {self._what}", f"{rate:.1f}/s", left)))
+
+
 def format_time(seconds: float) -> str:
     """The duration as "minutes:seconds"."""
     minutes, rest = divmod(round(seconds), 60)

@@ -114,6 +114,7 @@ VERBS: tuple[Verb, ...] = (
             "gymcp view runs/a runs/b",
             "gymcp view runs",
             "gymcp view runs/mine --find 'is:failed tag:refund' --no-open --port 8080",
+            "gymcp view runs --export pages",
         ),
     ),
     Verb(

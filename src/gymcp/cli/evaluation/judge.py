@@ -74,7 +74,15 @@ def judge_run(
 @app.command("agreement")
 @defer_to("evaluation.judge_agreement:print_agreement")
 def agreement(
-    labels: Annotated[Path, typer.Argument(help="CSV file with people's labels, see docs/judge.md.")],
+    labels: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file with people's labels, or a judged run, for the verdicts that people have given in the"
+            " viewer; see docs/judge.md.",
+            metavar="LABELS|RUN",
+            autocompletion=complete_run,
+        ),
+    ],
     run: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +90,9 @@ def agreement(
             autocompletion=complete_run,
         ),
     ] = None,
+    by: Annotated[
+        str, typer.Option(help="Person whose verdicts in the viewer count; default: all, if they agree.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Compare a judge's verdicts with people's labels: agreement and Cohen's kappa.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gymcp.cli.completion import complete_run, offer
-from gymcp.cli.known_names import METRICS, REPORT_FORMATS, RESOLUTION
+from gymcp.cli.known_names import EXPORT_LIMIT, METRICS, REPORT_FORMATS, RESOLUTION
 from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import AsJson, MinCoverage, RunFolder
 
@@ -79,10 +79,28 @@ def view(
         typer.Option(help="Tokenizer folder, to show tokens as text; default: that of the run or of its local policy."),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
+    name: Annotated[
+        str, typer.Option(help="Name under which notes and labels of this viewer are kept; default: $USER.")
+    ] = "",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the pages as files, which open from the disk; an earlier export in it is replaced;"
+            " default: serve the pages."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"Export at most this many episodes of each run, those that match --find; 0: all;"
+            f" default: {EXPORT_LIMIT:,}.",
+        ),
+    ] = None,
 ) -> None:
     """Show a run, two side by side, or a list of runs, in a browser.
 
-    The pages are served on this machine only, until Ctrl-C.
+    The pages are served on this machine only, until Ctrl-C; with --export they are written as files.
     """
 
 

@@ -37,9 +37,9 @@ def execute(
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
         return
-    report = read_report(runs, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
+    file = out or runs[0].resolve().parent / REPORT_FILE
+    report = read_report(runs, find_tasks, place=file.parent, min_coverage=min_coverage, without_faulty=without_faulty)
     if format == "html" or out is not None:
-        file = out or runs[0].resolve().parent / REPORT_FILE
         refuse_other_file(file, SUFFIXES[format], "report")
         write_text(file, report.text(format))
         if as_json:

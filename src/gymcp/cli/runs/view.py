@@ -12,12 +12,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gymcp.agents.policies.specs import TRAINED
+from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
+from gymcp.cli.progress import CountProgress
 from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.report import REPORT_FILE, write_report
+from gymcp.evaluators.report.links import EXPORT_FOLDER
 from gymcp.evaluators.viewer.discovery import find_runs, holds_runs_below
+from gymcp.evaluators.viewer.episode import Decode
+from gymcp.evaluators.viewer.export.export import export_viewer
+from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.evaluators.viewer.serve import serve_viewer
 from gymcp.store import open_run
+from gymcp.store.notes import InvalidNote, Note, check_note
 
 MAX_SEARCHED = 100
 """Listed runs in which a tokenizer is looked for."""
@@ -26,11 +34,27 @@ TOKENIZER_FOLDERS = ("final", "model", ".")
 """Folders of a training run that may hold a tokenizer, in the order of the search."""
 
 
-def execute(runs: list[Path], *, find: str, port: int, tokenizer: Path | None, no_open: bool) -> None:
-    """Show one run, two side by side, or a list of runs, in a browser on this machine, until Ctrl-C."""
+def execute(
+    runs: list[Path],
+    *,
+    find: str,
+    port: int,
+    tokenizer: Path | None,
+    no_open: bool,
+    name: str,
+    export: Path | None,
+    limit: int | None,
+) -> None:
+    """Show one run, two side by side, or a list of runs, in a browser on this machine, until Ctrl-C; or export them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     listed = len(runs) > 2 or any(holds_runs_below(folder) for folder in runs)
     decode = find_decoder(tokenizer, find_runs(runs).folders[:MAX_SEARCHED] if listed else runs)
+    if export is not None:
+        choice = Choice(limit=EXPORT_LIMIT if limit is None else limit, find=find)
+        export_pages(runs, export, choice, listed=listed, decode=decode)
+        return
+    if limit is not None:
+        raise ConfigError("view: --limit is for --export; the viewer itself shows every episode")
 
     def ready(new_address: Callable[[], str], problems: Sequence[str]) -> None:
         for problem in problems:
@@ -40,9 +64,44 @@ def execute(runs: list[Path], *, find: str, port: int, tokenizer: Path | None, n
         if not no_open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             webbrowser.open(private_page(private, new_address()).as_uri())
 
+    who = read_name(name) if name else user_name()
     with tempfile.TemporaryDirectory(prefix="gymcp-view-") as private, contextlib.suppress(KeyboardInterrupt):
-        serve_viewer(runs, port=port, decode=decode, find_tasks=find_tasks, find=find, listed=listed, ready=ready)
+        serve_viewer(
+            runs, port=port, decode=decode, find_tasks=find_tasks, who=who, find=find, listed=listed, ready=ready
+        )
     console.print("stopped", highlight=False)
+
+
+def user_name() -> str:
+    """The name under which this user notes: $USER, or the number of the user if that is no name."""
+    try:
+        return read_name(os.environ.get("USER", ""))
+    except ConfigError:
+        return f"user {os.getuid()}"
+
+
+def read_name(name: str) -> str:
+    """The name, if notes can be kept under it. Raises ConfigError."""
+    try:
+        return check_note(Note(episode="", who=name)).who
+    except InvalidNote as error:
+        raise ConfigError(f"view: --name: {error}") from error
+
+
+def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: bool, decode: Decode | None) -> None:
+    """Write the runs as static pages, and print the page to open and what is left out."""
+    with CountProgress() as progress:
+        done = export_viewer(
+            runs, out, listed=listed, choice=choice, decode=decode, find_tasks=find_tasks, report=progress.report
+        )
+    if out.resolve() == runs[0].resolve() / EXPORT_FOLDER and (runs[0] / REPORT_FILE).is_file():
+        write_report(runs[0], find_tasks)  # its links lead into the export from now on
+    for note in done.notes:
+        console.print(in_one_line(note), style="yellow", highlight=False, markup=False, soft_wrap=True)
+    size = f"{done.episodes:,} episodes of {done.runs:,} runs, {done.files:,} files, {done.bytes / 1e6:.1f} MB"
+    console.print(in_one_line(f"exported {size}"), highlight=False, markup=False)
+    # the page is alone on its line, for programs that read it
+    print(in_one_line(str(done.page)), flush=True)
 
 
 def private_page(folder: str, address: str) -> Path:

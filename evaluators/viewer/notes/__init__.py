@@ -1,0 +1,1 @@
+"""Notes, labels and verdicts of people beside the episodes."""
