@@ -15,7 +15,7 @@ from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install import (
     INSIDE,
     ensure_verified,
@@ -25,7 +25,9 @@ from gymcp.mcp_servers.packages.install import (
     verify_installed,
     with_tree,
 )
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, read_locked_server
+from gymcp.mcp_servers.packages.own_source.source import mount_source, own_start_words
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -112,7 +114,7 @@ def make_spec(
     """`locked_server` for a given lock entry. A remote server is called live."""
     if server.runtime == "remote":
         return _remote_spec(server, "stateless", limits or Limits(), None)
-    own_args = parse_command(server.command, name=server.name).args
+    own_args = to_install_request(server).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
         values = {part: tuple(substitute_variables(text, os.environ) for text in own) for part, own in texts.items()}
@@ -123,28 +125,53 @@ def make_spec(
     names = ({**server.env, **(env or {})}).keys()
     labelled = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
     has_locked_args = args is None or tuple(args) == own_args
-    if server.runtime == "image":
-        image_name, argv = image.launch_words(server, values["args"])
-        folder: tuple[Mount, ...] = ()
-    else:
-        folder = (Mount(source=ensure_verified(server), target=PurePosixPath(INSIDE)),)
-        image_name, argv = None, (*start_words(server), *values["args"])
+    start = _find_start(server, values["args"])
     may_fork = server.runtime == "python" and not server.http and not server.runs_code and server.forks is not False
     return ServerSpec(
         name=server.name,
-        argv=argv,
-        image=image_name,
-        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, values["env"], strict=True))},
+        argv=start.argv,
+        image=start.image,
+        env={**_SETTINGS.get(server.runtime, {}), **start.env, **dict(zip(names, values["env"], strict=True))},
         secrets=secrets_in(f"server '{server.name}'", labelled),
-        mounts=(*folder, *mounts),
+        mounts=(*start.mounts, *mounts),
         limits=limits or Limits(),
         state=state,
         http=HttpPort.parse(server.http) if server.http else None,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
-        fork=forkable_script(argv) if may_fork else None,
+        fork=forkable_script(start.argv) if may_fork else None,
         warm_pool_size=WARM_POOL_SIZE,
         start_timeout_s=START_TIMEOUT_S,
-        tools_sha256=server.tools_sha256 if server.tools and has_locked_args else None,
+        tools_sha256=server.tools_sha256 if server.tools and has_locked_args and not start.dev_source else None,
+        dev_source=start.dev_source,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """The start of a server in its sandbox."""
+
+    argv: tuple[str, ...]
+    image: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    dev_source: str = ""
+    """See `ServerSpec.dev_source`."""
+
+
+def _find_start(server: LockedServer, args: tuple[str, ...]) -> _Start:
+    """Command and mounts of a server that runs here, which is installed and verified. Raises UsageError."""
+    if server.runtime == "image":
+        name, argv = image.launch_words(server, args)
+        return _Start(argv=argv, image=name)
+    packages = Mount(source=ensure_verified(server), target=PurePosixPath(INSIDE))
+    if server.source is None:
+        return _Start(argv=(*start_words(server), *args), mounts=(packages,))
+    source, mount = mount_source(server, to_install_request(server))
+    return _Start(
+        argv=(*own_start_words(source), *args),
+        mounts=(packages, mount),
+        env={"PYTHONPATH": ":".join(source.import_paths)} if source.import_paths else {},
+        dev_source=source.sha256 if server.source.dev else "",
     )
 
 
@@ -226,6 +253,13 @@ def to_install_request(server: LockedServer) -> InstallRequest:
     """Request for the version that is locked; packages that were built may be built again."""
     request = parse_command(
         server.command, name=server.name, env=server.env, http=server.http, headers=server.headers, base=server.base
+    )
+    source = server.source
+    request = replace(
+        request,
+        constraints=server.constraints,
+        include=source.include if source is not None else (),
+        dev=source is not None and source.dev,
     )
     built = (p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None)
     return replace(request, build=tuple(dict.fromkeys(built)))

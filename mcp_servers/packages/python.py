@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gymcp.errors import ConfigError, UsageError
-from gymcp.mcp_servers.packages.commands import InstallRequest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, last_words, machine, write_manifest
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.packages.sdists import build_package, ensure_wheel, package_of_wheel
 from gymcp.mcp_servers.packages.wheels import Closure, NoWheel, applies, make_venv, resolve_wheels
@@ -38,13 +39,8 @@ def resolve(request: InstallRequest) -> LockedServer:
     who = f"server '{request.name}': resolve"
     extras = f"[{','.join(request.extras)}]" if request.extras else ""
     line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
-    closure, built = _resolve_and_build(who, line, request)
-    packages = tuple(
-        replace(built[package.name], marker=package.marker) if package.name in built else package
-        for package in closure.packages
-    )
-    own = next(p for p in packages if p.name == canonicalize_name(request.package) and applies(p.marker))
-    sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
+    closure = resolve_closure(who, [line, *request.added], request)
+    own = next(p for p in closure.packages if p.name == canonicalize_name(request.package) and applies(p.marker))
     return LockedServer(
         name=request.name,
         runtime="python",
@@ -52,14 +48,26 @@ def resolve(request: InstallRequest) -> LockedServer:
         version=own.version,
         command=request.command(own.version),
         env=request.env,
-        sdk_major=Version(sdk.version).major if sdk else None,
+        sdk_major=find_sdk_major(closure.packages),
         python=closure.python,
-        packages=packages,
+        constraints=request.constraints,
+        packages=closure.packages,
     )
 
 
-def _resolve_and_build(who: str, line: str, request: InstallRequest) -> tuple[Closure, dict[str, LockedPackage]]:
-    """(closure, its built packages by name). After each build the closure is resolved again: a wheel may need more."""
+def find_sdk_major(packages: Sequence[LockedPackage]) -> int | None:
+    """Major version of the MCP library among the packages; None if it is not there."""
+    sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
+    return Version(sdk.version).major if sdk else None
+
+
+def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> Closure:
+    """Closure of the requirements, with packages built that `request.build` names and that have no wheel.
+
+    After each build the closure is resolved again: a wheel may need more. Raises ConfigError.
+    """
+    if not lines:
+        return Closure(packages=(), python="")
     own: str = canonicalize_name(request.package)
     allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in request.build}
     if request.version and own in allowed:
@@ -68,7 +76,9 @@ def _resolve_and_build(who: str, line: str, request: InstallRequest) -> tuple[Cl
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as links:
         while True:
             try:
-                return resolve_wheels(who, [line], links=Path(links) if built else None), built
+                closure = resolve_wheels(
+                    who, lines, links=Path(links) if built else None, constraints=request.constraints
+                )
             except NoWheel as error:
                 if error.package in built:
                     raise
@@ -79,6 +89,13 @@ def _resolve_and_build(who: str, line: str, request: InstallRequest) -> tuple[Cl
                 package, wheel = build_package(who, allowed[error.package])
                 shutil.copy(wheel, links)
                 built[package.name] = package
+            else:
+                break
+    packages = tuple(
+        replace(built[package.name], marker=package.marker) if package.name in built else package
+        for package in closure.packages
+    )
+    return replace(closure, packages=packages)
 
 
 def platform_name() -> str:

@@ -45,8 +45,12 @@ class Closure:
     """Specifier of the Python versions that the closure is for."""
 
 
-def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None) -> Closure:
-    """Closure of the requirements, with the hash of every wheel for Linux. `links`: a folder with more wheels.
+def resolve_wheels(
+    who: str, lines: Sequence[str], *, links: Path | None = None, constraints: Sequence[str] = ()
+) -> Closure:
+    """Closure of the requirements, with the hash of every wheel for Linux.
+
+    `links`: a folder with more wheels. `constraints`: requirements that limit versions, and add no package.
 
     Raises NoWheel for the first package without a wheel, ConfigError for any other failure.
     """
@@ -55,6 +59,10 @@ def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None)
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
         argv += _find_links_options(links)
+        if constraints:
+            limits = Path(folder) / "constraints.txt"
+            limits.write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+            argv += ["--constraint", str(limits)]
         try:
             _resolve_for_old_pythons(argv, who, "".join(f"{line}\n" for line in lines))
         except UsageError as error:

@@ -6,13 +6,20 @@ import asyncio
 import random
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
-from gymcp.cli.servers.servers import make_request, parse_pairs, refuse_other_server, sandbox_for
+from gymcp.cli.servers.servers import (
+    add_packages,
+    add_source_options,
+    make_request,
+    parse_pairs,
+    refuse_other_server,
+    sandbox_for,
+)
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
@@ -88,6 +95,12 @@ def execute(
     *,
     server: str | None,
     image: str | None,
+    path: Path | None,
+    more: list[str] | None,
+    constraint: list[str] | None,
+    include: list[str] | None,
+    dev: bool,
+    runs_code: bool,
     server_name: str | None,
     build: list[str] | None,
     http: str,
@@ -96,33 +109,37 @@ def execute(
     sandbox: str | None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
-    path = folder / f"{_check_name(name)}.py"
-    if path.exists():
-        raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
+    file = folder / f"{_check_name(name)}.py"
+    if file.exists():
+        raise ConfigError(f"new: {file} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
-    if (server is None) == (image is None):
-        raise ConfigError("new: give either --server LINE or --image IMAGE")
-    headers = parse_pairs("--header", header or [])
-    wanted = make_request(
-        [server] if server else [], image, folder / DEFAULT_LOCK, name=server_name, http=http, headers=headers
-    )
-    wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name", replaceable=False)
+    if (server is not None or path is not None) == (image is not None):
+        raise ConfigError("new: give either --server LINE, --path FOLDER or --image IMAGE")
+    lock, headers = folder / DEFAULT_LOCK, parse_pairs("--header", header or [])
+    words = [server] if server else []
+    wanted = make_request(words, image, path, lock, name=server_name, http=http, headers=headers)
+    wanted = add_source_options(add_packages(wanted, more, constraint, build), include, dev=dev)
+    refuse_other_server(lock, wanted, option="--server-name", replaceable=False)
     backend = sandbox_for(wanted.runtime, sandbox)
-    entry = lock_server(wanted, backend)
+    entry = lock_server(wanted, backend, runs_code=runs_code)
     found = asyncio.run(_try_out(entry, backend))
-    with edit_lock(folder / DEFAULT_LOCK) as servers:
+    _write(name, file, entry, found)
+    console.print(f"wrote {file} and {lock}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"next: {_commands(entry, str(file))[0]}", style="dim", highlight=False)
+
+
+def _write(name: str, file: Path, entry: LockedServer, found: Trial) -> None:
+    """Write the lock entry and the environment file. Raises ConfigError if the lock got another such server."""
+    lock = file.with_name(str(DEFAULT_LOCK))
+    with edit_lock(lock) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT_LOCK} has a server '{entry.name}' already: {there}; choose another"
-                " --server-name or --dir"
+                f"new: {lock} has a server '{entry.name}' already: {there}; choose another --server-name or --dir"
             )
         servers[entry.name] = entry
-    write_atomically(path, _text(name, path, entry, found).encode())
-    console.print(f"wrote {path} and {folder / DEFAULT_LOCK}: {len(found.tools)} tools, one task", highlight=False)
-    console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
+    write_atomically(file, _text(name, file, entry, found).encode())
 
 
 def _check_name(name: str) -> str:
@@ -186,8 +203,8 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         cassette=f'CASSETTE = Path(__file__).with_name("{path.stem}.cassette.jsonl")\n' if remote else "",
         play=", cassette=CASSETTE" if remote else "",
         server=entry.name,
-        package=entry.package,
-        version=f" {entry.version}" if entry.version else "",
+        package=_plain(entry.package),
+        version=f" {entry.version}" if entry.version and entry.source is None else "",
         lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
         found=_CALL_NOTES[found.succeeded],
@@ -197,6 +214,11 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         description=_quote(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
+
+
+def _plain(text: str) -> str:
+    """The text without characters that could end the docstring that it stands in."""
+    return "".join(char if char.isprintable() and char not in "\"'\\" else "_" for char in text)
 
 
 def _quote(text: str) -> str:
