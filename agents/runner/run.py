@@ -16,7 +16,7 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
-from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
+from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -83,6 +83,7 @@ class Plan:
             "seed": self.seed,
             **self.settings,
             **({"cassettes": dict(cassettes)} if (cassettes := hash_cassettes(env)) else {}),
+            **({"dev_sources": sources} if (sources := list_dev_sources(env)) else {}),
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -167,12 +168,19 @@ def _find_start(server: LockedServer, args: tuple[str, ...]) -> _Start:
     if server.source is None:
         return _Start(argv=(*start_words(server), *args), mounts=(packages,))
     source, mount = mount_source(server, to_install_request(server))
+    if server.source.dev:
+        _warn_of_dev(server.name, source.sha256)
     return _Start(
         argv=(*own_start_words(source), *args),
         mounts=(packages, mount),
         env={"PYTHONPATH": ":".join(source.import_paths)} if source.import_paths else {},
         dev_source=source.sha256 if server.source.dev else "",
     )
+
+
+@functools.cache
+def _warn_of_dev(name: str, sha256: str) -> None:
+    log.warning("server '%s': --dev: its source runs as it is now (%s), and was not compared", name, sha256[:12])
 
 
 def _remote_spec(server: LockedServer, state: StateSource, limits: Limits, cassette: Path | None) -> ServerSpec:

@@ -224,8 +224,6 @@ def make_run_folder(folder: Path) -> Path:
 def _list_versions(sandbox: Sandbox, env: LoadedEnv) -> dict[str, str]:
     """Versions of everything besides gymcp that a score may depend on."""
     versions = {name: version(name) for name in ("gymnasium", "mcp", "pydantic")}
-    if changing := {server.name: server.dev_source for server in env.servers if server.dev_source}:
-        versions["dev_sources"] = ", ".join(f"{name} {sha256}" for name, sha256 in sorted(changing.items()))
     if sandbox.name == "docker":
         return versions | {"images": ", ".join(sorted({image_name(server.image) for server in env.servers}))}
     return versions | {"python_inside": ".".join(map(str, interpreter().version))}

@@ -133,7 +133,8 @@ def new(
 ) -> None:
     """Write an environment file over a server, ready to run.
 
-    It has the server's tools, a first task that works, and a grader.
+    It has the server's tools, a first task that works, and a grader. Without a server it is a file over a Python class,
+    with three tasks and a test.
     """
 
 
