@@ -16,14 +16,20 @@ class Program:
 
     folder: str
     """Path of the folder, relative to `InstallRequest.base`; it begins with a dot or a slash."""
-    kind: Literal["file", "module", "script"]
-    """file: a file below the folder. module: as of ``python -m``. script: a console script of the folder's project."""
+    kind: Literal["file", "object", "module", "script"]
+    """file: a file below the folder. object: FILE or FILE:NAME, whose object is run, as ``mcp run`` does. module: as of
+    ``python -m``. script: a console script of the folder's project."""
     name: str
+
+    @property
+    def file(self) -> str:
+        """Path of the program's file below the folder; empty for a module or a script."""
+        return self.name.partition(":")[0] if self.kind == "object" else self.name if self.kind == "file" else ""
 
     @property
     def path(self) -> str:
         """Path that people know the program by: the file's, or the folder's."""
-        return f"{self.folder}/{self.name}" if self.kind == "file" else self.folder
+        return f"{self.folder}/{self.file}" if self.file else self.folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,8 @@ class InstallRequest:
     """Python: requirements beside those of the package or the source (``--with``)."""
     constraints: tuple[str, ...] = ()
     """Python: requirements that limit the versions of packages which are needed anyway (``--constraint``)."""
+    until: str = ""
+    """Python: time after which the index got files that are left out. Empty: the newest packages are taken."""
     own: Program | None = None
     """Program of the user's own; None: the server comes from a registry, an engine, or another machine."""
     include: tuple[str, ...] = ()
@@ -99,5 +107,6 @@ def _own_words(request: InstallRequest, program: Program) -> tuple[str, ...]:
     more = [word for line in request.added for word in ("--with", line)]
     if program.kind == "file" and "/" not in program.name:
         return ("uv", "run", *more, program.path) if more else ("python", program.path)
-    start = ("python", "-m", program.name) if program.kind == "module" else (program.name,)
+    before = {"module": ("python", "-m"), "object": ("mcp", "run")}.get(program.kind, ())
+    start = (*before, program.name)
     return ("uv", "run", "--directory", program.folder, *more, *start)

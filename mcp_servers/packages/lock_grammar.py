@@ -37,6 +37,7 @@ _HEX = re.compile(r"[0-9a-f]{16,64}")
 _PLATFORM = re.compile(r"[a-z0-9_.-]+")
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\x00-\x1f\x7f]+")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _IMAGE_FILES = frozenset({"id", "digest", "context"})
 
 
@@ -70,6 +71,8 @@ def check_server(row: Mapping[str, Any]) -> None:
     if http := row.get("http", ""):
         _match(_HTTP, text(http, "http"), "http", "PORT or PORT/PATH")
     _check_requirements(row.get("constraints", []), "constraints")
+    if "until" in row:
+        _match(_TIME, row["until"], "until", "a time such as 2025-03-31T00:00:00Z")
     sdk = row.get("sdk_major")
     if sdk is not None and (not isinstance(sdk, int) or isinstance(sdk, bool) or not 0 <= sdk < 1000):
         raise ValueError(f"sdk_major {sdk!r:.80}: expected a small whole number")

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -15,7 +16,7 @@ from gymcp.errors import ConfigError, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
-from gymcp.mcp_servers.packages import image
+from gymcp.mcp_servers.packages import image, python
 from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install import (
     INSIDE,
@@ -43,6 +44,8 @@ START_TIMEOUT_S = 60.0
 """Seconds in which a third-party server must start: a full SDK imports slowly, and many servers start at a time."""
 WARM_POOL_SIZE = 4
 """Processes that are started ahead for a server that is not forked. A Node process takes about 50 MB."""
+_MISFIT = re.compile(r"\b(Attribute|Import|ModuleNotFound|Name|Type)Error\b")
+"""Exceptions with which a server ends if a package has another interface than the server was written for."""
 log = logging.getLogger(__name__)
 _SETTINGS = {
     "python": {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
@@ -220,14 +223,57 @@ def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) 
     else:
         if request.http:
             HttpPort.parse(request.http)  # raises before anything is fetched
-        server = replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+        server = _install(request, runs_code=runs_code)
+    server, tools = _list_with_fallbacks(server, request, sandbox)
     spec = make_spec(server)
-    tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
     why_not_here = why_no_own_user()  # a reason that holds for this machine only does not belong into the lock
     if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
         return server
     return replace(server, forks=_try_fork(spec, sandbox, tools))
+
+
+def _install(request: InstallRequest, *, runs_code: bool) -> LockedServer:
+    """Lock entry of the installed server, without tools."""
+    return replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+
+
+def _list_with_fallbacks(
+    server: LockedServer, request: InstallRequest, sandbox: Sandbox
+) -> tuple[LockedServer, tuple[Tool, ...]]:
+    """(server, its tools); a Python server that its packages do not fit is tried again with older ones.
+
+    Raises the error of the first start if none of the others succeeds.
+    """
+    try:
+        return server, list_tools(make_spec(server), sandbox)
+    except EnvInfraError as error:
+        if not _MISFIT.search(str(error)):
+            raise
+        tried = [server.packages]
+        for older, words in find_fallbacks(server, request):
+            with contextlib.suppress(ConfigError, EnvInfraError):
+                candidate = _install(older, runs_code=server.runs_code)
+                if candidate.packages in tried:
+                    continue
+                tried.append(candidate.packages)
+                tools = list_tools(make_spec(candidate), sandbox)
+                log.warning("server '%s': does not start with the newest packages; locked with %s", server.name, words)
+                return candidate, tools
+        raise error from error.__cause__
+
+
+def find_fallbacks(server: LockedServer, request: InstallRequest) -> Iterator[tuple[InstallRequest, str]]:
+    """(request with older packages, these packages in words) for a Python server that does not start.
+
+    First the packages of the day on which the server was published, then the MCP library before its version 2.
+    """
+    if server.runtime != "python" or request.constraints or request.until:
+        return
+    if request.own is None and (day := python.find_release_day(request, server.version)):
+        yield replace(request, until=day), f"those that the index had at {day}, when it was published"
+    if (server.sdk_major or 0) >= 2:
+        yield replace(request, constraints=("mcp<2",)), "mcp<2"
 
 
 def describe_start(server: LockedServer) -> str:
@@ -266,6 +312,7 @@ def to_install_request(server: LockedServer) -> InstallRequest:
     request = replace(
         request,
         constraints=server.constraints,
+        until=server.until,
         include=source.include if source is not None else (),
         dev=source is not None and source.dev,
     )

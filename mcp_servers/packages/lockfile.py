@@ -112,6 +112,8 @@ class LockedServer:
     """Python: True if the server could be forked when it was locked. None: not tried; its first start will show it."""
     constraints: tuple[str, ...] = ()
     """Python: requirements that limited the versions of the closure."""
+    until: str = ""
+    """Python: time after which the index got files that the closure leaves out. Empty: none were left out."""
     source: LockedSource | None = None
     """Source of the user's own; None: the server's code is in its packages."""
     packages: tuple[LockedPackage, ...] = ()
@@ -256,6 +258,8 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["headers"] = dict(server.headers)
     if server.constraints:
         row["constraints"] = list(server.constraints)
+    if server.until:
+        row["until"] = server.until
     if server.source is not None:
         row["source"] = _source_row(server.source)
     if server.trees:
@@ -326,6 +330,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
         constraints=tuple(row.get("constraints", ())),
+        until=row.get("until", ""),
         source=_to_source(row["source"]) if "source" in row else None,
         packages=parse_packages(row["packages"], row["runtime"]),
         trees=dict(row.get("trees", {})),

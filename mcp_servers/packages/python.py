@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -51,8 +52,22 @@ def resolve(request: InstallRequest) -> LockedServer:
         sdk_major=find_sdk_major(closure.packages),
         python=closure.python,
         constraints=request.constraints,
+        until=request.until,
         packages=closure.packages,
     )
+
+
+def find_release_day(request: InstallRequest, version: str) -> str:
+    """End of the day on which the index got that version of the package; empty if the index does not say."""
+    who = f"server '{request.name}': resolve"
+    try:
+        closure = resolve_closure(who, [f"{request.package}=={version}"], request)
+    except ConfigError:
+        return ""
+    published = closure.published.get(canonicalize_name(request.package))
+    if published is None:
+        return ""
+    return f"{datetime.fromisoformat(published).astimezone(UTC) + timedelta(days=1):%Y-%m-%dT00:00:00Z}"
 
 
 def find_sdk_major(packages: Sequence[LockedPackage]) -> int | None:
@@ -77,7 +92,11 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
         while True:
             try:
                 closure = resolve_wheels(
-                    who, lines, links=Path(links) if built else None, constraints=request.constraints
+                    who,
+                    lines,
+                    links=Path(links) if built else None,
+                    constraints=request.constraints,
+                    until=request.until,
                 )
             except NoWheel as error:
                 if error.package in built:

@@ -119,9 +119,25 @@ def _parse_program(who: str, words: Sequence[str], base: Path, project: Path | N
     folder = project or start
     if words[0].endswith(PYTHON_FILES):
         return parse_python(who, words, base, folder, project=project is not None)
+    if words[0] in ("mcp", "fastmcp") and len(words) > 1:
+        return _parse_run(who, words, base, folder, is_project=project is not None)
     if words[0] in ("python", "python3"):
         return parse_python(who, words[1:], base, folder, project=project is not None)
     return _request(Program(folder=_relative(folder, base), kind="script", name=words[0]), words[1:], "python")
+
+
+def _parse_run(who: str, words: Sequence[str], base: Path, folder: Path, *, is_project: bool) -> InstallRequest:
+    """Request for ``mcp run FILE.py[:NAME]``, which runs the server object of a file."""
+    rest = [word for word in words[1:] if word not in ("--transport=stdio", "--no-banner")]
+    if len(rest) != 2 or rest[0] != "run":
+        raise ConfigError(f"{who}: '{' '.join(words)}' is not understood; have {words[0]} run FILE.py[:OBJECT]")
+    path, _, name = rest[1].partition(":")
+    if name and not name.isidentifier():
+        raise ConfigError(f"{who}: '{name}' is not the name of an object of {path}")
+    program = parse_python(who, [path], base, folder, project=is_project).own
+    assert program is not None
+    full = f"{program.name}:{name}" if name else program.name
+    return _request(replace(program, kind="object", name=full), [], "python")
 
 
 def _request(program: Program, args: Sequence[str], runtime: str) -> InstallRequest:

@@ -32,8 +32,8 @@ def add_python_files(who: str, files: SourceFiles, folder: Path, program: Progra
     file is read, because its data and late imports are not named anywhere. Raises ConfigError.
     """
     roots = _list_roots(folder, program)
-    if program.kind == "file":
-        pending = [files.add_file(folder / program.name)]
+    if program.file:
+        pending = [files.add_file(folder / program.file)]
     else:
         top = module.split(".", maxsplit=1)[0]
         pending = _add_module(files, [folder / root for root in roots], top)
@@ -57,9 +57,9 @@ def add_python_files(who: str, files: SourceFiles, folder: Path, program: Progra
 
 def _list_roots(folder: Path, program: Program) -> list[str]:
     """The program's own folder, ``src`` if it is there, and the source's folder."""
-    own = str(PurePosixPath(program.name).parent) if program.kind == "file" else "."
+    own = str(PurePosixPath(program.file).parent) if program.file else "."
     roots = [own, *(["src"] if (folder / "src").is_dir() else []), "."]
-    return list(dict.fromkeys(roots if program.kind == "file" else [*roots[1:-1], "."]))
+    return list(dict.fromkeys(roots if program.file else [*roots[1:-1], "."]))
 
 
 def _add_module(files: SourceFiles, roots: Sequence[Path], top: str) -> list[str]:

@@ -34,6 +34,7 @@ def resolve_own(request: InstallRequest) -> LockedServer:
         sdk_major=sdk_major,
         python=specifier,
         constraints=request.constraints,
+        until=request.until,
         source=locked,
         packages=packages,
         base=request.base,

@@ -32,9 +32,20 @@ SOURCE = PurePosixPath("/srv/source")
 """Path of the copy inside the sandbox."""
 START_FILE = "gymcp_start.py"
 """File of the copy that starts a module or a script. With ``-m``, files of the working folder could come first."""
+OBJECT_NAMES = ("mcp", "server", "app")
+"""Names under which a file has its server, if the command line names none."""
 REVISION = 1
 """Number that is raised whenever the same source would be copied differently than before."""
 _START_MODULE = 'import runpy\n\nrunpy.run_module("{module}", run_name="__main__", alter_sys=True)\n'
+_START_OBJECT = """\
+import runpy
+
+found = runpy.run_path({path!r}, run_name="source")
+names = [name for name in {names!r} if name in found]
+if not names:
+    raise SystemExit("the file has none of these objects: " + ", ".join({names!r}))
+found[names[0]].run()
+"""
 _START_SCRIPT = 'import sys\n\nfrom {module} import {top}\n\nif __name__ == "__main__":\n    sys.exit({function}())\n'
 
 
@@ -173,8 +184,8 @@ def own_start_words(source: OwnSource) -> tuple[str, ...]:
 
 def _read_python(who: str, request: InstallRequest, program: Program, folder: Path, files: SourceFiles) -> OwnSource:
     text = ""
-    if program.kind == "file":
-        name = files.add_file(folder / program.name)
+    if program.file:
+        name = files.add_file(folder / program.file)
         text = decode(who, name, files.contents[name])
     project = read_project(who, folder, text)
     _check_python(who, project)
@@ -225,6 +236,8 @@ def _start_file(who: str, program: Program, project: Project) -> tuple[str, dict
     """(file to run, its text by its name if it is made here, module that it imports)."""
     if program.kind == "file":
         return program.name, {}, ""
+    if program.kind == "object":
+        return START_FILE, {START_FILE: _start_object(program)}, ""
     if program.kind == "module":
         _check_dotted(who, program.name)
         return START_FILE, {START_FILE: _START_MODULE.format(module=program.name)}, program.name
@@ -236,6 +249,12 @@ def _start_file(who: str, program: Program, project: Project) -> tuple[str, dict
     _check_dotted(who, module, function)
     text = _START_SCRIPT.format(module=module, top=function.split(".")[0], function=function)
     return START_FILE, {START_FILE: text}, module
+
+
+def _start_object(program: Program) -> str:
+    """Text of a file that runs an object of the program's file: the one that it names, or a usual one."""
+    name = program.name.partition(":")[2]
+    return _START_OBJECT.format(path=str(SOURCE / program.file), names=(name,) if name else OBJECT_NAMES)
 
 
 def _check_dotted(who: str, *names: str) -> None:
