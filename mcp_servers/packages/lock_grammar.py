@@ -35,6 +35,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110
 _HTTP = re.compile(r":?\d{1,5}(/[\x21-\x7e]*)?")
 _HEX = re.compile(r"[0-9a-f]{16,64}")
 _PLATFORM = re.compile(r"[a-z0-9_.-]+")
+_HASH_START = re.compile(r"[0-9a-f]{12}")
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\x00-\x1f\x7f]+")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -48,7 +49,7 @@ def check_server(row: Mapping[str, Any]) -> None:
     if "source" in row:
         check_source(row["source"], runtime)
         _match(_DOCKERFILE, package, "package", "the path of a source")
-        _match(_HEX, version, "version", "the beginning of a hash")
+        _match(_HASH_START, version, "version", "the beginning of a hash")
     elif runtime == "python":
         _match(_PYTHON_NAME, package, "package", "the name of a Python package")
         check_python_version(version, "version")

@@ -149,7 +149,7 @@ def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytes
         ({"a": {}}, "server 'a': has no command and no url"),
         ({"a": {"command": "npx", "args": "x"}}, "server 'a': args must be a list of texts"),
         ({"a": {"command": "npx", "args": ["x"], "env": {"A": 1}}}, "server 'a': env must map names to texts"),
-        ({"a": {"command": "node", "args": ["server.js"]}}, "server 'a': command 'node' is not one that can be locked"),
+        ({"a": {"command": "node", "args": ["server.js"]}}, "server.js' is not there"),
     ],
 )
 def test_a_malformed_configuration_names_the_server(servers: object, said: str, tmp_path: Path) -> None:

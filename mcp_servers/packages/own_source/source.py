@@ -126,11 +126,13 @@ def compare_source(server: LockedServer, source: OwnSource) -> None:
         )
     if locked.dev:
         return
-    now = source.files
-    for name in sorted(locked.files.keys() | now.keys()):
-        if locked.files.get(name) != now.get(name):
-            what = "has changed" if name in locked.files and name in now else "is gone" if name not in now else "is new"
-            raise IntegrityError(f"server '{server.name}': source file '{name}' {what} since it was locked; {accept}")
+    now, then = source.files, locked.files
+    changed = [(name, "has changed") for name in sorted(then.keys() & now.keys()) if then[name] != now[name]]
+    changed += [(name, "is gone") for name in sorted(then.keys() - now.keys())]
+    changed += [(name, "is new") for name in sorted(now.keys() - then.keys())]
+    if changed:
+        name, what = changed[0]
+        raise IntegrityError(f"server '{server.name}': source file '{name}' {what} since it was locked; {accept}")
 
 
 def copy_source(server: LockedServer, source: OwnSource) -> Path:
