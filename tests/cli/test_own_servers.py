@@ -212,7 +212,7 @@ def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> No
         (["servers", "add", "npx -y x@1", "--with", "y"], "--with and --constraint are for servers in Python"),
         (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
         (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
-        (["new", "kv", "--path", ".", "--image", "x"], "new: give either --server LINE, --path FOLDER or --image"),
+        (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:

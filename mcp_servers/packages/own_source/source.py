@@ -74,7 +74,7 @@ class OwnSource:
     @property
     def sha256(self) -> str:
         """One hash over all files."""
-        return digest(self.files)  # type: ignore[arg-type]
+        return digest(self.files)
 
 
 def read_source(request: InstallRequest) -> OwnSource:
