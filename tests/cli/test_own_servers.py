@@ -191,6 +191,15 @@ def test_a_file_for_an_older_library_is_locked_with_it(tmp_path: Path) -> None:
     assert (entry.sdk_major, entry.constraints) == (1, ("mcp<2",))
 
 
+def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) -> None:
+    """It needs "mcp>=1.6.0", and dies with an AttributeError on version 2."""
+    text = made(tmp_path, "db", "--server", "uvx mcp-server-sqlite==2025.4.25 --db-path notes.db")
+    assert 'state=FileState(kind="sqlite", path="notes.db")' in text
+    entry = read_lock(tmp_path / "servers.lock")["sqlite"]
+    assert (entry.sdk_major, entry.until) == (1, "2025-04-26T00:00:00Z")
+    assert plays(tmp_path, "db")["success"] == 1.0
+
+
 def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> None:
     assert "class TodoList:" in made(tmp_path, "todo_list")
     checked = gymcp("check", "todo_list.py", "--json", cwd=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ TRIAL_S = 60.0
 _SQLITE, _SQLITE_BASE64 = "SQLite format 3", "U1FMaXRlIGZvcm1hdCAz"
 """Words with which every SQLite database begins."""
 _SQLITE_NAMES = (".db", ".sqlite", ".sqlite3")
+_ERROR = re.compile(r"\W*(\w+\W+){0,2}(error|exception|failed|invalid)\b", re.IGNORECASE)
+"""Beginning of an answer that reports an error, though its server does not say that it is one."""
 _BESIDE_SQLITE = ("-wal", "-shm", "-journal")
 
 
@@ -44,9 +47,9 @@ class Trial:
 @dataclass(slots=True)
 class _Found:
     call: ToolCall | None = None
-    """First call that succeeded; a call that changed files comes before others."""
-    wrote: bool = False
-    """True if that call changed files."""
+    """Best call that succeeded, the first of equally good ones."""
+    rank: int = -1
+    """2: it changed files. 1: it did not. 0: its answer reads like an error."""
 
 
 async def try_out(entry: LockedServer, backend: Sandbox) -> Trial:
@@ -106,25 +109,30 @@ async def _call_tools(session: ToolSession, found: _Found) -> None:
             return
         if result.is_error:
             continue
-        done.add(tool.name)
-        wrote = session.world_key != key
-        if found.call is None or (wrote and not found.wrote):
-            found.call, found.wrote = call, wrote
+        rank = 2 if session.world_key != key else 0 if _ERROR.match(result.content) else 1
+        if rank > 0:
+            done.add(tool.name)
+        if rank > found.rank:
+            found.call, found.rank = call, rank
 
 
 async def _read_kind(session: ToolSession, before: Json) -> StateSource:
-    """State kind for the files that differ from `before`; opaque if none does, or if they cannot be read."""
+    """State kind for the files that differ from `before`, or for all if none does, as of a database made at the start.
+
+    It is opaque if there are no files, or if they cannot be read.
+    """
     try:
         await session.update()
         after = (await session.state())[1]
     except EnvInfraError:
         return "opaque"
     old, new = before.get("files", {}), after.get("files", {})
-    return state_kind({path: new.get(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)})
+    changed = {path: new.get(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    return state_kind(changed or new)
 
 
 def state_kind(changed: Mapping[str, Json]) -> StateSource:
-    """State kind that fits the files that calls changed: path -> recorded file, None for one that is gone."""
+    """State kind that fits the server's files: path -> recorded file, None for one that is gone."""
     if not changed:
         return "opaque"
     git = {path.partition("/.git/")[0] for path in changed if "/.git/" in f"/{path}"}
@@ -144,7 +152,7 @@ def _is_folder(entry: Json) -> bool:
 def _is_sqlite(path: str, entry: Json) -> bool:
     if not isinstance(entry, dict):
         return False
-    if "sha256" in entry:  # too large for its content to be recorded
+    if "sha256" in entry or entry.get("text") == "":  # too large for its content to be recorded, or no table yet
         return PurePosixPath(path).suffix in _SQLITE_NAMES
     return str(entry.get("text", "")).startswith(_SQLITE) or str(entry.get("base64", "")).startswith(_SQLITE_BASE64)
 
