@@ -59,8 +59,11 @@ def get(key):
 
 
 def look():
-    """List the files of the server's own source."""
-    return sorted(os.listdir("/srv/source"))
+    """List the files of the server's own source, and try to change one."""
+    try:
+        open("/srv/source/wire.py", "a").close()
+    except OSError as error:
+        return sorted(os.listdir("/srv/source")), error.strerror
 
 
 def main():

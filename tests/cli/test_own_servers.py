@@ -92,7 +92,7 @@ def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> Non
     assert plays(tmp_path, "kv")["success"] == 1.0
     shown = gymcp("export", "run-kv", "--format", "jsonl", "--out", "run.jsonl", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert "['kv_server.py', 'wire.py']" in (tmp_path / "run.jsonl").read_text()
+    assert "(['kv_server.py', 'wire.py'], 'Read-only file system')" in (tmp_path / "run.jsonl").read_text()
 
 
 def test_a_changed_file_is_an_error_until_it_is_accepted(tmp_path: Path) -> None:
@@ -182,11 +182,13 @@ def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> 
     assert plays(tmp_path, "twice")["success"] == 1.0
 
 
-def test_a_file_for_an_older_library_is_locked_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [False, True], ids=["by itself", "as told"])
+def test_a_file_for_an_older_library_is_locked_with_it(given: bool, tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text(FASTMCP_1)
-    added = gymcp("servers", "add", "python old.py", cwd=tmp_path)
+    added = gymcp("servers", "add", "python old.py", *(["--constraint", "mcp<2"] if given else []), cwd=tmp_path)
     assert added.returncode == 0, added.stderr
-    assert "server 'old': does not start with the newest packages; locked with mcp<2" in added.stderr
+    said = "server 'old': does not start with the newest packages; locked with mcp<2" in added.stderr
+    assert said is not given
     entry = read_lock(tmp_path / "servers.lock")["old"]
     assert (entry.sdk_major, entry.constraints) == (1, ("mcp<2",))
 

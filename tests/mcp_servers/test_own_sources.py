@@ -346,6 +346,21 @@ def test_a_pipe_among_the_files_blocks_nothing(tmp_path: Path) -> None:
         source("python s.py", tmp_path)
 
 
+def test_a_name_that_a_lock_cannot_hold_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": "", "pkg/a\nb": ""})
+    with pytest.raises(ConfigError, match=r"'pkg/a\\nb' has characters in its name that a lock cannot hold"):
+        source("python s.py", tmp_path)
+    (tmp_path / "pkg" / "a\nb").rename(tmp_path / "pkg" / os.fsdecode(b"\xff"))
+    with pytest.raises(ConfigError, match="has characters in its name"):
+        source("python s.py", tmp_path)
+
+
+def test_a_deep_source_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": "", f"pkg/{'d/' * 60}x": ""})
+    with pytest.raises(ConfigError, match="has folders more than 50 deep"):
+        source("python s.py", tmp_path)
+
+
 def test_a_huge_source_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": ""})
     with (tmp_path / "pkg" / "data.bin").open("wb") as file:

@@ -15,6 +15,7 @@ from gymcp.errors import ConfigError
 
 MAX_FILES = 5_000
 MAX_BYTES = 100_000_000
+MAX_DEPTH = 50
 _CACHES = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox")
 SKIPPED_FOLDERS = frozenset([*_CACHES, "node_modules", ".git", ".hg", ".venv", "venv"])
 """Folders of caches and installed packages."""
@@ -39,6 +40,8 @@ class SourceFiles:
         name = self._name_of(path)
         if name in self.contents:
             return name
+        if not name.isprintable():
+            raise ConfigError(f"{self._who}: {name!a} has characters in its name that a lock cannot hold; rename it")
         if not Path(os.path.realpath(path)).is_relative_to(self._real_root):
             raise ConfigError(f"{self._who}: '{name}' is a link out of the folder '{self._root}'; put the file there")
         self._count()
@@ -66,7 +69,9 @@ class SourceFiles:
             )
         return [self.add_file(file) for file in self._walk(path)]
 
-    def _walk(self, folder: Path) -> Iterator[Path]:
+    def _walk(self, folder: Path, depth: int = 0) -> Iterator[Path]:
+        if depth > MAX_DEPTH:
+            raise self._too_much(f"has folders more than {MAX_DEPTH} deep")
         try:
             entries = sorted(self._scan(folder), key=lambda entry: entry.name)
         except OSError as error:
@@ -74,7 +79,7 @@ class SourceFiles:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED_FOLDERS:
-                    yield from self._walk(Path(entry.path))
+                    yield from self._walk(Path(entry.path), depth + 1)
             elif entry.is_dir():
                 raise ConfigError(f"{self._who}: '{entry.path}' is a link to a folder; put the folder itself there")
             elif not entry.name.endswith(".pyc"):

@@ -14,6 +14,9 @@ from gymcp.mcp_servers.packages.install_request import Program
 from gymcp.mcp_servers.packages.own_source.files import SourceFiles
 from gymcp.mcp_servers.packages.own_source.metadata import decode
 
+MAX_PARSED_BYTES = 5_000_000
+"""Bytes of the longest Python file that is parsed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imports:
@@ -79,6 +82,10 @@ def _add_module(files: SourceFiles, roots: Sequence[Path], top: str) -> list[str
 
 def _imported(who: str, name: str, content: bytes) -> set[str]:
     """Top-level names of all modules that the file imports, also inside functions."""
+    if len(content) > MAX_PARSED_BYTES:
+        raise ConfigError(
+            f"{who}: '{name}' has more than {MAX_PARSED_BYTES:,} bytes; keep data in other files than code"
+        )
     text = decode(who, name, content)
     try:
         with warnings.catch_warnings(action="ignore"):

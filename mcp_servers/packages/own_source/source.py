@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -271,7 +272,7 @@ def _describe_project(project: Project) -> dict[str, str]:
     if not project.name or not project.version:
         return {}
     name = canonicalize_name(project.name).replace("-", "_")
-    if not name.isidentifier() or "/" in project.version or "\n" in project.version:
+    if not name.isidentifier() or not re.fullmatch(r"[\w.+!-]+", project.version):
         return {}
     text = f"Metadata-Version: 2.1\nName: {project.name}\nVersion: {project.version}\n"
     return {f"{name}-{project.version}.dist-info/METADATA": text}
