@@ -213,6 +213,7 @@ VERBS: tuple[Verb, ...] = (
         place="servers.commands:servers",
         examples=(
             "gymcp servers add 'uvx mcp-server-time==2025.9.25'",
+            "gymcp servers add --dev 'python kv_server.py'",
             "gymcp servers add --config claude_desktop_config.json",
             "gymcp servers sync",
             "gymcp servers check --json",
