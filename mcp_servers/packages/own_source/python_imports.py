@@ -49,7 +49,7 @@ def add_python_files(who: str, files: SourceFiles, folder: Path, program: Progra
         if name in parsed or not name.endswith(".py"):
             continue
         parsed.add(name)
-        for top in _imported(who, name, files.contents[name]) - seen:
+        for top in _find_imports(who, name, files.contents[name]) - seen:
             seen.add(top)
             found = _add_module(files, [folder / root for root in roots], top)
             pending += found
@@ -80,7 +80,7 @@ def _add_module(files: SourceFiles, roots: Sequence[Path], top: str) -> list[str
     return []
 
 
-def _imported(who: str, name: str, content: bytes) -> set[str]:
+def _find_imports(who: str, name: str, content: bytes) -> set[str]:
     """Top-level names of all modules that the file imports, also inside functions."""
     if len(content) > MAX_PARSED_BYTES:
         raise ConfigError(
