@@ -49,7 +49,7 @@ PathOption = Annotated[
     Path | None,
     typer.Option(
         "--path",
-        help="Folder with pyproject.toml or package.json; the command is then relative to it, and may be left out.",
+        help="Folder with pyproject.toml or package.json, in which the command is run, if there is one; default: none.",
     ),
 ]
 WithOption = Annotated[
@@ -110,8 +110,7 @@ def new(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Server: 'python FILE.py', 'node FILE.js', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', or a URL;"
-            " or --path, --image."
+            help="Server: 'python FILE.py', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION' or a URL; default: a class."
         ),
     ] = None,
     image: ImageOption = None,
