@@ -110,7 +110,7 @@ def new(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Server: 'python FILE.py', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION' or a URL; default: a class."
+            help="Server: 'python FILE.py', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', a URL; default: a class."
         ),
     ] = None,
     image: ImageOption = None,
