@@ -62,8 +62,8 @@ def look():
     """List the files of the server's own source, and try to change one."""
     try:
         open("/srv/source/wire.py", "a").close()
-    except OSError as error:
-        return sorted(os.listdir("/srv/source")), error.strerror
+    except OSError:
+        return sorted(os.listdir("/srv/source")), "refused"
 
 
 def main():

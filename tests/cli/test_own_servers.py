@@ -92,7 +92,7 @@ def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> Non
     assert plays(tmp_path, "kv")["success"] == 1.0
     shown = gymcp("export", "run-kv", "--format", "jsonl", "--out", "run.jsonl", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert "(['kv_server.py', 'wire.py'], 'Read-only file system')" in (tmp_path / "run.jsonl").read_text()
+    assert "(['kv_server.py', 'wire.py'], 'refused')" in (tmp_path / "run.jsonl").read_text()
 
 
 def test_a_changed_file_is_an_error_until_it_is_accepted(tmp_path: Path) -> None:
