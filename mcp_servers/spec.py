@@ -116,6 +116,9 @@ class ServerSpec:
     """Seconds from the start of the process to its answer with the tool list."""
     tools_sha256: str | None = None
     """Required hash of the tools (`tools.hashes.combine_hashes`). None: any tools."""
+    dev_source: str = ""
+    """sha256 of a source of the user's own that is run as it is now, because it was locked with ``--dev``. Empty: the
+    server's code was compared with its lock, or it has none."""
 
     def parts(self) -> list[Json]:
         """Everything that the server's fresh state and its tools depend on, as JSON.

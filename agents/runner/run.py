@@ -17,7 +17,7 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.agents.strategies.user_agents import is_user_agent
-from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
+from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.answers import usage_of_grader
@@ -85,6 +85,7 @@ class Plan:
             "seed": self.seed,
             **self.settings,
             **({"cassettes": dict(cassettes)} if (cassettes := hash_cassettes(env)) else {}),
+            **({"dev_sources": sources} if (sources := list_dev_sources(env)) else {}),
         }
 
 

@@ -63,6 +63,11 @@ def hash_cassettes(env: LoadedEnv) -> dict[str, str]:
     }
 
 
+def list_dev_sources(env: LoadedEnv) -> dict[str, Json]:
+    """Server name -> hash of its source, for servers whose source was locked with ``--dev``, so not compared."""
+    return {server.name: server.dev_source for server in env.servers if server.dev_source}
+
+
 def _describe_http(server: ServerSpec) -> list[Json]:
     start = [server.initial_state] if server.initial_state is not None else []
     if server.url is not None:

@@ -1,6 +1,7 @@
 """Parse the usual ways to name a server into install requests.
 
-These are ``npx``, ``uvx`` and ``docker run`` command lines, URLs, and Claude's configuration file.
+These are ``npx``, ``uvx`` and ``docker run`` command lines, programs of one's own (``python``, ``node``,
+``uv run``), the packages of a native server (``pip install``), URLs, and Claude's configuration file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,13 +19,24 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.lockfile import MAX_NAME_CHARS, Runtime, check_name
+from gymcp.mcp_servers.packages.install_request import InstallRequest
+from gymcp.mcp_servers.packages.lockfile import MAX_NAME_CHARS, check_name
+from gymcp.mcp_servers.packages.own_source.files import to_plain_path
+from gymcp.mcp_servers.packages.own_source.lines import NODE_FILES, PYTHON_FILES, parse_node, parse_python, parse_uv
+from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
 from gymcp.mcp_servers.variables import VARIABLE, is_secret
 from gymcp.types import Json
 
 _NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
-_COMMON_PREFIXES = ("mcp-server-", "server-", "mcp-")
-_EXPECTED = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
+_COMMON_PREFIXES = ("mcp-server-", "mcp_server_", "server-", "mcp-", "mcp_")
+_COMMON_SUFFIXES = ("-mcp", "_mcp", "-server", "_server")
+_COMMON_STEMS = ("server", "main", "index", "app", "__main__")
+_PROGRAM_SUFFIXES = (*PYTHON_FILES, *NODE_FILES)
+_EXPECTED = (
+    "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE', 'https://HOST/PATH', and of "
+    "your own 'python FILE.py', 'uv run FILE.py', 'node FILE.js' and --path FOLDER"
+)
+_OWN = {"python": parse_python, "python3": parse_python, "uv": parse_uv, "node": parse_node}
 _COMMON_LABELS = ("www", "mcp", "api")
 _IP_ADDRESS = re.compile(r"[\d.]+|.*:.*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -32,56 +44,6 @@ _IMAGE = re.compile(
     r"(?P<name>([\w.-]+(:\d+)?/)?[\w.-]+(/[\w.-]+)*)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 _DOCKER_FLAGS = ("-i", "--interactive", "--rm", "--init")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallRequest:
-    """Server that is to be resolved, installed and locked."""
-
-    name: str
-    runtime: Runtime
-    package: str
-    """Name of the package. For an image: its name without tag and digest, or the path of a Dockerfile, which begins
-    with a dot or a slash."""
-    version: str | None
-    """None: the newest one, which the lock then pins. For an image: its tag, or its digest in a registry."""
-    extras: tuple[str, ...] = ()
-    program: str | None = None
-    """Program of the package to start. None: the one with the package's own name, or the only one."""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    http: str = ""
-    """PORT/PATH at which the server listens inside the sandbox. Empty: it speaks over standard input and output."""
-    url: str = ""
-    """URL of a remote server."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    requirements: tuple[str, ...] = ()
-    """Packages of a native server, each as PACKAGE or PACKAGE==VERSION; `package` is the first of them."""
-    build: tuple[str, ...] = ()
-    """Packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox if they have to be built."""
-    base: Path = field(default=Path(), compare=False)
-    """Folder that the path of a Dockerfile is relative to."""
-
-    @property
-    def dockerfile(self) -> Path | None:
-        """Path of the Dockerfile; None if the server is not an image that is built here."""
-        return self.base / self.package if self.runtime == "image" and self.package[0] in "./" else None
-
-    def command(self, version: str) -> tuple[str, ...]:
-        """Command line with which a person would start that version; for a remote server its URL."""
-        if self.runtime == "remote":
-            return (self.url,)
-        if self.runtime == "native":
-            return ("pip", "install", *self.requirements)
-        if self.runtime == "node":
-            pinned = f"{self.package}@{version}"
-            start = ["npx", "-y", pinned] if self.program is None else ["npx", "-y", "-p", pinned, self.program]
-        elif self.runtime == "image":
-            start = ["docker", "run", "-i", "--rm", image_reference(self, version)]
-        else:
-            pinned = f"{self.package}{'[' + ','.join(self.extras) + ']' if self.extras else ''}=={version}"
-            start = ["uvx", pinned] if self.program is None else ["uvx", "--from", pinned, self.program]
-        return (*start, *self.args)
 
 
 def parse_command(
@@ -92,15 +54,14 @@ def parse_command(
     http: str = "",
     headers: Mapping[str, str] | None = None,
     base: Path = Path(),
+    start: Path | None = None,
 ) -> InstallRequest:
-    """Parse an ``npx``, ``uvx``, ``docker run`` or ``pip install`` line, or a URL.
+    """Parse the command line that starts a server, or its URL. Raises ConfigError, naming the part that it rejects.
 
-    ``pip install`` names the packages of a native server. Raises ConfigError, naming the part it rejects.
+    `base`: folder of the lock, to which the request's paths are relative. `start`: folder that the paths in the words
+    of an own program are relative to; None: `base`.
     """
-    try:
-        line = tuple(shlex.split(words) if isinstance(words, str) else words)
-    except ValueError as error:
-        raise ConfigError(f"server command {words!r}: {error}") from error
+    line = split_words(words)
     who = f"server '{name}'" if name else "server"
     if not line:
         raise ConfigError(f"{who}: an empty command; {_EXPECTED}")
@@ -108,10 +69,20 @@ def parse_command(
         return _parse_url(who, line, name, env, http, headers or {})
     if headers:
         raise ConfigError(f"{who}: headers are for servers at a url; for the environment of a command there is env")
-    parse = _PARSERS.get(Path(line[0]).name)
+    program = Path(line[0]).name
+    if program in _OWN:
+        request = _OWN[program](who, line[1:], base, start or base)
+        return _complete(who, request, name, env, http, base)
+    parse = _PARSERS.get(program)
     if parse is None:
         raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_EXPECTED}")
-    request = parse(who, line[1:])
+    return _complete(who, parse(who, line[1:]), name, env, http, base)
+
+
+def _complete(
+    who: str, request: InstallRequest, name: str | None, env: Mapping[str, str] | None, http: str, base: Path
+) -> InstallRequest:
+    """The parsed request with its name and its settings. Raises ConfigError."""
     values = {**request.env, **(env or {})}
     if request.runtime == "native":
         if not name:
@@ -119,13 +90,23 @@ def parse_command(
         if values or http:
             raise ConfigError(f"{who}: pip install: packages take no env and no http; native_server has those")
     _refuse_secrets(who, "env", values)
-    return replace(request, name=check_name(name or default_name(request.package)), env=values, http=http, base=base)
+    known_as = request.package if request.own is None else str(to_plain_path(base / request.package))
+    return replace(request, name=check_name(name or default_name(known_as)), env=values, http=http, base=base)
 
 
-def read_config(path: Path, only: Iterable[str] = ()) -> list[InstallRequest]:
+def split_words(words: str | Sequence[str]) -> tuple[str, ...]:
+    """Words of a command line, as a shell splits it. Raises ConfigError."""
+    try:
+        return tuple(shlex.split(words) if isinstance(words, str) else words)
+    except ValueError as error:
+        raise ConfigError(f"server command {words!r}: {error}") from error
+
+
+def read_config(path: Path, only: Iterable[str] = (), *, base: Path | None = None) -> list[InstallRequest]:
     """Servers of a ``claude_desktop_config.json``: all of them, or those named in `only`.
 
-    Raises ConfigError. One error names all environment variables that are not set.
+    `base`: folder of the lock; None: the working folder. Paths in the file are relative to the file's folder. Raises
+    ConfigError. One error names all environment variables that are not set.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +120,7 @@ def read_config(path: Path, only: Iterable[str] = ()) -> list[InstallRequest]:
     if unknown := sorted(set(only) - set(rows)):
         raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
     chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
-    requests = [_from_entry(path, name, row) for name, row in chosen.items()]
+    requests = [_from_entry(path, name, row, base or Path.cwd()) for name, row in chosen.items()]
     unset = [f"server '{req.name}': {', '.join(names)}" for req in requests if (names := unset_variables(req))]
     if unset:
         raise ConfigError(f"config '{path}': environment variables that it refers to are not set: {'; '.join(unset)}")
@@ -157,20 +138,19 @@ def unset_variables(request: InstallRequest) -> list[str]:
     return names
 
 
-def image_reference(request: InstallRequest, version: str) -> str:
-    """Name of the image with its tag or digest; for a Dockerfile its path."""
-    if request.dockerfile is not None:
-        return request.package
-    return f"{request.package}{'@' if version.startswith('sha256:') else ':'}{version}"
-
-
 def default_name(package: str) -> str:
-    """Short name of a package: ``@modelcontextprotocol/server-memory`` is ``memory``, ``./a/Dockerfile`` is ``a``."""
+    """Short name of a package or a path: ``@modelcontextprotocol/server-memory`` is ``memory``, ``./kv_server.py`` is
+    ``kv``, ``./a/Dockerfile`` and ``./a/server.py`` are ``a``."""
     path = PurePosixPath(package)
-    name = path.parent.name if path.name.endswith("Dockerfile") and path.parent.name else path.name
+    is_file = package[0] in "./" and path.suffix in _PROGRAM_SUFFIXES
+    name = path.stem if is_file else path.name
+    if (name.endswith("Dockerfile") or (is_file and name in _COMMON_STEMS)) and path.parent.name not in ("", ".."):
+        name = path.parent.name
     for prefix in _COMMON_PREFIXES:
         name = name.removeprefix(prefix)
-    return _to_name(name.removesuffix("-mcp").removesuffix("-server")) or name
+    for suffix in _COMMON_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return _to_name(name) or _to_name(path.name) or "server"
 
 
 def name_of_host(host: str) -> str:
@@ -184,7 +164,7 @@ def _to_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:MAX_NAME_CHARS].strip("-_")
 
 
-def _from_entry(path: Path, name: str, row: Json) -> InstallRequest:
+def _from_entry(path: Path, name: str, row: Json, base: Path) -> InstallRequest:
     who = f"config '{path}': server '{name}'"
     if not isinstance(row, dict) or not (isinstance(row.get("command"), str) or isinstance(row.get("url"), str)):
         raise ConfigError(f"{who}: has no command and no url; {_EXPECTED}")
@@ -199,7 +179,8 @@ def _from_entry(path: Path, name: str, row: Json) -> InstallRequest:
     if "command" not in row:
         return parse_command((row["url"], *args), name=name, env=env, headers=headers)
     http = _port_of(who, row["url"]) if "url" in row else ""
-    return parse_command((row["command"], *args), name=name, env=env, http=http)
+    start = path.absolute().parent / str(row.get("cwd", ""))
+    return parse_command((row["command"], *args), name=name, env=env, http=http, base=base, start=start)
 
 
 def _port_of(who: str, url: Json) -> str:
@@ -267,15 +248,19 @@ def _parse_npx(who: str, words: Sequence[str]) -> InstallRequest:
 
 
 def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
-    rest, source = list(words), None
+    rest, source, added = list(words), None, list[str]()
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
         if option == "--from" and rest:
             source = rest.pop(0)
         elif option.startswith("--from="):
             source = option.partition("=")[2]
+        elif option == "--with" and rest:
+            added.append(rest.pop(0))
+        elif option.startswith("--with="):
+            added.append(option.partition("=")[2])
         else:
-            raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from PACKAGE")
+            raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from PACKAGE, --with PACKAGE")
     if not rest:
         raise ConfigError(f"{who}: uvx of no package; {_EXPECTED}")
     program = rest.pop(0) if source else None
@@ -295,6 +280,7 @@ def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
         extras=tuple(sorted(requirement.extras)),
         program=program,
         args=tuple(rest),
+        added=check_requirements(f"{who}: --with", added),
     )
 
 

@@ -19,6 +19,7 @@ from gymcp.mcp_servers.packages.image import build_tag
 from gymcp.mcp_servers.packages.install import folder_of
 from gymcp.mcp_servers.packages.install_folder import servers_folder
 from gymcp.mcp_servers.packages.lockfile import list_remembered_locks, read_lock
+from gymcp.mcp_servers.packages.own_source.source import folder_of_copy
 from gymcp.mcp_servers.sandbox.docker.images import (
     BUILT_REPOSITORY,
     DOCKERFILE_LABEL,
@@ -95,6 +96,7 @@ def find_unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
     """Installed servers that none of the locks names for this machine. Raises ConfigError for an unreadable lock."""
     entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
     named = {folder_of(server) for server in entries if server.runtime in ("python", "node", "native")}
+    named |= {folder_of_copy(server, server.source.files) for server in entries if server.source is not None}
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [

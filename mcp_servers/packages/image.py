@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError, EnvInfraError, IntegrityError, UsageError
-from gymcp.mcp_servers.packages.commands import InstallRequest, image_reference, parse_command
+from gymcp.mcp_servers.packages.commands import parse_command
+from gymcp.mcp_servers.packages.install_request import InstallRequest, image_reference
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox.docker.images import (
     build_dockerfile,

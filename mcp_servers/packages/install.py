@@ -12,7 +12,7 @@ from gymcp.cache import cache_errors
 from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages import image, node, python
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install_folder import (
     INSIDE,
     InstallDrift,
@@ -22,7 +22,9 @@ from gymcp.mcp_servers.packages.install_folder import (
     servers_folder,
     tree_digest,
 )
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedServer, content_of
+from gymcp.mcp_servers.packages.own_source.resolve import resolve_own
 from gymcp.process_owner import is_unlocked, staging_folder
 
 __all__ = [
@@ -49,6 +51,8 @@ def resolve(request: InstallRequest) -> LockedServer:
     """Lock entry, still without installed files and tools. Raises ConfigError."""
     if request.runtime == "image":
         return image.resolve(request)
+    if request.own is not None:
+        return resolve_own(request)
     return _runtime(request.runtime).resolve(request)  # type: ignore[no-any-return]
 
 
@@ -158,7 +162,7 @@ def repair_installed(server: LockedServer) -> str | None:
 def _verify(server: LockedServer, folder: Path, repair: str = REPAIR_COMMAND) -> None:
     who = f"server '{server.name}'"
     files = check_files(folder, who, repair)
-    version = _runtime(server.runtime).read_version(server, folder)
+    version = _runtime(server.runtime).read_version(server, folder) if server.source is None else server.version
     if version != server.version:
         raise InstallDrift(
             f"{who}: locked is version {server.version}, installed is {version}; run: {repair}, or, if the lock was "

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -34,6 +35,10 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110
 _HTTP = re.compile(r":?\d{1,5}(/[\x21-\x7e]*)?")
 _HEX = re.compile(r"[0-9a-f]{16,64}")
 _PLATFORM = re.compile(r"[a-z0-9_.-]+")
+_HASH_START = re.compile(r"[0-9a-f]{12}")
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\x00-\x1f\x7f]+")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _IMAGE_FILES = frozenset({"id", "digest", "context"})
 
 
@@ -41,7 +46,11 @@ def check_server(row: Mapping[str, Any]) -> None:
     """Check the words of a server's entry, except its packages. Raises ValueError."""
     runtime = row["runtime"]
     package, version = text(row["package"], "package"), text(row["version"], "version")
-    if runtime in ("python", "native"):
+    if "source" in row:
+        check_source(row["source"], runtime)
+        _match(_DOCKERFILE, package, "package", "the path of a source")
+        _match(_HASH_START, version, "version", "the beginning of a hash")
+    elif runtime in ("python", "native"):
         _match(_PYTHON_NAME, package, "package", "the name of a Python package")
         check_python_version(version, "version")
     elif runtime == "node":
@@ -62,6 +71,9 @@ def check_server(row: Mapping[str, Any]) -> None:
         check_specifiers(text(python, "python"))
     if http := row.get("http", ""):
         _match(_HTTP, text(http, "http"), "http", "PORT or PORT/PATH")
+    _check_requirements(row.get("constraints", []), "constraints")
+    if "until" in row:
+        _match(_TIME, row["until"], "until", "a time such as 2025-03-31T00:00:00Z")
     sdk = row.get("sdk_major")
     if sdk is not None and (not isinstance(sdk, int) or isinstance(sdk, bool) or not 0 <= sdk < 1000):
         raise ValueError(f"sdk_major {sdk!r:.80}: expected a small whole number")
@@ -69,6 +81,33 @@ def check_server(row: Mapping[str, Any]) -> None:
     _check_table(row.get("headers", {}), "headers", _HEADER, "the name of a header")
     for name, value in _check_table(row.get("trees", {}), "trees", _PLATFORM, "a platform").items():
         _match(_HEX, value, f"trees.{name}", "a hash in hex digits")
+
+
+def check_source(row: Any, runtime: str) -> None:
+    """Check the words of a source of the user's own. Raises ValueError."""
+    if not isinstance(row, dict) or runtime not in ("python", "node"):
+        raise ValueError("source: expected a table, of a server of Python or node")
+    _match(_SHA256_HEX, row.get("sha256", ""), "source.sha256", "64 hex digits")
+    for name, value in _check_table(row.get("files"), "source.files", _PATH, "a path below the source").items():
+        _match(_SHA256_HEX, value, f"source.files.{name:.80}", "64 hex digits")
+    for key in ("requires", "include"):
+        words = row.get(key, [])
+        if not isinstance(words, list):
+            raise ValueError(f"source.{key} {words!r:.80}: expected a list of texts")
+        for word in words:
+            _match(_PATH, word, f"source.{key}", "a path below the source") if key == "include" else text(word, key)
+
+
+def _check_requirements(lines: object, who: str) -> None:
+    if not isinstance(lines, list):
+        raise ValueError(f"{who} {lines!r:.80}: expected a list of requirements")
+    for line in lines:
+        try:
+            url = Requirement(text(line, who)).url
+        except InvalidRequirement as error:
+            raise ValueError(f"{who} {line!r:.80} is not a requirement") from error
+        if url:
+            raise ValueError(f"{who} {line!r:.80} names a URL")
 
 
 def check_package(runtime: str, name: str, version: str, files: Mapping[str, str], marker: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -14,8 +16,8 @@ from gymcp.errors import ConfigError, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
-from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages import image, python
+from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install import (
     INSIDE,
     ensure_verified,
@@ -25,7 +27,9 @@ from gymcp.mcp_servers.packages.install import (
     verify_installed,
     with_tree,
 )
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, read_locked_server
+from gymcp.mcp_servers.packages.own_source.source import mount_source, own_start_words
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -40,6 +44,8 @@ START_TIMEOUT_S = 60.0
 """Seconds in which a third-party server must start: a full SDK imports slowly, and many servers start at a time."""
 WARM_POOL_SIZE = 4
 """Processes that are started ahead for a server that is not forked. A Node process takes about 50 MB."""
+_MISFIT = re.compile(r"\b(Attribute|Import|ModuleNotFound|Name|Type)Error\b")
+"""Exceptions with which a server ends if a package has another interface than the server was written for."""
 log = logging.getLogger(__name__)
 _SETTINGS = {
     "python": {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
@@ -117,7 +123,7 @@ def make_spec(
             f"server '{server.name}': locked are the packages of a native server: write native_server('{server.name}',"
             f" CLASS, packages=locked_packages('{server.name}', ...))"
         )
-    own_args = parse_command(server.command, name=server.name).args
+    own_args = to_install_request(server).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
         values = {part: tuple(substitute_variables(text, os.environ) for text in own) for part, own in texts.items()}
@@ -128,29 +134,61 @@ def make_spec(
     names = ({**server.env, **(env or {})}).keys()
     labelled = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
     has_locked_args = args is None or tuple(args) == own_args
-    if server.runtime == "image":
-        image_name, argv = image.launch_words(server, values["args"])
-        folder: tuple[Mount, ...] = ()
-    else:
-        folder = (Mount(source=ensure_verified(server), target=PurePosixPath(INSIDE)),)
-        image_name, argv = None, (*start_words(server), *values["args"])
+    start = _find_start(server, values["args"])
     may_fork = server.runtime == "python" and not server.http and not server.runs_code and server.forks is not False
     return ServerSpec(
         name=server.name,
-        argv=argv,
-        image=image_name,
-        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, values["env"], strict=True))},
+        argv=start.argv,
+        image=start.image,
+        env={**_SETTINGS.get(server.runtime, {}), **start.env, **dict(zip(names, values["env"], strict=True))},
         secrets=secrets_in(f"server '{server.name}'", labelled),
-        mounts=(*folder, *mounts),
+        mounts=(*start.mounts, *mounts),
         limits=limits or Limits(),
         state=state,
         http=HttpPort.parse(server.http) if server.http else None,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
-        fork=forkable_script(argv) if may_fork else None,
+        fork=forkable_script(start.argv) if may_fork else None,
         warm_pool_size=WARM_POOL_SIZE,
         start_timeout_s=START_TIMEOUT_S,
-        tools_sha256=server.tools_sha256 if server.tools and has_locked_args else None,
+        tools_sha256=server.tools_sha256 if server.tools and has_locked_args and not start.dev_source else None,
+        dev_source=start.dev_source,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """The start of a server in its sandbox."""
+
+    argv: tuple[str, ...]
+    image: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    dev_source: str = ""
+    """See `ServerSpec.dev_source`."""
+
+
+def _find_start(server: LockedServer, args: tuple[str, ...]) -> _Start:
+    """Command and mounts of a server that runs here, which is installed and verified. Raises UsageError."""
+    if server.runtime == "image":
+        name, argv = image.launch_words(server, args)
+        return _Start(argv=argv, image=name)
+    packages = Mount(source=ensure_verified(server), target=PurePosixPath(INSIDE))
+    if server.source is None:
+        return _Start(argv=(*start_words(server), *args), mounts=(packages,))
+    source, mount = mount_source(server, to_install_request(server))
+    if server.source.dev:
+        _warn_of_dev(server.name, source.sha256)
+    return _Start(
+        argv=(*own_start_words(source), *args),
+        mounts=(packages, mount),
+        env={"PYTHONPATH": ":".join(source.import_paths)} if source.import_paths else {},
+        dev_source=source.sha256 if server.source.dev else "",
+    )
+
+
+@functools.cache
+def _warn_of_dev(name: str, sha256: str) -> None:
+    log.warning("server '%s': --dev: its source runs as it is now (%s), and was not compared", name, sha256[:12])
 
 
 def _remote_spec(server: LockedServer, state: StateSource, limits: Limits, cassette: Path | None) -> ServerSpec:
@@ -190,16 +228,59 @@ def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) 
     else:
         if request.http:
             HttpPort.parse(request.http)  # raises before anything is fetched
-        server = replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+        server = _install(request, runs_code=runs_code)
     if server.runtime == "native":
         return server  # its tools are in the environment's file, which is reviewed itself
+    server, tools = _list_with_fallbacks(server, request, sandbox)
     spec = make_spec(server)
-    tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
     why_not_here = why_no_own_user()  # a reason that holds for this machine only does not belong into the lock
     if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
         return server
     return replace(server, forks=_try_fork(spec, sandbox, tools))
+
+
+def _install(request: InstallRequest, *, runs_code: bool) -> LockedServer:
+    """Lock entry of the installed server, without tools."""
+    return replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+
+
+def _list_with_fallbacks(
+    server: LockedServer, request: InstallRequest, sandbox: Sandbox
+) -> tuple[LockedServer, tuple[Tool, ...]]:
+    """(server, its tools); a Python server that its packages do not fit is tried again with older ones.
+
+    Raises the error of the first start if none of the others succeeds.
+    """
+    try:
+        return server, list_tools(make_spec(server), sandbox)
+    except EnvInfraError as error:
+        if not _MISFIT.search(str(error)):
+            raise
+        tried = [server.packages]
+        for older, words in find_fallbacks(server, request):
+            with contextlib.suppress(ConfigError, EnvInfraError):
+                candidate = _install(older, runs_code=server.runs_code)
+                if candidate.packages in tried:
+                    continue
+                tried.append(candidate.packages)
+                tools = list_tools(make_spec(candidate), sandbox)
+                log.warning("server '%s': does not start with the newest packages; locked with %s", server.name, words)
+                return candidate, tools
+        raise error from error.__cause__
+
+
+def find_fallbacks(server: LockedServer, request: InstallRequest) -> Iterator[tuple[InstallRequest, str]]:
+    """(request with older packages, these packages in words) for a Python server that does not start.
+
+    First the packages of the day on which the server was published, then the MCP library before its version 2.
+    """
+    if server.runtime != "python" or request.constraints or request.until:
+        return
+    if request.own is None and (day := python.find_release_day(request, server.version)):
+        yield replace(request, until=day), f"those that the index had at {day}, when it was published"
+    if (server.sdk_major or 0) >= 2:
+        yield replace(request, constraints=("mcp<2",)), "mcp<2"
 
 
 def describe_start(server: LockedServer) -> str:
@@ -235,6 +316,14 @@ def to_install_request(server: LockedServer) -> InstallRequest:
     """Request for the version that is locked; packages that were built may be built again."""
     request = parse_command(
         server.command, name=server.name, env=server.env, http=server.http, headers=server.headers, base=server.base
+    )
+    source = server.source
+    request = replace(
+        request,
+        constraints=server.constraints,
+        until=server.until,
+        include=source.include if source is not None else (),
+        dev=source is not None and source.dev,
     )
     built = (p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None)
     return replace(request, build=tuple(dict.fromkeys(built)))

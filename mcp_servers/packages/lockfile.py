@@ -20,6 +20,7 @@ import tomli_w
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages.lock_grammar import check_needs, check_package, check_server, text
 from gymcp.mcp_servers.tools.hashes import ToolHashes, combine_hashes
 from gymcp.paths import gymcp_home
@@ -67,6 +68,25 @@ def content_of(package: LockedPackage) -> list[Json]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockedSource:
+    """Source of the user's own, beside the packages that it needs."""
+
+    files: Mapping[str, str]
+    """sha256 by path below the source's folder, for every file that the server sees."""
+    requires: tuple[str, ...] = ()
+    """Requirements that the source's own metadata named."""
+    include: tuple[str, ...] = ()
+    """Files and folders that the user added to the code."""
+    dev: bool = False
+    """True: the source is run as it is at the start of a run, and its tools are not compared."""
+
+    @property
+    def sha256(self) -> str:
+        """One hash over all files."""
+        return digest(dict(self.files))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedServer:
     name: str
     runtime: Runtime
@@ -74,7 +94,7 @@ class LockedServer:
     version: str
     command: tuple[str, ...]
     """Command line with the exact version, as a person would write it. ``${NAME}`` stands for an environment variable.
-    An image that is built from a Dockerfile is named by the path of that file, relative to the lock's folder."""
+    Paths, of a Dockerfile or of a source of the user's own, are relative to the lock's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment. Variables in its values, ``${NAME}``, are filled in when the server starts and never written
     down."""
@@ -91,6 +111,12 @@ class LockedServer:
     forked one."""
     forks: bool | None = None
     """Python: True if the server could be forked when it was locked. None: not tried; its first start will show it."""
+    constraints: tuple[str, ...] = ()
+    """Python: requirements that limited the versions of the closure."""
+    until: str = ""
+    """Python: time after which the index got files that the closure leaves out. Empty: none were left out."""
+    source: LockedSource | None = None
+    """Source of the user's own; None: the server's code is in its packages."""
     packages: tuple[LockedPackage, ...] = ()
     trees: Mapping[str, str] = field(default_factory=dict)
     """Digest of all installed files by platform, for the platforms on which the server was locked."""
@@ -149,6 +175,11 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
             raise IntegrityError(
                 f"lock '{path}': server '{server.name}': tools_sha256 does not belong to its tools: edited by hand, or "
                 "merged badly; run: gymcp servers lock"
+            )
+        if consistent and server.source is not None and server.source.sha256 != row["source"].get("sha256"):
+            raise IntegrityError(
+                f"lock '{path}': server '{server.name}': the hash of its source does not belong to its files: edited "
+                "by hand, or merged badly; run: gymcp servers lock"
             )
         servers[server.name] = server
     _remember(path.resolve(), gymcp_home() / _REGISTRY)
@@ -231,11 +262,27 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["http"] = server.http
     if server.headers:
         row["headers"] = dict(server.headers)
+    if server.constraints:
+        row["constraints"] = list(server.constraints)
+    if server.until:
+        row["until"] = server.until
+    if server.source is not None:
+        row["source"] = _source_row(server.source)
     if server.trees:
         row["trees"] = dict(server.trees)
     row["packages"] = _package_rows(server.packages)
     row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
     return row
+
+
+def _source_row(source: LockedSource) -> dict[str, Any]:
+    return (
+        {"sha256": source.sha256}
+        | ({"dev": True} if source.dev else {})
+        | ({"requires": list(source.requires)} if source.requires else {})
+        | ({"include": list(source.include)} if source.include else {})
+        | {"files": dict(source.files)}
+    )
 
 
 def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
@@ -288,10 +335,22 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         python=row.get("python", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
+        constraints=tuple(row.get("constraints", ())),
+        until=row.get("until", ""),
+        source=_to_source(row["source"]) if "source" in row else None,
         packages=parse_packages(row["packages"], "python" if row["runtime"] == "native" else row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,
+    )
+
+
+def _to_source(row: Mapping[str, Any]) -> LockedSource:
+    return LockedSource(
+        files=dict(row["files"]),
+        requires=tuple(row.get("requires", ())),
+        include=tuple(row.get("include", ())),
+        dev=_flag(row, "dev") or False,
     )
 
 

@@ -17,8 +17,8 @@ from packaging.version import Version
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.packages.builds import build_sandbox, refuse_traps, run_build
-from gymcp.mcp_servers.packages.commands import InstallRequest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, machine, run_tool, write_manifest
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.scratch import scratch_folder
@@ -39,9 +39,33 @@ def resolve(request: InstallRequest) -> LockedServer:
     Raises ConfigError if there is no closure, or if it has a package that must be built and is not allowed to be.
     """
     who = f"server '{request.name}': resolve"
+    wanted = _root({request.package: request.version or "latest"})
+    packages, sdk_major = resolve_closure(who, wanted, request.build)
+    version = next(p.version for p in packages if p.name == f"node_modules/{request.package}")
+    return LockedServer(
+        name=request.name,
+        runtime="node",
+        package=request.package,
+        version=version,
+        command=request.command(version),
+        env=request.env,
+        sdk_major=sdk_major,
+        packages=packages,
+    )
+
+
+def resolve_closure(
+    who: str, root: Mapping[str, Json], build: Sequence[str], *, package_lock: str | None = None
+) -> tuple[tuple[LockedPackage, ...], int | None]:
+    """(packages that the package.json `root` needs, major version of the MCP library among them).
+
+    `package_lock`: text of a package-lock.json, whose versions are kept if they fit. Raises the errors of `resolve`.
+    """
     with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as path:
         folder = Path(path)
-        _write_json(folder / "package.json", _root({request.package: request.version or "latest"}))
+        _write_json(folder / "package.json", dict(root))
+        if package_lock is not None:
+            (folder / "package-lock.json").write_text(package_lock, encoding="utf-8")
         try:
             run_tool([_npm(who), "install", "--package-lock-only", *_QUIET], who, cwd=folder)
         except SandboxUnavailable:
@@ -51,19 +75,9 @@ def resolve(request: InstallRequest) -> LockedServer:
         rows = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     used = {path: row for path, row in sorted(rows.items()) if path and _for_linux(row)}
     names = {path.rpartition("node_modules/")[2] for path in used}
-    packages = tuple(_to_package(who, path, row, names, request.build) for path, row in used.items())
-    version = rows[f"node_modules/{request.package}"]["version"]
+    packages = tuple(_to_package(who, path, row, names, build) for path, row in used.items())
     sdk = rows.get(_SDK)
-    return LockedServer(
-        name=request.name,
-        runtime="node",
-        package=request.package,
-        version=version,
-        command=request.command(version),
-        env=request.env,
-        sdk_major=Version(sdk["version"]).major if sdk else None,
-        packages=packages,
-    )
+    return packages, Version(sdk["version"]).major if sdk else None
 
 
 def platform_name() -> str:
@@ -74,7 +88,9 @@ def platform_name() -> str:
 def install(server: LockedServer, folder: Path) -> None:
     """Install into an empty folder. Raises UsageError; IntegrityError if a package does not have its integrity."""
     who = f"server '{server.name}': install"
-    root = _root({server.package: server.version})
+    top = (p for p in server.packages if p.name.count("node_modules/") == 1)
+    versions = {package.name.removeprefix("node_modules/"): package.version for package in top}
+    root = _root({server.package: server.version} if server.source is None else versions)
     rows: dict[str, Json] = {"": root}
     for package in server.packages:
         needs = dict.fromkeys(package.needs, "*")

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -20,8 +21,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gymcp.errors import ConfigError, UsageError
-from gymcp.mcp_servers.packages.commands import InstallRequest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, last_words, machine, write_manifest
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.packages.sdists import build_package, ensure_wheel, package_of_wheel
 from gymcp.mcp_servers.packages.wheels import Closure, NoWheel, applies, make_venv, resolve_wheels
@@ -39,14 +40,9 @@ def resolve(request: InstallRequest) -> LockedServer:
     who = f"server '{request.name}': resolve"
     extras = f"[{','.join(request.extras)}]" if request.extras else ""
     line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
-    closure, built = _resolve_and_build(who, request.requirements or (line,), request)
-    packages = tuple(
-        replace(built[package.name], marker=package.marker) if package.name in built else package
-        for package in closure.packages
-    )
-    own = next(p for p in packages if p.name == canonicalize_name(request.package) and applies(p.marker))
-    sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
-    here = {package.name: package.version for package in packages if applies(package.marker)}
+    closure = resolve_closure(who, [*(request.requirements or (line,)), *request.added], request)
+    own = next(p for p in closure.packages if p.name == canonicalize_name(request.package) and applies(p.marker))
+    here = {package.name: package.version for package in closure.packages if applies(package.marker)}
     pinned = replace(request, requirements=tuple(_pin(text, here) for text in request.requirements))
     return LockedServer(
         name=request.name,
@@ -55,9 +51,11 @@ def resolve(request: InstallRequest) -> LockedServer:
         version=own.version,
         command=pinned.command(own.version),
         env=request.env,
-        sdk_major=Version(sdk.version).major if sdk else None,
+        sdk_major=find_sdk_major(closure.packages),
         python=closure.python,
-        packages=packages,
+        constraints=request.constraints,
+        until=request.until,
+        packages=closure.packages,
     )
 
 
@@ -66,10 +64,32 @@ def _pin(text: str, versions: Mapping[str, str]) -> str:
     return text if "==" in text else f"{text}=={versions[canonicalize_name(Requirement(text).name)]}"
 
 
-def _resolve_and_build(
-    who: str, lines: Sequence[str], request: InstallRequest
-) -> tuple[Closure, dict[str, LockedPackage]]:
-    """(closure, its built packages by name). After each build the closure is resolved again: a wheel may need more."""
+def find_release_day(request: InstallRequest, version: str) -> str:
+    """End of the day on which the index got that version of the package; empty if the index does not say."""
+    who = f"server '{request.name}': resolve"
+    try:
+        closure = resolve_closure(who, [f"{request.package}=={version}"], request)
+    except ConfigError:
+        return ""
+    published = closure.published.get(canonicalize_name(request.package))
+    if published is None:
+        return ""
+    return f"{datetime.fromisoformat(published).astimezone(UTC) + timedelta(days=1):%Y-%m-%dT00:00:00Z}"
+
+
+def find_sdk_major(packages: Sequence[LockedPackage]) -> int | None:
+    """Major version of the MCP library among the packages; None if it is not there."""
+    sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
+    return Version(sdk.version).major if sdk else None
+
+
+def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> Closure:
+    """Closure of the requirements, with packages built that `request.build` names and that have no wheel.
+
+    After each build the closure is resolved again: a wheel may need more. Raises ConfigError.
+    """
+    if not lines:
+        return Closure(packages=(), python="")
     allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in request.build}
     for wanted in map(Requirement, lines):
         own = canonicalize_name(wanted.name)
@@ -79,7 +99,13 @@ def _resolve_and_build(
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as links:
         while True:
             try:
-                return resolve_wheels(who, lines, links=Path(links) if built else None), built
+                closure = resolve_wheels(
+                    who,
+                    lines,
+                    links=Path(links) if built else None,
+                    constraints=request.constraints,
+                    until=request.until,
+                )
             except NoWheel as error:
                 if error.package in built:
                     raise
@@ -90,6 +116,13 @@ def _resolve_and_build(
                 package, wheel = build_package(who, allowed[error.package])
                 shutil.copy(wheel, links)
                 built[package.name] = package
+            else:
+                break
+    packages = tuple(
+        replace(built[package.name], marker=package.marker) if package.name in built else package
+        for package in closure.packages
+    )
+    return replace(closure, packages=packages)
 
 
 def platform_name() -> str:

@@ -8,8 +8,8 @@ import re
 import tempfile
 import tomllib
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,10 +43,17 @@ class Closure:
     packages: tuple[LockedPackage, ...]
     python: str
     """Specifier of the Python versions that the closure is for."""
+    published: Mapping[str, str] = field(default_factory=dict)
+    """Time at which the index got the newest file of a package, by the package's name, if the index says so."""
 
 
-def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None) -> Closure:
-    """Closure of the requirements, with the hash of every wheel for Linux. `links`: a folder with more wheels.
+def resolve_wheels(
+    who: str, lines: Sequence[str], *, links: Path | None = None, constraints: Sequence[str] = (), until: str = ""
+) -> Closure:
+    """Closure of the requirements, with the hash of every wheel for Linux.
+
+    `links`: a folder with more wheels. `constraints`: requirements that limit versions, and add no package. `until`:
+    time after which the index got files that are left out; empty: none are.
 
     Raises NoWheel for the first package without a wheel, ConfigError for any other failure.
     """
@@ -55,6 +62,11 @@ def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None)
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
         argv += _find_links_options(links)
+        if constraints:
+            limits = Path(folder) / "constraints.txt"
+            limits.write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+            argv += ["--constraint", str(limits)]
+        argv += ["--exclude-newer", until] if until else []
         try:
             _resolve_for_old_pythons(argv, who, "".join(f"{line}\n" for line in lines))
         except UsageError as error:
@@ -63,7 +75,18 @@ def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None)
             raise ConfigError(str(error)) from error
         content = tomllib.loads(answer.read_text(encoding="utf-8"))
     packages = (_to_package(who, row) for row in content["packages"])
-    return Closure(packages=tuple(filter(None, packages)), python=content.get("requires-python", ""))
+    return Closure(
+        packages=tuple(filter(None, packages)),
+        python=content.get("requires-python", ""),
+        published=dict(_list_published(content["packages"])),
+    )
+
+
+def _list_published(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        times = [wheel["upload-time"] for wheel in row.get("wheels", ()) if "upload-time" in wheel]
+        if times:
+            yield canonicalize_name(row["name"]), max(times).isoformat()
 
 
 def applies(marker: str) -> bool:

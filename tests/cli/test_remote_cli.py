@@ -16,8 +16,9 @@ import pytest
 from cli_runner import gymcp
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import parse_command, read_config
 from gymcp.mcp_servers.packages.install import is_present
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.sandbox import get_sandbox

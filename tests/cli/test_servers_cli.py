@@ -121,9 +121,11 @@ def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
         (["new", "clock", "--server", CLOCK, "--server-name", "my time"], "with --name (of gymcp new: --server-name)"),
         (["servers", "check", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
         (["servers", "lock", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
-        (["new", "clock", "--server", "python server.py"], "command 'python' is not one that can be locked"),
+        (["new", "clock", "--server", "python server.py"], "/server.py' is not there"),
         (["servers", "add", "--image", "x:1", "--sandbox", "bwrap"], "servers from images need --sandbox docker"),
-        (["new", "clock"], "new: give either --server LINE or --image IMAGE"),
+        (["new", "clock", "--server", CLOCK, "--image", "x:1"], "new: give either --server LINE, --path FOLDER or"),
+        (["new", "clock", "--with", "mcp<2"], "new: has options of a server, but no server"),
+        (["new", "my-clock"], "new: name 'my-clock': without a server it names a Python module"),
         (["new", "clock", "--server", CLOCK, "--dir", "nope"], "folder nope is not there"),
     ],
 )

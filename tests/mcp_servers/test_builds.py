@@ -15,8 +15,9 @@ from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, p
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.packages.builds import read_written, refuse_traps, run_build
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install import ensure_installed, resolve, verify_installed, with_tree
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.locked_server import to_install_request
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.packages.node import run_scripts

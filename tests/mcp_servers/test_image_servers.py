@@ -17,9 +17,10 @@ from shout_image import Shout
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.image import build_tag
 from gymcp.mcp_servers.packages.install import ensure_present, is_present
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import parse_command, read_config
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.variables import substitute_variables
 
 
@@ -45,6 +46,10 @@ from gymcp.mcp_servers.variables import substitute_variables
             ),
         ),
         ("uvx calc@1.2.0", InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0")),
+        (
+            "uvx --with 'mcp<2' calc==1.2.0",
+            InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0", added=("mcp<2",)),
+        ),
         (
             "uvx --from 'calc[all]==1.2.0' calc-serve",
             InstallRequest(
@@ -85,7 +90,8 @@ def test_a_remote_server_gets_a_valid_name(url: str, name: str) -> None:
         ("npx --node-options=x pkg", "npx option '--node-options=x' is not understood"),
         ("npx -y git+ssh://git@example.invalid/x", "is not PACKAGE@VERSION"),
         ("npx -y ../folder", "is not PACKAGE@VERSION"),
-        ("uvx --with x y", "uvx option '--with' is not understood"),
+        ("uvx --python 3.9 y", "uvx option '--python' is not understood"),
+        ("uvx --with 'x @ https://example.invalid/x.whl' y", "--with: 'x @ https://example.invalid/x.whl' is not from"),
         ("uvx calc>=1", "is not PACKAGE==VERSION"),
         ("uvx 'calc @ https://example.invalid/calc.whl'", "is not PACKAGE==VERSION"),
         ("uvx 'calc", "No closing quotation"),
@@ -143,7 +149,7 @@ def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytes
         ({"a": {}}, "server 'a': has no command and no url"),
         ({"a": {"command": "npx", "args": "x"}}, "server 'a': args must be a list of texts"),
         ({"a": {"command": "npx", "args": ["x"], "env": {"A": 1}}}, "server 'a': env must map names to texts"),
-        ({"a": {"command": "node", "args": ["server.js"]}}, "server 'a': command 'node' is not one that can be locked"),
+        ({"a": {"command": "node", "args": ["server.js"]}}, "server.js' is not there"),
     ],
 )
 def test_a_malformed_configuration_names_the_server(servers: object, said: str, tmp_path: Path) -> None:

@@ -181,6 +181,8 @@ VERBS: tuple[Verb, ...] = (
         help="Write an environment file over a server, ready to run.",
         place="servers.commands:new",
         examples=(
+            "gymcp new todo",
+            "gymcp new kv --server 'python kv_server.py'",
             "gymcp new clock --server 'uvx mcp-server-time==2025.9.25'",
             "gymcp new files --image mcp/filesystem --dir envs",
             'gymcp new weather --server https://example.com/mcp --header "Authorization=Bearer ${TOKEN}"',
@@ -215,6 +217,7 @@ VERBS: tuple[Verb, ...] = (
         place="servers.commands:servers",
         examples=(
             "gymcp servers add 'uvx mcp-server-time==2025.9.25'",
+            "gymcp servers add --dev 'python kv_server.py'",
             "gymcp servers add --config claude_desktop_config.json",
             "gymcp servers sync",
             "gymcp servers check --json",

@@ -25,6 +25,9 @@ servers = typer.Typer(
 )
 
 LockOption = Annotated[Path, typer.Option("--lock", help="Lock file.")]
+RunsCodeOption = Annotated[
+    bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
+]
 ServerNames = Annotated[list[str] | None, typer.Argument(help="Servers of the lock; default: all.")]
 SandboxOption = Annotated[
     str | None,
@@ -41,6 +44,33 @@ ImageOption = Annotated[
 BuildOption = Annotated[
     list[str] | None,
     typer.Option("--build", help="Package that may be built, in a sandbox, if it must be; repeatable; default: none."),
+]
+PathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--path",
+        help="Folder with pyproject.toml or package.json, in which the command is run, if there is one; default: none.",
+    ),
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Python package that it needs, too, such as 'mcp<2'; repeatable; default: none."),
+]
+ConstraintOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint", help="Limit the version of a Python package if it is needed; repeatable; default: no limits."
+    ),
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        help="File or folder that a server of your own reads, beside its program; repeatable; default: none.",
+    ),
+]
+DevOption = Annotated[
+    bool, typer.Option("--dev", help="Run your own source as it is at the start of each run, without comparing it.")
 ]
 HttpOption = Annotated[
     str, typer.Option("--http", help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")
@@ -82,9 +112,17 @@ def new(
     name: Annotated[str, typer.Argument(help="Name of the environment; the file is NAME.py.")],
     server: Annotated[
         str | None,
-        typer.Option(help="Server: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; or --image."),
+        typer.Option(
+            help="Server: 'python FILE.py', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', a URL; default: a class."
+        ),
     ] = None,
     image: ImageOption = None,
+    path: PathOption = None,
+    more: WithOption = None,
+    constraint: ConstraintOption = None,
+    include: IncludeOption = None,
+    dev: DevOption = False,
+    runs_code: RunsCodeOption = False,
     server_name: Annotated[
         str | None, typer.Option("--server-name", help="Name of the server; default: from the package or the host.")
     ] = None,
@@ -97,7 +135,8 @@ def new(
 ) -> None:
     """Write an environment file over a server, ready to run.
 
-    It has the server's tools, a first task that works, and a grader.
+    It has the server's tools, a first task that works, and a grader. Without a server it is a file over a Python class,
+    with three tasks and a test.
     """
 
 
@@ -131,10 +170,16 @@ def add(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Command 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', or a URL; with --image: its arguments."
+            help="Command 'python FILE.py', 'uv run FILE.py', 'node FILE.js', 'npx -y PACKAGE@VERSION',"
+            " 'uvx PACKAGE==VERSION', or a URL; with --image: its arguments."
         ),
     ] = None,
     image: ImageOption = None,
+    path: PathOption = None,
+    more: WithOption = None,
+    constraint: ConstraintOption = None,
+    include: IncludeOption = None,
+    dev: DevOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
     env: Annotated[
         list[str] | None,
@@ -149,9 +194,7 @@ def add(
         list[str] | None, typer.Option(help="Server of --config to lock; repeatable; default: all of them.")
     ] = None,
     build: BuildOption = None,
-    runs_code: Annotated[
-        bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
-    ] = False,
+    runs_code: RunsCodeOption = False,
     lock: LockOption = Path(LOCK_FILE),
     sandbox: SandboxOption = None,
 ) -> None:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
-from gymcp.cli.servers.servers import make_request, parse_pairs, refuse_other_server, sandbox_for
+from gymcp.cli.servers.scaffold import write_scaffold
+from gymcp.cli.servers.servers import (
+    add_packages,
+    add_source_options,
+    make_request,
+    parse_pairs,
+    refuse_other_server,
+    sandbox_for,
+)
+from gymcp.cli.servers.trial import Trial, describe_state, try_out
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
+from gymcp.mcp_servers.packages.locked_server import lock_server
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
-from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.sessions.connect import open_session
-from gymcp.types import Json, Tool, ToolCall
+from gymcp.mcp_servers.spec import FileState
+from gymcp.types import Json, Tool
 
-CALLS_PER_TOOL = 6
-"""Most calls of one tool with random arguments, until one succeeds."""
-CALL_TIMEOUT_S = 10.0
 DESCRIPTION_LINES = 4
 """Lines of a tool's description that the comments of the file repeat."""
 
@@ -38,7 +39,7 @@ from pathlib import Path
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
 from gymcp.mcp_servers.packages.locked_server import locked_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+{more_imports}from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("{lock}")
 {cassette}
@@ -66,21 +67,11 @@ TASKS = (
 ENV = EnvSpec(
     name="{name}",
     description={description},
-    servers=lambda: (locked_server("{server}", lock=LOCK{play}),),
+    servers=lambda: (locked_server("{server}", lock=LOCK{state}{play}),),
     suite=Suite(name="{name}", version="1", tasks=TASKS),
     grade=calls_made(must_succeed={must_succeed}),
 )
 '''
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Tools of the server, and a call of one of them."""
-
-    tools: tuple[Tool, ...]
-    call: ToolCall
-    succeeded: bool | None = None
-    """None: the call was not made."""
 
 
 def execute(
@@ -88,6 +79,12 @@ def execute(
     *,
     server: str | None,
     image: str | None,
+    path: Path | None,
+    more: list[str] | None,
+    constraint: list[str] | None,
+    include: list[str] | None,
+    dev: bool,
+    runs_code: bool,
     server_name: str | None,
     build: list[str] | None,
     http: str,
@@ -96,33 +93,49 @@ def execute(
     sandbox: str | None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
-    path = folder / f"{_check_name(name)}.py"
-    if path.exists():
-        raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
+    file = folder / f"{_check_name(name)}.py"
+    if file.exists():
+        raise ConfigError(f"new: {file} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
-    if (server is None) == (image is None):
-        raise ConfigError("new: give either --server LINE or --image IMAGE")
-    headers = parse_pairs("--header", header or [])
-    wanted = make_request(
-        [server] if server else [], image, folder / DEFAULT_LOCK, name=server_name, http=http, headers=headers
-    )
-    wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name", replaceable=False)
+    if server is None and path is None and image is None:
+        _refuse_server_options(more, constraint, include, build, header, server_name, http)
+        write_scaffold(name, file)
+        return
+    if server is not None and image is not None:
+        raise ConfigError("new: give either --server LINE, --path FOLDER or --image IMAGE")
+    lock, headers = folder / DEFAULT_LOCK, parse_pairs("--header", header or [])
+    words = [server] if server else []
+    wanted = make_request(words, image, path, lock, name=server_name, http=http, headers=headers)
+    wanted = add_source_options(add_packages(wanted, more, constraint, build), include, dev=dev)
+    refuse_other_server(lock, wanted, option="--server-name", replaceable=False)
     backend = sandbox_for(wanted.runtime, sandbox)
-    entry = lock_server(wanted, backend)
-    found = asyncio.run(_try_out(entry, backend))
-    with edit_lock(folder / DEFAULT_LOCK) as servers:
+    entry = lock_server(wanted, backend, runs_code=runs_code)
+    found = asyncio.run(try_out(entry, backend))
+    _write(name, file, entry, found)
+    console.print(f"wrote {file} and {lock}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"next: {_commands(entry, str(file))[0]}", style="dim", highlight=False)
+
+
+def _refuse_server_options(*given: list[str] | str | None) -> None:
+    """Raise ConfigError if there are options of a server, but no server."""
+    if any(given):
+        raise ConfigError(
+            "new: has options of a server, but no server: give --server LINE, --path FOLDER or --image NAME"
+        )
+
+
+def _write(name: str, file: Path, entry: LockedServer, found: Trial) -> None:
+    """Write the lock entry and the environment file. Raises ConfigError if the lock got another such server."""
+    lock = file.with_name(str(DEFAULT_LOCK))
+    with edit_lock(lock) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT_LOCK} has a server '{entry.name}' already: {there}; choose another"
-                " --server-name or --dir"
+                f"new: {lock} has a server '{entry.name}' already: {there}; choose another --server-name or --dir"
             )
         servers[entry.name] = entry
-    write_atomically(path, _text(name, path, entry, found).encode())
-    console.print(f"wrote {path} and {folder / DEFAULT_LOCK}: {len(found.tools)} tools, one task", highlight=False)
-    console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
+    write_atomically(file, _text(name, file, entry, found).encode())
 
 
 def _check_name(name: str) -> str:
@@ -131,34 +144,6 @@ def _check_name(name: str) -> str:
         return check_name(name)
     except ConfigError as error:
         raise ConfigError(f"new: name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}") from error
-
-
-async def _try_out(entry: LockedServer, backend: Sandbox) -> Trial:
-    """The tools, and the first call with random valid arguments that succeeds; read-only tools are tried first."""
-    async with open_session(make_spec(entry), backend, initial_state=None, seed=0) as session:
-        if entry.runtime == "remote":  # effects of a call on a remote server cannot be undone
-            first, arguments = next(_generate_calls(list(session.tools)))
-            return Trial(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
-        tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
-        for tool, arguments in _generate_calls(tools):
-            call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
-            if not result.is_error:
-                return Trial(tools=session.tools, call=call, succeeded=True)
-        first, arguments = next(_generate_calls(tools))
-        call = ToolCall(id="call_1", name=first.name, arguments=arguments)
-        return Trial(tools=session.tools, call=call, succeeded=False)
-
-
-def _generate_calls(tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Json]]]:
-    rng = random.Random(0)
-    for tool in tools:
-        for attempt in range(CALLS_PER_TOOL):
-            schema = dict(tool.input_schema)
-            if attempt == 0:  # required arguments only
-                needed = set(schema.get("required", ()))
-                schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in needed}
-            yield tool, sample_instance(schema, rng, ["UTC", "12:00", "example"])
 
 
 def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
@@ -177,7 +162,7 @@ _CALL_NOTES = {
 
 
 def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
-    remote = entry.runtime == "remote"
+    remote, has_files = entry.runtime == "remote", isinstance(found.state, FileState)
     first, second = _commands(entry, path.name)
     return _FILE.format(
         name=name,
@@ -185,9 +170,11 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         second=second,
         cassette=f'CASSETTE = Path(__file__).with_name("{path.stem}.cassette.jsonl")\n' if remote else "",
         play=", cassette=CASSETTE" if remote else "",
+        state=f", state={describe_state(found.state)}" if has_files else "",
+        more_imports="from gymcp.mcp_servers.spec import FileState\n" if has_files else "",
         server=entry.name,
-        package=entry.package,
-        version=f" {entry.version}" if entry.version else "",
+        package=_plain(entry.package),
+        version=f" {entry.version}" if entry.version and entry.source is None else "",
         lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
         found=_CALL_NOTES[found.succeeded],
@@ -197,6 +184,11 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         description=_quote(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
+
+
+def _plain(text: str) -> str:
+    """The text without characters that could end the docstring that it stands in."""
+    return "".join(char if char.isprintable() and char not in "\"'\\" else "_" for char in text)
 
 
 def _quote(text: str) -> str:

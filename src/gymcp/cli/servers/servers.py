@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from rich.table import Table
 from gymcp.cli.known_names import LOCK_FILE
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import parse_command, read_config, split_words
 from gymcp.mcp_servers.packages.install import ensure_present, is_present, repair_installed
+from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.locked_server import check_server, describe_start, lock_server, to_install_request
 from gymcp.mcp_servers.packages.lockfile import (
     LockedServer,
@@ -25,6 +26,8 @@ from gymcp.mcp_servers.packages.lockfile import (
     read_lock,
     read_locked_server,
 )
+from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
+from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
@@ -33,6 +36,11 @@ def add(
     command: list[str] | None,
     *,
     image: str | None,
+    path: Path | None,
+    more: list[str] | None,
+    constraint: list[str] | None,
+    include: list[str] | None,
+    dev: bool,
     name: str | None,
     env: list[str] | None,
     http: str,
@@ -45,20 +53,22 @@ def add(
     sandbox: str | None,
 ) -> None:
     """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
-    if (config is None) == (not command and image is None):
-        raise ConfigError("servers add: give either a command, --image IMAGE, or --config FILE")
+    if (config is None) == (not command and image is None and path is None):
+        raise ConfigError("servers add: give either a command, --path FOLDER, --image IMAGE, or --config FILE")
     if config is not None and (http or header):
         raise ConfigError("servers add: with --config, a port is a url beside the command, and headers are in the file")
     if config is not None:
-        found = read_config(config, only or ())
+        found = read_config(config, only or (), base=lock.absolute().parent)
     else:
         values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
-        found = [make_request(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
+        found = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
+    found = [add_packages(wanted, more, constraint, build) for wanted in found]
+    found = [add_source_options(wanted, include, dev=dev) for wanted in found]
     for wanted in found:
         if config is None and name is None:
             refuse_other_server(lock, wanted)
         backend = sandbox_for(wanted.runtime, sandbox)
-        server = lock_server(replace(wanted, build=tuple(build or ())), backend, runs_code=runs_code)
+        server = lock_server(wanted, backend, runs_code=runs_code)
         with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
@@ -124,6 +134,8 @@ def check(names: list[str] | None, *, lock: Path, sandbox: str | None, as_json: 
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
             what = f"{server.version}: files, version and" if server.version else "elsewhere:"
+            if server.source is not None and server.source.dev:
+                what = "(--dev: its source is not compared): packages and"
             detail = f"{server.package} {what} {len(tools)} tools are as locked"
             if server.runtime == "native":
                 detail = f"{', '.join(server.command[2:])}: files and version are as locked"
@@ -153,6 +165,7 @@ def _refuse_no_lock(lock: Path) -> None:
 def make_request(
     command: list[str],
     image: str | None,
+    path: Path | None,
     lock: Path,
     *,
     name: str | None = None,
@@ -160,14 +173,43 @@ def make_request(
     http: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> InstallRequest:
-    """The server to lock, from a command line or an image with arguments; a Dockerfile is relative to the lock."""
-    words: str | list[str] = command[0] if len(command) == 1 and image is None else command
+    """The server to lock, from a command line, a folder and a command line, or an image with arguments.
+
+    Paths of the user are relative to the working folder, and become relative to the lock.
+    """
+    words: str | Sequence[str] = command[0] if len(command) == 1 and image is None else command
+    if path is not None:
+        if image is not None:
+            raise ConfigError("give either --path FOLDER or --image IMAGE")
+        words = words_of_folder(f"server '{name}'" if name else "server", path, split_words(words))
     if image is not None:
         if image.startswith((".", "/")) or Path(image).is_file():
             image = os.path.relpath(image, lock.absolute().parent)
             image = image if image.startswith(".") else f"./{image}"
         words = ["docker", "run", "-i", "--rm", image, *command]
-    return parse_command(words, name=name, env=env, http=http, headers=headers, base=lock.absolute().parent)
+    base = lock.absolute().parent
+    return parse_command(words, name=name, env=env, http=http, headers=headers, base=base, start=Path.cwd())
+
+
+def add_packages(
+    wanted: InstallRequest, more: list[str] | None, constraint: list[str] | None, build: list[str] | None
+) -> InstallRequest:
+    """The request with the options ``--with``, ``--constraint`` and ``--build``. Raises ConfigError."""
+    if (more or constraint) and wanted.runtime != "python":
+        raise ConfigError(f"server '{wanted.name}': --with and --constraint are for servers in Python")
+    return replace(
+        wanted,
+        added=(*wanted.added, *check_requirements("--with", more or ())),
+        constraints=check_requirements("--constraint", constraint or ()),
+        build=tuple(build or ()),
+    )
+
+
+def add_source_options(wanted: InstallRequest, include: list[str] | None, *, dev: bool) -> InstallRequest:
+    """The request with the options ``--include`` and ``--dev``. Raises ConfigError if it has no source of one's own."""
+    if (include or dev) and wanted.own is None:
+        raise ConfigError(f"server '{wanted.name}': --include and --dev are for a server of your own: python FILE.py")
+    return replace(wanted, include=tuple(include or ()), dev=dev)
 
 
 @functools.cache

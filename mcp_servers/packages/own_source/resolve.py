@@ -1,0 +1,65 @@
+"""Resolve the packages that a source of the user's own needs, and make its lock entry."""
+
+from __future__ import annotations
+
+from gymcp.mcp_servers.packages import node, python
+from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
+from gymcp.mcp_servers.packages.own_source.metadata import check_requirements, read_json, read_text
+from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, lock_source, read_source
+from gymcp.types import Json
+
+VERSION_CHARS = 12
+"""Hex digits of the source's hash that stand as the version of a source."""
+_KEPT = ("name", "version", "dependencies", "optionalDependencies", "overrides")
+"""Keys of a package.json that the closure depends on."""
+
+
+def resolve_own(request: InstallRequest) -> LockedServer:
+    """Lock entry of an own source, without tools. Raises ConfigError if a package it needs cannot be obtained."""
+    program = request.own
+    assert program is not None
+    source = read_source(request)
+    locked = lock_source(source, request)
+    check_dev(request)
+    packages, sdk_major, specifier = _resolve(request, program, source)
+    version = locked.sha256[:VERSION_CHARS]
+    return LockedServer(
+        name=request.name,
+        runtime=request.runtime,
+        package=request.package,
+        version=version,
+        command=request.command(version),
+        env=request.env,
+        sdk_major=sdk_major,
+        python=specifier,
+        constraints=request.constraints,
+        until=request.until,
+        source=locked,
+        packages=packages,
+        base=request.base,
+    )
+
+
+def _resolve(
+    request: InstallRequest, program: Program, source: OwnSource
+) -> tuple[tuple[LockedPackage, ...], int | None, str]:
+    """(packages, major version of the MCP library, specifier of the Python versions that they are for)."""
+    who = f"server '{request.name}': resolve"
+    if request.runtime == "node":
+        packages, sdk_major = _resolve_node(who, request, program)
+        return packages, sdk_major, ""
+    added = check_requirements(f"{who}: --with", request.added)
+    closure = python.resolve_closure(who, [*source.requires, *added], request)
+    return closure.packages, python.find_sdk_major(closure.packages), closure.python
+
+
+def _resolve_node(who: str, request: InstallRequest, program: Program) -> tuple[tuple[LockedPackage, ...], int | None]:
+    folder = request.base / program.folder
+    if not (folder / "package.json").is_file():
+        return (), None
+    content = read_json(who, folder / "package.json")
+    root: dict[str, Json] = {key: content[key] for key in _KEPT if key in content}
+    lock = folder / "package-lock.json"
+    text = read_text(who, lock) if lock.is_file() else None
+    return node.resolve_closure(who, {**root, "private": True}, request.build, package_lock=text)

@@ -1,0 +1,241 @@
+"""Servers of one's own become environments: with gates, with the state in their files, and locked to the byte."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import gymcp
+from own_programs import write_javascript, write_kv, write_project
+from said import errors
+
+from gymcp.mcp_servers.packages.lockfile import read_lock
+
+FASTMCP_1 = """\
+# /// script
+# dependencies = ["mcp"]
+# ///
+from mcp.server.fastmcp import FastMCP
+
+server = FastMCP("old")
+
+
+@server.tool()
+def double(number: int) -> int:
+    "Twice a number."
+    return 2 * number
+
+
+if __name__ == "__main__":
+    server.run()
+"""
+HTTP = """\
+# /// script
+# dependencies = ["mcp>=2,<3"]
+# ///
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("web")
+
+
+@server.tool()
+def double(number: int) -> int:
+    "Twice a number."
+    return 2 * number
+
+
+if __name__ == "__main__":
+    server.run("streamable-http", port=8123)
+"""
+
+
+def plays(folder: Path, name: str, *options: str) -> dict[str, object]:
+    """Summary of a run with gold, and the run's config under ``config``."""
+    done = gymcp("eval", f"{name}.py", "--agent", "oracle", "--out", f"run-{name}", "--json", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((folder / f"run-{name}" / "run.json").read_text())
+    return {**json.loads(done.stdout), "config": record["config"], "stderr": done.stderr}
+
+
+def made(folder: Path, name: str, *options: str) -> str:
+    """Text of the environment file that ``gymcp new`` wrote."""
+    done = gymcp("new", name, *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return (folder / f"{name}.py").read_text()
+
+
+def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    text = made(tmp_path, "kv", "--server", "python kv_server.py")
+    assert 'locked_server("kv", lock=LOCK, state=FileState())' in text
+    assert 'name="put"' in text
+    checked = gymcp("check", "kv.py", "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert entry.source is not None
+    assert list(entry.source.files) == ["kv_server.py", "wire.py"]
+    assert (entry.command, entry.forks) == (("python", "./kv_server.py"), True)
+    cleaned = gymcp("clean", "--servers", "--dry-run", "--lock", "servers.lock", cwd=tmp_path)
+    assert "kv-source-" not in cleaned.stdout
+
+
+def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    text = made(tmp_path, "kv", "--server", "python kv_server.py")
+    looks = re.sub(r"arguments=\{.*\}", "arguments={}", text.replace('name="put"', 'name="look"'))
+    (tmp_path / "kv.py").write_text(looks)
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    shown = gymcp("export", "run-kv", "--format", "jsonl", "--out", "run.jsonl", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "(['kv_server.py', 'wire.py'], 'refused')" in (tmp_path / "run.jsonl").read_text()
+
+
+def test_a_changed_file_is_an_error_until_it_is_accepted(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    made(tmp_path, "kv", "--server", "python kv_server.py")
+    wire = tmp_path / "wire.py"
+    wire.write_text(wire.read_text() + "# harmless?\n")
+    refused = gymcp("eval", "kv.py", "--agent", "oracle", "--out", "run-kv", cwd=tmp_path)
+    assert (refused.returncode, len(errors(refused.stderr))) == (2, 1)
+    assert "source file 'wire.py' has changed since it was locked; to accept that run: gymcp servers lock kv" in (
+        refused.stderr
+    )
+    assert not (tmp_path / "run-kv").exists()
+    checked = gymcp("servers", "check", cwd=tmp_path)
+    assert checked.returncode == 1
+    accepted = gymcp("servers", "lock", "kv", cwd=tmp_path)
+    assert accepted.returncode == 0, accepted.stderr
+    assert plays(tmp_path, "kv")["success"] == 1.0
+
+
+def test_dev_accepts_changes_and_says_so(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    made(tmp_path, "kv", "--server", "python kv_server.py", "--dev")
+    before = plays(tmp_path, "kv")["config"]
+    program = tmp_path / "kv_server.py"
+    program.write_text(program.read_text().replace("Store a value under a key.", "Keep a value."))
+    (tmp_path / "run-kv").rename(tmp_path / "first")
+    after = plays(tmp_path, "kv")
+    assert "server 'kv': --dev: its source runs as it is now" in str(after["stderr"])
+    assert isinstance(before, dict)
+    assert isinstance(after["config"], dict)
+    assert before["dev_sources"]["kv"] != after["config"]["dev_sources"]["kv"]
+
+
+@pytest.mark.parametrize("line", [None, "python -m kv_tools.app"])
+def test_a_folder_with_a_project_becomes_an_environment(line: str | None, tmp_path: Path) -> None:
+    write_project(tmp_path / "project")
+    made(tmp_path, "kv", "--path", "project", *(["--server", line] if line else []), "--server-name", "kv")
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert entry.command[:4] == ("uv", "run", "--directory", "./project")
+    assert entry.source is not None
+    assert "src/kv_tools/wire.py" in entry.source.files
+
+
+def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: Path) -> None:
+    """The dependency is imported, so it must have been installed where the copy of the source finds it."""
+    write_javascript(tmp_path / "js", '{"is-number": "7.0.0"}')
+    program = tmp_path / "js" / "kv.js"
+    program.write_text('import isNumber from "is-number";\nif (!isNumber(1)) process.exit(1);\n' + program.read_text())
+    text = made(tmp_path, "kv", "--path", "js", "--server-name", "kv")
+    assert "state=FileState()" in text
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert entry.command == ("node", "./js/kv.js")
+    assert [package.name for package in entry.packages] == ["node_modules/is-number"]
+    assert entry.source is not None
+    assert sorted(entry.source.files) == ["kv.js", "package.json", "tools.js"]
+
+
+def test_typescript_that_node_does_not_run_is_one_line(node: None, tmp_path: Path) -> None:
+    done = subprocess.run(["/usr/bin/node", "--version"], capture_output=True, text=True, check=True)
+    if tuple(map(int, done.stdout.strip("v\n").split(".")[:2])) >= (22, 18):
+        pytest.skip("this node runs TypeScript")
+    (tmp_path / "kv.ts").write_text("const a: number = 1;")
+    refused = gymcp("servers", "add", "node kv.ts", cwd=tmp_path)
+    assert (refused.returncode, len(errors(refused.stderr))) == (2, 1)
+    assert "'kv.ts' is TypeScript, which node " in refused.stderr
+
+
+def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    row = {"command": "uv", "args": ["--directory", str(tmp_path), "run", "kv_server.py"], "env": {"T": "${OWN_TOKEN}"}}
+    (tmp_path / "claude_desktop_config.json").write_text(json.dumps({"mcpServers": {"mine": row}}))
+    secret = "s3cr3t-of-mine"
+    options = ("servers", "add", "--config", "claude_desktop_config.json", "--runs-code")
+    added = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
+    assert added.returncode == 0, added.stderr
+    entry = read_lock(tmp_path / "servers.lock")["mine"]
+    assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
+    assert secret not in (tmp_path / "servers.lock").read_text()
+
+
+def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "web.py").write_text(HTTP)
+    made(tmp_path, "twice", "--server", "python web.py", "--http", "8123")
+    assert plays(tmp_path, "twice")["success"] == 1.0
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["by itself", "as told"])
+def test_a_file_for_an_older_library_is_locked_with_it(given: bool, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(FASTMCP_1)
+    added = gymcp("servers", "add", "python old.py", *(["--constraint", "mcp<2"] if given else []), cwd=tmp_path)
+    assert added.returncode == 0, added.stderr
+    said = "server 'old': does not start with the newest packages; locked with mcp<2" in added.stderr
+    assert said is not given
+    entry = read_lock(tmp_path / "servers.lock")["old"]
+    assert (entry.sdk_major, entry.constraints) == (1, ("mcp<2",))
+
+
+def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) -> None:
+    """It needs "mcp>=1.6.0", and dies with an AttributeError on version 2."""
+    text = made(tmp_path, "db", "--server", "uvx mcp-server-sqlite==2025.4.25 --db-path notes.db")
+    assert 'state=FileState(kind="sqlite", path="notes.db")' in text
+    entry = read_lock(tmp_path / "servers.lock")["sqlite"]
+    assert (entry.sdk_major, entry.until) == (1, "2025-04-26T00:00:00Z")
+    assert plays(tmp_path, "db")["success"] == 1.0
+
+
+def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> None:
+    assert "class TodoList:" in made(tmp_path, "todo_list")
+    checked = gymcp("check", "todo_list.py", "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_todo_list.py"]
+    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert tested.returncode == 0, tested.stdout
+    again = gymcp("new", "todo_list", cwd=tmp_path)
+    assert "todo_list.py is there already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["servers", "add", "python nope.py"], "nope.py' is not there"),
+        (["servers", "add", "--path", "nope"], "folder 'nope' is not there"),
+        (["servers", "add", "--path", "."], "folder '.' has neither pyproject.toml nor package.json"),
+        (["servers", "add", "npx -y x@1", "--dev"], "--include and --dev are for a server of your own"),
+        (["servers", "add", "npx -y x@1", "--with", "y"], "--with and --constraint are for servers in Python"),
+        (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
+        (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
+        (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = gymcp(*arguments, cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dependency_that_does_not_resolve_is_one_line(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    done = gymcp("servers", "add", "python kv_server.py", "--with", "gymcp-no-such-package", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
+    assert "server 'kv': resolve: " in done.stderr
+    assert not (tmp_path / "servers.lock").exists()

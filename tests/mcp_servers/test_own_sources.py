@@ -1,0 +1,382 @@
+"""Programs of one's own as servers: their lines, their dependencies, and the files that they get. Nothing is run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.packages.commands import parse_command, read_config
+from gymcp.mcp_servers.packages.install_request import InstallRequest
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock, write_lock
+from gymcp.mcp_servers.packages.own_source import files as files_module
+from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
+from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, compare_source, lock_source, read_source
+
+SCRIPT = """\
+# /// script
+# requires-python = ">=3.9"
+# dependencies = ["mcp>=2", "rich"]
+# ///
+import json
+import store
+from deep.inner import thing
+"""
+PROJECT = """\
+[project]
+name = "weather-tools"
+version = "1.4"
+dependencies = ["mcp"]
+scripts = {weather = "weather.cli:main"}
+"""
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def request(line: str, folder: Path, **more: object) -> InstallRequest:
+    return replace(parse_command(line, base=folder), **more)  # type: ignore[arg-type]
+
+
+def source(line: str, folder: Path, **more: object) -> OwnSource:
+    return read_source(request(line, folder, **more))
+
+
+def locked(wanted: InstallRequest) -> LockedServer:
+    return LockedServer(
+        name=wanted.name,
+        runtime=wanted.runtime,
+        package=wanted.package,
+        version="0" * 12,
+        command=wanted.command(""),
+        source=lock_source(read_source(wanted), wanted),
+        base=wanted.base,
+    )
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A program, what it imports, and files beside it that are not its business."""
+    tree = {
+        "kv_server.py": SCRIPT,
+        "store.py": "import helper_of_store",
+        "helper_of_store.py": "",
+        "deep/__init__.py": "",
+        "deep/inner.py": "",
+        "deep/data.json": "{}",
+        "deep/__pycache__/inner.cpython-311.pyc": "",
+        "gold.py": "SECRET = 'gold'",
+        "notes.txt": "mine",
+    }
+    return write(tmp_path, tree)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "command"),
+    [
+        ("python kv_server.py --root /x", "kv", ("python", "./kv_server.py", "--root", "/x")),
+        ("python3 -u ./kv_server.py", "kv", ("python", "./kv_server.py")),
+        ("uv run kv_server.py", "kv", ("python", "./kv_server.py")),
+        ("uv run --with 'mcp<2' kv_server.py", "kv", ("uv", "run", "--with", "mcp<2", "./kv_server.py")),
+        (
+            "uv run fastmcp run kv_server.py:app",
+            "kv",
+            ("uv", "run", "--directory", ".", "mcp", "run", "kv_server.py:app"),
+        ),
+        ("uv --directory deep run python inner.py", "inner", ("python", "./deep/inner.py")),
+        ("uv run --directory . deep/inner.py", "inner", ("uv", "run", "--directory", ".", "deep/inner.py")),
+        ("uv run --directory deep python -m x", "deep", ("uv", "run", "--directory", "./deep", "python", "-m", "x")),
+        ("uv run --directory deep weather", "deep", ("uv", "run", "--directory", "./deep", "weather")),
+    ],
+)
+def test_a_line_is_read_and_written(line: str, name: str, command: tuple[str, ...], shop: Path) -> None:
+    wanted = request(line, shop)
+    assert (wanted.name, wanted.command("")) == (name, command)
+    assert parse_command(command, base=shop) == wanted
+
+
+def test_paths_of_the_user_become_relative_to_the_lock(shop: Path, tmp_path: Path) -> None:
+    wanted = parse_command("python kv_server.py", base=tmp_path / "locks", start=shop)
+    assert wanted.command("") == ("python", "../kv_server.py")
+
+
+def test_a_program_gets_what_it_imports_and_nothing_beside_it(shop: Path) -> None:
+    found = source("python kv_server.py", shop)
+    assert sorted(found.contents) == [
+        "deep/__init__.py",
+        "deep/data.json",
+        "deep/inner.py",
+        "helper_of_store.py",
+        "kv_server.py",
+        "store.py",
+    ]
+    assert (found.requires, found.start) == (("mcp>=2", "rich"), "kv_server.py")
+    more = source("python kv_server.py", shop, include=("notes.txt",))
+    assert set(more.contents) - set(found.contents) == {"notes.txt"}
+
+
+def test_a_program_is_parsed_and_not_imported(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import t\nopen('ran', 'w')", "t.py": "open('/tmp/gymcp-ran', 'w')\nraise SystemExit"})
+    assert sorted(source("python s.py", tmp_path).contents) == ["s.py", "t.py"]
+    assert not (tmp_path / "ran").exists()
+    assert not Path("/tmp/gymcp-ran").exists()
+
+
+def test_dependencies_come_from_the_first_file_that_names_them(tmp_path: Path) -> None:
+    lines = "# tools\nmcp>=2  # the SDK\nrich==13.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+    write(tmp_path, {"s.py": "import rich", "requirements.txt": lines})
+    assert source("python s.py", tmp_path).requires == ("mcp>=2", "rich==13.0")
+    write(tmp_path, {"pyproject.toml": PROJECT})
+    assert source("python s.py", tmp_path).requires == ("mcp",)
+    write(tmp_path, {"s.py": SCRIPT.replace("import store\nfrom deep.inner import thing\n", "")})
+    assert source("python s.py", tmp_path).requires == ("mcp>=2", "rich")
+
+
+@pytest.mark.parametrize("layout", ["", "src/"])
+def test_a_project_is_started_by_a_file_of_the_copy(layout: str, tmp_path: Path) -> None:
+    tree = {"pyproject.toml": PROJECT, f"{layout}weather/__init__.py": "", f"{layout}weather/cli.py": "import rich"}
+    write(tmp_path / "p", tree)
+    write(tmp_path / "p", {"tests/test_gold.py": "SECRET = 1"})
+    found = source("uv run --directory p weather", tmp_path)
+    assert sorted(found.contents) == sorted(tree)
+    assert found.extra["gymcp_start.py"].splitlines()[2] == "from weather.cli import main"
+    assert "weather_tools-1.4.dist-info/METADATA" in found.extra
+    module = source("uv run --directory p python -m weather", tmp_path)
+    assert 'runpy.run_module("weather"' in module.extra["gymcp_start.py"]
+    assert module.import_paths[0] == f"/srv/source/{layout}".rstrip("/")
+    words = words_of_folder("server", tmp_path / "p", ())
+    assert words == ("uv", "run", "--directory", str(tmp_path / "p"), "weather")
+
+
+def test_a_javascript_program_gets_what_it_imports(tmp_path: Path) -> None:
+    tree = {
+        "package.json": '{"type": "module", "bin": "dist/index.js", "dependencies": {"zod": "^3.0.0"}}',
+        "dist/index.js": 'import { a } from "./a.js";\nimport "zod";\nconst b = await import("../lib/b");\n',
+        "dist/a.js": "",
+        "lib/b/index.js": "",
+        "gold.js": "",
+    }
+    write(tmp_path, tree)
+    found = source("node dist/index.js", tmp_path)
+    assert sorted(found.contents) == sorted(tree.keys() - {"gold.js"})
+    assert found.requires == ("zod@^3.0.0",)
+    assert words_of_folder("server", tmp_path, ()) == ("node", str(tmp_path / "dist/index.js"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"store.py": "x = 1"}, "source file 'store.py' has changed since it was locked"),
+        ({"deep/new.py": ""}, "source file 'deep/new.py' is new since it was locked"),
+        ({"kv_server.py": SCRIPT.replace("import store\n", "")}, "source file 'kv_server.py' has changed since it"),
+        (
+            {"kv_server.py": SCRIPT.replace('"rich"', '"httpx"')},
+            "its dependencies were mcp>=2, rich when it was locked",
+        ),
+    ],
+)
+def test_a_change_is_named_with_the_command_that_accepts_it(change: dict[str, str], said: str, shop: Path) -> None:
+    wanted = request("python kv_server.py", shop)
+    server = locked(wanted)
+    compare_source(server, read_source(wanted))
+    write(shop, change)
+    with pytest.raises(IntegrityError) as caught:
+        compare_source(server, read_source(wanted))
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("; to accept that run: gymcp servers lock kv")
+
+
+def test_dev_accepts_changed_code_but_no_changed_dependencies(shop: Path) -> None:
+    wanted = request("python kv_server.py", shop, dev=True)
+    server = locked(wanted)
+    write(shop, {"store.py": "x = 1"})
+    compare_source(server, read_source(wanted))
+    write(shop, {"kv_server.py": SCRIPT.replace('"rich"', '"httpx"')})
+    with pytest.raises(IntegrityError, match="its dependencies were mcp>=2, rich when it was locked, and are now mcp"):
+        compare_source(server, read_source(wanted))
+
+
+def test_dev_shows_no_files_outside_of_the_lock_s_folder(shop: Path, tmp_path: Path) -> None:
+    """A lock comes from others: with --dev no hash says which files it may name."""
+    outside = parse_command("python kv_server.py", base=shop / "deep", start=shop)
+    with pytest.raises(ConfigError, match=r"--dev: the source in '\.\.' is not below the lock's folder"):
+        check_dev(replace(outside, dev=True))
+    (shop / "deep" / "link").symlink_to(shop)
+    through_link = parse_command("python link/kv_server.py", base=shop / "deep")
+    with pytest.raises(ConfigError, match="is not below the lock's folder"):
+        check_dev(replace(through_link, dev=True))
+
+
+def test_a_lock_keeps_the_source(shop: Path) -> None:
+    server = locked(request("python kv_server.py", shop, include=("notes.txt",), constraints=("mcp<3",)))
+    write_lock(shop / "servers.lock", {"kv": server})
+    assert read_lock(shop / "servers.lock") == {"kv": server}
+    text = (shop / "servers.lock").read_text()
+    (shop / "servers.lock").write_text(text.replace('"store.py" = "', '"store.py" = "00').replace('00"', '"', 1))
+    for old, new, said in [
+        ('"store.py" = ', '"../store.py" = ', "is not a path below the source"),
+        ('include = [\n    "notes.txt",', 'include = [\n    "/etc",', "is not a path below the source"),
+        ('package = "./kv_server.py"', 'package = "kv"', "is not the path of a source"),
+    ]:
+        assert old in text
+        (shop / "servers.lock").write_text(text.replace(old, new))
+        with pytest.raises(ConfigError, match=said):
+            read_lock(shop / "servers.lock")
+    assert server.source is not None
+    digest = server.source.sha256
+    (shop / "servers.lock").write_text(text.replace(digest, "0" * 64))
+    with pytest.raises(IntegrityError, match="the hash of its source does not belong to its files"):
+        read_lock(shop / "servers.lock")
+
+
+def test_an_entry_of_claude_s_file_names_a_program(shop: Path, tmp_path: Path) -> None:
+    entries = {
+        "one": f'{{"command": "python", "args": ["{shop}/kv_server.py"], "env": {{"MODE": "x"}}}}',
+        "two": f'{{"command": "uv", "args": ["--directory", "{shop}", "run", "kv_server.py"]}}',
+        "three": '{"command": "python", "args": ["kv_server.py"]}',
+    }
+    path = tmp_path / "claude_desktop_config.json"
+    path.write_text('{"mcpServers": {' + ", ".join(f'"{name}": {row}' for name, row in entries.items()) + "}}")
+    found = read_config(path, base=tmp_path)
+    assert [wanted.command("") for wanted in found] == [("python", "./kv_server.py")] * 3
+    assert dict(found[0].env) == {"MODE": "x"}
+    path.write_text(
+        '{"mcpServers": {"one": {"command": "python", "args": ["kv_server.py"], "env": {"API_KEY": "s3"}}}}'
+    )
+    with pytest.raises(ConfigError, match="env 'API_KEY' looks like a secret"):
+        read_config(path, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tree", "line", "said"),
+    [
+        ({}, "python nope.py", "nope.py' is not there"),
+        ({"a.txt": ""}, "python a.txt", "is not a program; have FILE.py"),
+        ({}, "python -c pass", "python '-c pass' is not understood; have python FILE.py, python -m MODULE"),
+        ({}, "uv add x", "uv option 'add' is not understood; have uv run"),
+        ({}, "uv run", "uv run of no program"),
+        ({"s.py": ""}, "uv run fastmcp dev s.py", "'fastmcp dev s.py' is not understood; have fastmcp run FILE.py"),
+        ({"s.py": ""}, "uv run mcp run s.py:a-b", "'a-b' is not the name of an object"),
+        ({}, "node --eval 1", "node '--eval 1' is not understood"),
+        ({"s.py": "import mcp"}, "python s.py", "imports mcp, and names no dependencies; name them in the file (PEP 7"),
+        ({"s.py": "def"}, "python s.py", "'s.py', line 1: invalid syntax"),
+        ({"s.py": SCRIPT.replace(">=3.9", ">=3.99")}, "python s.py", "needs Python >=3.99, and the sandbox has 3."),
+        ({"s.py": SCRIPT.replace('"rich"', '"x @ file:///x"')}, "python s.py", "'x @ file:///x' is not from a package"),
+        (
+            {"s.py": SCRIPT.replace('"rich"', '"a b"')},
+            "python s.py",
+            "PEP 723 metadata: 'a b' is not a requirement",
+        ),
+        ({"s.py": SCRIPT.replace('["mcp', "[mcp")}, "python s.py", "its PEP 723 metadata: not TOML"),
+        ({"s.py": "", "requirements.txt": "-r more.txt"}, "python s.py", "option '-r more.txt' is not understood"),
+        ({"s.py": "", "pyproject.toml": "["}, "python s.py", "pyproject.toml: not TOML"),
+        (
+            {"p/pyproject.toml": '[project]\nname = "p"\ndynamic = ["dependencies"]'},
+            "uv run --directory p x",
+            "its dependencies are dynamic, so only its build backend knows them",
+        ),
+        ({"p/pyproject.toml": PROJECT}, "uv run --directory p other", "no program 'other' in [project.scripts]"),
+        ({"p/pyproject.toml": PROJECT}, "uv run --directory p weather", "no module 'weather' in"),
+        (
+            {"p/pyproject.toml": PROJECT.replace("weather.cli:main", "os;os:x")},
+            "uv run --directory p weather",
+            "'os;os' is not the name of a module or a function",
+        ),
+        ({"p/x.py": ""}, "uv run --directory p python -m 'x;y'", "is not the name of a module"),
+        ({"s.js": "", "package.json": "["}, "node s.js", "'package.json' is not JSON"),
+    ],
+)
+def test_a_program_that_cannot_be_locked_is_named(tree: dict[str, str], line: str, said: str, tmp_path: Path) -> None:
+    write(tmp_path, tree)
+    with pytest.raises(ConfigError) as caught:
+        source(line, tmp_path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tree", "words", "said"),
+    [
+        ({"a.py": ""}, (), "has neither pyproject.toml nor package.json"),
+        ({"a.py": ""}, ("python", "a.py"), "has no pyproject.toml and no requirements.txt"),
+        ({"pyproject.toml": PROJECT, "package.json": "{}"}, (), "has both pyproject.toml and package.json"),
+        ({"pyproject.toml": "[project]\nname = 'x'"}, (), r"has no program \(\[project.scripts\]: none\)"),
+        ({"package.json": "{}"}, (), "names no program"),
+    ],
+)
+def test_a_folder_without_metadata_is_one_line(
+    tree: dict[str, str], words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        words_of_folder("server", write(tmp_path, tree), words)
+
+
+def test_a_file_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_bytes(b"name = '\xe9'")
+    with pytest.raises(ConfigError, match=r"'s\.py' is not UTF-8 \(byte 8\)"):
+        source("python s.py", tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_refused(shop: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", {"s.py": "import store", "pkg/__init__.py": ""})
+    (folder / "store.py").symlink_to(shop / "store.py")
+    with pytest.raises(ConfigError, match=r"'store\.py' is a link out of the folder"):
+        source("python s.py", folder)
+    (folder / "s.py").write_text("import pkg")
+    (folder / "pkg" / "data").symlink_to(shop)
+    with pytest.raises(ConfigError, match="is a link to a folder"):
+        source("python s.py", folder)
+    (folder / "linked").symlink_to(shop / "deep")
+    (folder / "s.py").write_text("import linked")
+    with pytest.raises(ConfigError, match="is a link out of the folder"):
+        source("python s.py", folder)
+
+
+def test_a_pipe_among_the_files_blocks_nothing(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": ""})
+    os.mkfifo(tmp_path / "pkg" / "pipe")
+    with pytest.raises(ConfigError, match="'pkg/pipe' cannot be read: is not a plain file"):
+        source("python s.py", tmp_path)
+
+
+def test_a_name_that_a_lock_cannot_hold_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": "", "pkg/a\nb": ""})
+    with pytest.raises(ConfigError, match=r"'pkg/a\\nb' has characters in its name that a lock cannot hold"):
+        source("python s.py", tmp_path)
+    (tmp_path / "pkg" / "a\nb").rename(tmp_path / "pkg" / os.fsdecode(b"\xff"))
+    with pytest.raises(ConfigError, match="has characters in its name"):
+        source("python s.py", tmp_path)
+
+
+def test_a_deep_source_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": "", f"pkg/{'d/' * 60}x": ""})
+    with pytest.raises(ConfigError, match="has folders more than 50 deep"):
+        source("python s.py", tmp_path)
+
+
+def test_a_huge_source_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": ""})
+    with (tmp_path / "pkg" / "data.bin").open("wb") as file:
+        file.truncate(2_000_000_000)  # sparse
+    with pytest.raises(ConfigError, match=r"has more than 100 MB: too much to hash before each run"):
+        source("python s.py", tmp_path)
+    (tmp_path / "pkg" / "data.bin").unlink()
+    monkeypatch.setattr(files_module, "MAX_FILES", 20)
+    write(tmp_path, {f"pkg/{number}.txt": "" for number in range(50)})
+    with pytest.raises(ConfigError, match=r"has more than 20 files"):
+        source("python s.py", tmp_path)
+
+
+def test_no_folder_with_the_lock_becomes_part_of_a_source(tmp_path: Path) -> None:
+    """Environments lie beside the lock, and they hold the gold."""
+    write(tmp_path, {"s.py": "import pkg", "pkg/__init__.py": ""})
+    wanted = parse_command("python ../s.py", base=tmp_path / "pkg")
+    with pytest.raises(ConfigError, match="would be mounted with the lock and the environments beside it"):
+        read_source(wanted)
