@@ -87,6 +87,11 @@ def play_page(page: Path, folder: Path, *, replace: Mapping[str, str] | None = N
     return played
 
 
+def play_block(block: Block, folder: Path) -> None:
+    """Run one block of a page by itself."""
+    _play(block, block.text, folder)
+
+
 def _play(block: Block, text: str, folder: Path) -> str:
     """The error output of a block that must fail; empty for others."""
     if block.file:

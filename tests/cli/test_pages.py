@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 import warm_command
-from page_blocks import DOCS, ROOT, count_not_run, play_page, read_blocks
+from page_blocks import DOCS, ROOT, Block, count_not_run, play_block, play_page, read_blocks
 
 NOT_RUN = {
+    "index.md": 0,
+    "command-line.md": 0,
     "start/install.md": 2,
+    "start/demo.md": 1,
     "start/benchmark-your-model.md": 1,
     "start/your-server.md": 0,
     "start/train.md": 1,
@@ -28,6 +31,21 @@ def folder(tmp_path: Path) -> Path:
     for name in ("examples", "recipes"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
+
+
+def typed_blocks() -> list[Block]:
+    """Blocks of the page on the command line that a reader types into a shell."""
+    return [block for block in read_blocks(DOCS / "command-line.md") if block.language == "sh"]
+
+
+@pytest.mark.parametrize("block", typed_blocks(), ids=lambda block: "-".join(block.text.split()[1:3]))
+def test_every_verb_works_as_in_its_example(block: Block, folder: Path) -> None:
+    play_block(block, folder)
+
+
+def test_nearly_every_verb_has_an_example_that_is_run() -> None:
+    typed = {line.split()[1] for block in typed_blocks() for line in block.text.splitlines()}
+    assert len(typed) >= 14
 
 
 def test_an_own_server_becomes_an_environment(folder: Path) -> None:
