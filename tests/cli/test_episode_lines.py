@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gymcp.cli.demo.episode_lines import cut, describe_episode, format_call, summarise_episode
 from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory
 
@@ -43,6 +45,25 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
     assert lines[3] == "          ... 3 more lines"
     assert lines[4] == "  score   0: " + "x" * 24 + "..."
     assert max(map(len, lines)) == 40
+
+
+def test_a_request_of_the_user_has_a_few_lines() -> None:
+    asked = episode()
+    first = asked.steps[0]
+    message = Message(role="user", content="word " * 40)
+    asked = replace(asked, steps=(replace(first, observation=Observation(messages=(message,), tools=())),))
+    lines = describe_episode(asked, STATES.__getitem__, width=40, most=20)
+    assert lines[:3] == [
+        "  user    word word word word word word",
+        "          word word word word word word",
+        "          word word word word word ...",
+    ]
+
+
+def test_a_long_place_in_the_world_is_shown_by_its_end() -> None:
+    states = {"s0": {"root": {"a": {"b": {"c": 1}}}}, "s1": {"root": {"a": {"b": {"d": 2}}}}}
+    lines = describe_episode(episode(), states.__getitem__, width=80, most=20)
+    assert lines[3:5] == ["  world   ...a.b.c - 1", "  world   ...a.b.d + 2"]
 
 
 def test_states_that_are_not_recorded_have_no_line() -> None:

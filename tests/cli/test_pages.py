@@ -11,6 +11,7 @@ import warm_command
 from page_blocks import DOCS, ROOT, Block, count_not_run, play_block, play_page, read_blocks
 
 NOT_RUN = {
+    "adding-a-suite.md": 0,
     "index.md": 0,
     "command-line.md": 0,
     "start/install.md": 3,
@@ -58,6 +59,10 @@ def test_a_report_is_made_and_read(folder: Path) -> None:
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
     assert play_page(DOCS / "troubleshooting.md", folder) >= 15
+
+
+def test_a_task_has_a_user_that_a_model_plays(folder: Path) -> None:
+    assert play_page(DOCS / "adding-a-suite.md", folder) == 1
 
 
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:

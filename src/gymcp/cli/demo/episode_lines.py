@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
@@ -14,6 +15,10 @@ from gymcp.visible_text import one_line
 
 MAX_CHANGES = 2
 """Changes of the world that are shown for each step."""
+MAX_MESSAGE_LINES = 3
+"""Lines of a message of the user that is shown."""
+MAX_PARTS = 3
+"""Last parts of a place in the world that are shown."""
 _LABEL_WIDTH = 8
 _ID_WIDTH = 30
 
@@ -33,13 +38,28 @@ def describe_episode(trajectory: Trajectory, read_state: StateReader, *, width: 
 
     `read_state`: the recorded state of an address; a step whose states are not recorded has no line about the world.
     """
-    lines = [f"  {label:<{_LABEL_WIDTH}}{one_line(text)}" for label, text in _iter_lines(trajectory, read_state)]
+    lines = [line for label, text in _iter_lines(trajectory, read_state) for line in _lay_out(label, text, width)]
     hidden = len(lines) - most
     if hidden > 0:
         lines[most:] = [f"  {'':<{_LABEL_WIDTH}}... {hidden} more lines"]
     score = "none" if trajectory.score is None else f"{trajectory.score:g}"
     reason = "" if trajectory.success else f": {trajectory.reason}"
     return [cut(line, width) for line in [*lines, f"  {'score':<{_LABEL_WIDTH}}{score}{one_line(reason)}"]]
+
+
+def _lay_out(label: str, text: str, width: int) -> list[str]:
+    """The text beside its label: a message of the user on up to `MAX_MESSAGE_LINES` lines, any other text on one."""
+    begin, indent = f"  {label:<{_LABEL_WIDTH}}", " " * (_LABEL_WIDTH + 2)
+    if label != "user":
+        return [begin + one_line(text)]
+    return textwrap.wrap(
+        one_line(text),
+        max(width, len(begin) + 10),
+        initial_indent=begin,
+        subsequent_indent=indent,
+        max_lines=MAX_MESSAGE_LINES,
+        placeholder=" ...",
+    ) or [begin]
 
 
 def _iter_lines(trajectory: Trajectory, read_state: StateReader) -> Iterator[tuple[str, str]]:
@@ -72,7 +92,8 @@ def _iter_changes(read_state: StateReader, before: str, after: str) -> Iterator[
 
 
 def _format_change(change: Mapping[str, Json]) -> str:
-    path = ".".join(change["path"])
+    parts = change["path"]
+    path = ".".join(parts if len(parts) <= MAX_PARTS else ["..", *parts[-MAX_PARTS:]])
     if change["kind"] == "added":
         return f"{path} + {change['after']}"
     if change["kind"] == "removed":

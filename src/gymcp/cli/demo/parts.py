@@ -36,6 +36,8 @@ RECIPE = Path(str(recipes.__file__)).with_name("demo.toml")
 TINY = ModelConfig(sampling=Sampling(max_tokens=32, temperature=0.0))
 MAX_EPISODE_LINES = 14
 """Lines of an episode that is shown step by step."""
+MAX_TRIED = 5
+"""Episodes that are read to find one that soon changed the world."""
 STOP_S = 10.0
 """Seconds that a training gets to end by itself after an interrupt."""
 
@@ -50,7 +52,7 @@ class Stage:
     """Tasks of BFCL for each agent; 0: all."""
 
     def say(self, text: str, style: str | None = None) -> None:
-        self.page.print(text, style=style, highlight=False, soft_wrap=True)
+        self.page.print(text, style=style, highlight=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,21 +202,26 @@ def _play_rows(stage: Stage, rows: Sequence[Row], title: str, *, example: tuple[
 
 
 def _show_example(stage: Stage, folder: Path, *, success: bool) -> None:
-    """One episode of a run, step by step: one of middle length with that success, else with any."""
+    """One episode of a run, step by step: one of that success if there is one, and one that soon changed the world."""
     with TrajectoryStore.open(folder) as store:
         rows = store.summaries()
         fitting = sorted((row for row in rows if row.success is success), key=_length) or rows
-        if not fitting:
-            return
-        episode = store.load(fitting[len(fitting) // 2].id, tokens=False)
-        stage.say(f"Step by step, {episode.task}:")
-        for line in describe_episode(episode, store.state, width=stage.page.width, most=MAX_EPISODE_LINES):
-            stage.say(line)
+        tried = (store.load(row.id, tokens=False) for row in fitting[len(fitting) // 2 :][:MAX_TRIED] + fitting[:1])
+        for episode in sorted(tried, key=_first_change)[:1]:
+            stage.say(f"Step by step, {episode.task}:")
+            for line in describe_episode(episode, store.state, width=stage.page.width, most=MAX_EPISODE_LINES):
+                stage.say(line)
     stage.say("")
 
 
 def _length(row: EpisodeRow) -> tuple[int, str]:
     return row.steps, row.task
+
+
+def _first_change(episode: Trajectory) -> int:
+    """Number of the first step that changed the world; the number of steps if none did."""
+    changed = (n for n, step in enumerate(episode.steps) if step.state_ref not in (None, episode.initial_key))
+    return next(changed, len(episode.steps))
 
 
 def _with_pages(result: PartResult, stage: Stage, contents: Mapping[str, str]) -> PartResult:
