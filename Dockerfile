@@ -11,7 +11,8 @@ WORKDIR /src
 RUN set -eu; \
     python3 -m venv --without-pip /opt/gymcp; \
     if [ -d wheels ]; then \
-      /opt/gymcp/bin/python wheels/pip-*.whl/pip install --quiet --no-cache-dir --no-index --find-links wheels "gymcp${EXTRAS}"; \
+      pip=$(echo wheels/pip-*.whl); \
+      /opt/gymcp/bin/python "$pip/pip" install --quiet --no-cache-dir --no-index --find-links wheels "gymcp${EXTRAS}"; \
     else \
       python3 -m pip --python /opt/gymcp/bin/python install --quiet --no-cache-dir --constraint constraints.txt ".${EXTRAS}"; \
     fi

@@ -65,9 +65,7 @@ def test_json_is_one_object_and_the_text_goes_to_standard_error(tmp_path: Path) 
 
 
 def test_it_works_in_the_c_locale_and_on_a_stream_of_ascii(tmp_path: Path) -> None:
-    plain = gymcp("demo", "--only", "bfcl", "--limit", "1", cwd=tmp_path, env={"LANG": "C", "LC_ALL": "C"})
-    assert plain.returncode == 0, plain.stderr
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    env = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     words = [GYMCP, "demo", "--only", "bfcl", "--limit", "1"]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -109,7 +107,7 @@ def test_on_a_terminal_episodes_stand_above_the_line_of_the_progress(tmp_path: P
     ("words", "said"),
     [
         (("--only", "nothing"), "nothing"),
-        (("--limit", "-1"), "-1"),
+        (("--limit", "-1"), "'--limit'"),
         (("--only", "bfcl", "--out", "file/below"), "file/below: cannot be made"),
     ],
 )
