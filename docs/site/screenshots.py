@@ -121,14 +121,14 @@ def take(browser: Browser, shot: Shot, runs: Path) -> dict[str, int]:
 def photograph(page: Page, shot: Shot) -> bytes:
     """The page as a PNG, after what the shot does there."""
     if shot.search:
+        page.locator(".row").first.wait_for()  # else the page overwrites the search with that of its address
         page.locator("#search").fill(shot.search)
-        page.wait_for_function("words => document.getElementById('found').dataset.for === words", arg=shot.search)
+        page.locator(f"#found[data-for={json.dumps(shot.search)}]").wait_for()
     for selector in shot.clicks:
         page.locator(selector).first.click()
     page.locator(shot.ready).first.wait_for()
     if shot.top:
         page.locator(shot.top).first.evaluate("each => each.scrollIntoView()")
-    page.evaluate("document.fonts.ready")
     page.wait_for_load_state("networkidle")
     return page.screenshot()
 
