@@ -105,7 +105,7 @@ def take(browser: Browser, shot: Shot, runs: Path) -> dict[str, int]:
     PICTURES.mkdir(exist_ok=True)
     sizes = {}
     for scheme in SCHEMES:
-        with open_address(runs / shot.opens) as address:
+        with open_address(runs, shot.opens) as address:
             viewport = {"width": shot.width, "height": shot.height}
             page = browser.new_page(viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
             page.set_default_timeout(TIMEOUT_MS)
@@ -134,13 +134,14 @@ def photograph(page: Page, shot: Shot) -> bytes:
 
 
 @contextmanager
-def open_address(path: Path) -> Iterator[str]:
+def open_address(runs: Path, opens: str) -> Iterator[str]:
     """Address of a report, or of a viewer of the runs, which is ended as by Ctrl-C."""
-    if path.suffix == ".html":
-        yield path.resolve().as_uri()
+    if opens.endswith(".html"):
+        yield (runs / opens).resolve().as_uri()
         return
-    command = [str(GYMCP), "view", "--no-open", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [str(GYMCP), "view", "--no-open", opens]
+    # in that folder, so that no picture shows where it lies on this machine
+    with subprocess.Popen(command, cwd=runs, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield next(line.strip() for line in process.stdout if line.startswith("http://"))
