@@ -80,6 +80,12 @@ docs: $(VENV)/bin/mkdocs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "site/index.html"
 
+# The pictures of the pages, light and dark, from the runs of a demo: PICTURES_RUNS, or a new one (needs Chromium, five minutes).
+PICTURES_RUNS ?=
+.PHONY: pictures
+pictures: setup bwrap chromium
+	$(PY) docs/site/screenshots.py $(if $(PICTURES_RUNS),--runs $(PICTURES_RUNS))
+
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 

@@ -190,6 +190,8 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             name="seconds", unit="s", higher_is_better=False, value=lambda row: row.usage.agent_s + row.usage.tool_s
         ),
+        Metric(name="agent_seconds", unit="s", higher_is_better=False, value=lambda row: row.usage.agent_s),
+        Metric(name="tool_seconds", unit="s", higher_is_better=False, value=lambda row: row.usage.tool_s),
         Metric(name="cost", unit="", higher_is_better=False, value=lambda row: row.usage.cost),
     )
 }

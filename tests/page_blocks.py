@@ -9,7 +9,8 @@ block                      what is done
 other languages            shown only; after a command that fails, compared with its error
 =========================  ============================================================================================
 
-A comment before a block says what is special: ``<!-- not run: REASON -->``, ``<!-- fails: EXIT CODE -->``.
+A comment before a block says what is special: ``<!-- not run: REASON -->``, ``<!-- fails: EXIT CODE -->``,
+``<!-- slow: REASON -->`` for one that only `benchmarks/walks.py` runs.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GYMCP = warm_command.GYMCP
 TIMEOUT_S = 600
+NOT_PLAYED = ("not run", "slow")
 _BLOCK = re.compile(r"^(?:<!-- ([\w ]+): (.*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL_MARKS = re.compile(r"[|<>&;$*\\]|^\s*#")
 
@@ -40,7 +42,7 @@ class Block:
     language: str
     text: str
     mark: str = ""
-    """``not run`` or ``fails``; empty for an ordinary block."""
+    """``not run``, ``slow`` or ``fails``; empty for an ordinary block."""
     detail: str = ""
     """Reason why it is not run, or the exit code."""
 
@@ -60,7 +62,7 @@ def read_blocks(page: Path) -> tuple[Block, ...]:
 
 def count_not_run(page: Path) -> int:
     """Number of blocks that carry a reason why they are not run."""
-    return sum(block.mark == "not run" for block in read_blocks(page))
+    return sum(block.mark in NOT_PLAYED for block in read_blocks(page))
 
 
 def play_page(page: Path, folder: Path, *, replace: Mapping[str, str] | None = None) -> int:
@@ -73,7 +75,7 @@ def play_page(page: Path, folder: Path, *, replace: Mapping[str, str] | None = N
         text = block.text
         for old, new in (replace or {}).items():
             text = text.replace(old, new)
-        if block.mark == "not run":
+        if block.mark in NOT_PLAYED:
             assert block.detail
             continue
         if block.language not in ("sh", "python", "toml"):
@@ -85,6 +87,11 @@ def play_page(page: Path, folder: Path, *, replace: Mapping[str, str] | None = N
         error = _play(block, text, folder)
         played += 1
     return played
+
+
+def play_block(block: Block, folder: Path) -> None:
+    """Run one block of a page by itself."""
+    _play(block, block.text, folder)
 
 
 def _play(block: Block, text: str, folder: Path) -> str:

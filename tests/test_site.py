@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -12,6 +13,7 @@ from recipe_keys import describe_recipe
 
 from gymcp.cli.app import app
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.settings.loss import Loss
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
@@ -53,3 +55,18 @@ def test_a_copied_page_keeps_its_pictures_and_links() -> None:
     page = ROOT / "benchmarks" / "RESULTS.md"
     text = "![curves](results/curves_backoffice.png) [how](../docs/training.md#metrics)"
     assert replace_links(text, page, depth=0) == ("![curves](results/curves_backoffice.png) [how](training.md#metrics)")
+
+
+def test_the_options_and_recipe_keys_that_coming_from_names_exist() -> None:
+    text = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    ours = [line.split(" | ", 1)[1] for line in text.splitlines() if line.startswith("| ") and " | " in line]
+    options = {option for cell in ours for option in re.findall(r"--[a-z][a-z-]+", cell)}
+    assert len(options) >= 12
+    reference = describe_commands()
+    assert [option for option in sorted(options) if f"`{option}" not in reference] == []
+    sections = {name: kind for name, kind in get_type_hints(Recipe).items() if is_dataclass(kind)}
+    sections |= {"loss": Loss}
+    keys = {key for cell in ours for key in re.findall(r"`([a-z_]+\.[a-z_]+)(?: = [^`]*)?`", cell)} - {"metrics.jsonl"}
+    known = {f"{name}.{field.name}" for name, kind in sections.items() for field in fields(kind)}
+    assert keys - known - {"credit.preset", "recipe.toml", "trajectories.sqlite"} == set()
+    assert len(keys) >= 10

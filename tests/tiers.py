@@ -54,7 +54,7 @@ BY_PATH = {
 }
 LONGEST = (
     "tests/agents/test_vllm",
-    "tests/test_readme.py::test_every_command_of_a_block_works",
+    "tests/cli/test_pages.py::test_every_verb_works_as_in_its_example",
     "tests/cli/test_servers_cli.py::test_the_documentation",
     "tests/trainers/test_processes.py",
     "tests/trainers/test_resumed.py",

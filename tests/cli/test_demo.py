@@ -1,27 +1,122 @@
-"""`gymcp demo`, from any folder."""
+"""`gymcp demo`, from any folder: what it plays, what it shows, and how it ends."""
 
 from __future__ import annotations
 
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
 from pathlib import Path
 
-from cli_runner import gymcp
+import pytest
+from cli_runner import GYMCP, gymcp
 
-from gymcp.cli.machine.demo import RECIPE
+from gymcp.cli.demo.parts import AGENTS, RECIPE
+
+QUICK = ("demo", "--only", "bfcl", "--limit", "3")
 
 
-def test_the_first_part_says_what_must_be_and_what_is(tmp_path: Path) -> None:
-    done = gymcp("demo", "--only", "bfcl", "--limit", "2", cwd=tmp_path)
+def reports(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().endswith("report.html")]
+
+
+def test_the_first_part_says_what_must_be_and_what_is_and_ends_with_pages_that_are_there(tmp_path: Path) -> None:
+    done = gymcp(*QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "BFCL multi-turn" in done.stdout
-    reports = [Path(line.split()[-1]) for line in done.stdout.splitlines() if line.endswith("report.html")]
-    assert [report.parent.name for report in reports] == ["oracle", "mutated", "null", "random"]
-    assert all((tmp_path / report).is_file() for report in reports)
+    assert "Part 1/1: BFCL multi-turn" in done.stdout
+    assert "Look at: " in done.stdout
+    assert reports(done.stdout) == ["runs/demo/oracle/report.html", "runs/demo/random/report.html"]
+    assert all((tmp_path / report).is_file() for report in reports(done.stdout))
+    viewer = done.stdout.splitlines()[-1].split()
+    assert viewer[-2:] == ["view", "runs/demo"]
+    assert Path(tmp_path, viewer[0]).is_file() or viewer[0] == "gymcp"
 
 
-def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
-    done = gymcp("demo", "--only", "nothing", cwd=tmp_path)
+def test_it_shows_calls_and_how_the_world_changes(tmp_path: Path) -> None:
+    text = gymcp(*QUICK, cwd=tmp_path).stdout
+    for label in ("user", "call", "result", "world"):
+        assert re.search(rf"^  {label} +\S", text, flags=re.MULTILINE), label
+    shown = re.findall(r"^  (multi_turn_\S+) +score (\d\S*) +(\d+) calls?", text, flags=re.MULTILINE)
+    assert len(shown) == 3 * len(AGENTS)
+    assert [score for _, score, _ in shown[:6]] == ["1"] * 3 + ["0"] * 3
+    assert {calls for _, _, calls in shown[6:9]} == {"0"}
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_a_second_demo_leaves_the_first_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    first, second = (gymcp("demo", "--only", "bfcl", "--limit", "1", "--out", "mine", cwd=tmp_path) for _ in range(2))
+    assert first.returncode == second.returncode == 0
+    assert reports(first.stdout)[0] == "mine/oracle/report.html"
+    assert reports(second.stdout)[0] == "mine-2/oracle/report.html"
+
+
+def test_json_is_one_object_and_the_text_goes_to_standard_error(tmp_path: Path) -> None:
+    done = gymcp("demo", "--only", "bfcl", "--limit", "2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["wrong"] == []
+    assert {name: run["success"] for name, run in found["runs"]["bfcl"].items()} | {"random": None} == {
+        name: expected for name, (expected, _) in AGENTS.items()
+    }
+    assert "Look at: " in done.stderr
+
+
+def test_it_works_in_the_c_locale_and_on_a_stream_of_ascii(tmp_path: Path) -> None:
+    env = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "1"]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "oracle" in done.stdout
+
+
+def test_an_interrupt_keeps_what_was_played_and_names_it(tmp_path: Path) -> None:
+    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "0"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("  multi_turn_"))  # the first run has begun
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].endswith("view runs/demo")
+    assert (tmp_path / "runs" / "demo" / "oracle" / "report.html").is_file()
+
+
+def test_on_a_terminal_episodes_stand_above_the_line_of_the_progress(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "2"]
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                parts.append(os.read(ours, 65536))
+            except OSError:  # the terminal's other side is closed
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    lines = [re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", line) for line in b"".join(parts).split(b"\n")]
+    assert sum(b"multi_turn_" in line and b"score" in line for line in lines) == 2 * len(AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--only", "nothing"), "nothing"),
+        (("--limit", "-1"), "'--limit'"),
+        (("--only", "bfcl", "--out", "file/below"), "file/below: cannot be made"),
+    ],
+)
+def test_wrong_options_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = gymcp("demo", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert "nothing" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_recipe_of_the_demo_is_among_the_recipes() -> None:

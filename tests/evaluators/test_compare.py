@@ -48,6 +48,16 @@ def test_a_better_run_is_named_with_the_interval_of_the_difference() -> None:
     assert compare([STRONG, WEAK]).pairs[0].better == "strong"
 
 
+def test_seconds_of_the_agent_and_of_the_tools_are_compared_apart() -> None:
+    slow = run("slow model", [[1.0]] * 20, usage=Usage(agent_s=3.0, tool_s=1.0))
+    fast = run("slow tools", [[1.0]] * 20, usage=Usage(agent_s=1.0, tool_s=3.0))
+    means = {
+        metric: [standing.mean.value for standing in compare([slow, fast], metric=metric).standings]
+        for metric in ("agent_seconds", "tool_seconds", "seconds")
+    }
+    assert means == {"agent_seconds": [3.0, 1.0], "tool_seconds": [1.0, 3.0], "seconds": [4.0, 4.0]}
+
+
 def test_runs_within_the_noise_are_not_ranked() -> None:
     found = compare([STRONG, NEARLY])
     assert found.pairs[0].better is None

@@ -120,7 +120,8 @@ def time_line(summary: Mapping[str, Json]) -> str:
     shares = ", ".join(f"{name} {100 * used[f'{name}_share']:.0f} %" for name in summary["seconds"])
     line = f"time: {shares}"
     if used["policy_requests"] is not None:
-        line += f" · under way on average: {used['policy_requests']:g} decisions, {used['tool_calls']:g} tool calls"
+        decisions, calls = used["policy_requests"], used["tool_calls"]
+        line += f" · at the same time, on average: {decisions:g} answers of the model, {calls:g} tool calls"
     return line
 
 

@@ -227,7 +227,7 @@ VERBS: tuple[Verb, ...] = (
         name="demo",
         group=MACHINE,
         help="Show what gymcp does, in three parts.",
-        place="machine.commands:demo",
+        place="demo.commands:demo",
         examples=("gymcp demo", "gymcp demo --only bfcl --limit 20", "gymcp demo --out runs/mine"),
     ),
     Verb(

@@ -1,8 +1,7 @@
-"""Options of the verbs demo, doctor, clean and sandbox; their work is in the modules beside this."""
+"""Options of the verbs doctor, clean and sandbox; their work is in the modules beside this."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,27 +11,6 @@ from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import AsJson
 
 sandbox = typer.Typer(no_args_is_help=True, add_completion=False)
-
-
-class Part(StrEnum):
-    """A part of the demo."""
-
-    BFCL = "bfcl"
-    TINY = "tiny"
-    TRAIN = "train"
-
-
-@defer_to("machine.demo:execute")
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run folders.")] = Path("runs/demo"),
-    only: Annotated[Part | None, typer.Option(help="Part to run; default: all.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Tasks of BFCL for each agent, evenly spread; 0: all 800.")] = 200,
-) -> None:
-    """Show what gymcp does, in three parts.
-
-    Agents play BFCL, a small policy plays a back office, and a smaller one is trained there. Exit code 1 if an agent's
-    success is not what it must be, or an episode was lost. Without the extra `train` only the first part can be run.
-    """
 
 
 @defer_to("machine.doctor:execute")

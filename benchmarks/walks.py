@@ -1,0 +1,122 @@
+"""Seconds of a new user's three walks: the commands of three pages, typed in a fresh clone with an empty cache.
+
+An environment of one's own with its gates, a first benchmarked model (a stub endpoint on loopback), a first rising
+curve. Set-up is counted apart; `--setup` measures it (a virtualenv from a package index), else the virtualenv of this
+checkout is used. What other processes do at the time changes everything: the load is in the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from report_table import Result, options, show
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from page_blocks import Block, open_viewer, read_blocks  # noqa: E402
+
+WALKS = {
+    "own environment with gates": "your-server.md",
+    "first benchmarked model": "benchmark-your-model.md",
+    "first rising curve": "train.md",
+}
+"""Name of the walk -> page in docs/start."""
+ENDPOINT = "http://127.0.0.1:8000/v1"
+RISING = "runs/rising"
+TIMEOUT_S = 1800
+
+
+def main() -> None:
+    parser = options(__doc__, "without blocks that take minutes, so without the curve's rise")
+    parser.add_argument("--setup", action="store_true", help="make setup in the clone, and count it")
+    parser.add_argument("--only", choices=tuple(WALKS), help="walk to take; default: all")
+    args = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory(prefix="gymcp-walks-") as scratch:
+        clone = Path(scratch) / "gymcp"
+        began = time.perf_counter()
+        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+        if args.setup:
+            subprocess.run(["make", "--silent", "setup"], cwd=clone, check=True, stdout=subprocess.DEVNULL)
+            results.append(Result(metric="git clone and make setup", value=time.perf_counter() - began, unit="s"))
+        programs = (clone / ".venv" if args.setup else Path(sys.prefix)) / "bin"
+        os.environ |= {"PATH": f"{programs}:{os.environ['PATH']}", "GYMCP_HOME": f"{scratch}/cache"}
+        with stub_endpoint() as address:
+            for walk, page in WALKS.items():
+                if args.only in (None, walk):
+                    began = time.perf_counter()
+                    take_walk(ROOT / "docs" / "start" / page, clone, programs, {ENDPOINT: address}, quick=args.quick)
+                    results.append(Result(metric=walk, value=time.perf_counter() - began, unit="s"))
+        if (clone / RISING).is_dir():
+            results += rise(clone / RISING)
+    show("walks", results, as_json=args.json)
+
+
+def take_walk(page: Path, clone: Path, programs: Path, replace: dict[str, str], *, quick: bool) -> None:
+    """Type all blocks of the page in the clone. Raises SystemExit if one does not what the page says."""
+    for block in read_blocks(page):
+        if block.mark == "not run" or (quick and block.mark == "slow"):
+            continue
+        text = block.text
+        for old, new in replace.items():
+            text = text.replace(old, new)
+        if block.file:
+            (clone / block.file).write_text(text, encoding="utf-8")
+        elif block.language in ("sh", "python"):
+            for words in commands(block, text):
+                run(words, clone, programs)
+
+
+def commands(block: Block, text: str) -> Iterator[list[str]]:
+    """Command of a block as words; the lines of a shell block are typed one by one."""
+    if block.language == "python":
+        yield ["python", "-W", "ignore", "-c", text]
+        return
+    for line in text.replace("\\\n", " ").splitlines():
+        yield ["view", *line.split()[1:]] if line.startswith("gymcp view ") else ["bash", "-eu", "-c", line]
+
+
+def run(words: list[str], clone: Path, programs: Path) -> None:
+    print(f"  {words[-1].strip().splitlines()[0][:100]}", file=sys.stderr, flush=True)
+    if words[0] == "view":
+        open_viewer([str(programs / "gymcp"), *words], clone)
+        return
+    done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    if done.returncode != 0:
+        raise SystemExit(f"walks: {words[-1]}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def rise(run_folder: Path) -> list[Result]:
+    """Held-out success before and after the training."""
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    held = [row["test/seeds/success"] for row in rows if "test/seeds/success" in row]
+    return [
+        Result(metric=f"held-out success {when} practice", value=100 * value, unit="%")
+        for when, value in (("before", held[0]), ("after", held[-1]))
+    ]
+
+
+@contextmanager
+def stub_endpoint() -> Iterator[str]:
+    """Address of an endpoint on loopback that answers at once."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "stub_policy.py"), "--turns", "3", "--latency", "0"]
+    quiet = subprocess.DEVNULL  # it complains of requests without a body
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        finally:
+            process.stdin.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""``gymcp demo``: above the other rooms, because it plays what they offer."""
