@@ -92,6 +92,7 @@ class _Answers:
             action=action,
             sampled=answer.decision.sampled if answer is not None and first else None,
             reasoning=answer.decision.reasoning if answer is not None and first else "",
+            request_times=answer.decision.request_times if answer is not None and first else None,
             spent=add_usage(each.decision.spent for each in new),
         )
         for each in new:

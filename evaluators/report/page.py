@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.metrics.reasons import group_reasons
@@ -30,6 +30,7 @@ from gymcp.evaluators.report.sections import (
     amount,
     document,
     effort_rows,
+    facts_list,
     gates,
     judge_rows,
     outcome_name,
@@ -198,12 +199,6 @@ def _facts(metrics: Metrics) -> Html:
         *((name, f"{value:.3f}") for name, value in metrics.components.items()),
     ]
     return facts_list(facts)
-
-
-def facts_list(facts: Sequence[tuple[str, str]]) -> Html:
-    """Figures in boxes, each under its name."""
-    boxes = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
-    return element("dl", *boxes, class_="facts")
 
 
 def weak(metrics: Metrics) -> Html:

@@ -267,6 +267,12 @@ def _grader_judge_rows(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
     ]
 
 
+def facts_list(facts: Sequence[tuple[str, str]]) -> Html:
+    """Figures in boxes, each under its name."""
+    boxes = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
+    return element("dl", *boxes, class_="facts")
+
+
 def provenance(evidence: Evidence) -> list[tuple[str, str]]:
     """Provenance of the figures: versions, digests and hashes, sampling, seeds, revision; nested keys are dotted."""
     run = evidence.run
@@ -276,7 +282,7 @@ def provenance(evidence: Evidence) -> list[tuple[str, str]]:
         ("started", run.created or "not recorded"),
         ("git", run.git or ("not in a repository" if recorded else "not recorded")),
         ("seeds", ", ".join(map(str, run.seeds)) or "none recorded"),
-        *((f"version of {name}", version) for name, version in run.versions.items()),
+        *((f"version of {name}", version) for name, version in list_leaves(run.versions)),
     ]
     return facts + list_leaves({name: value for name, value in run.config.items() if name != RECIPE})
 

@@ -13,7 +13,6 @@ from gymcp.evaluators.report.page import (
     by_name,
     calls,
     effort,
-    facts_list,
     origin,
     outcomes,
     reasons,
@@ -25,6 +24,7 @@ from gymcp.evaluators.report.page import (
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     document,
+    facts_list,
     list_leaves,
     problems,
     rows_section,

@@ -99,8 +99,7 @@ class EpisodeLimits:
     """Seconds for one tool call. Then the call is an error result if the server still answers anything. If not, the
     server hangs: `ServerLimitExceeded` if it declares its state, `ServerTimeout` otherwise."""
     tool_s: float = 300.0
-    """Wall-clock seconds for all tool calls together: less than the harness may take for an episode
-    (`Schedule.harness_timeout_s`), because an episode in which the harness takes longer has no score."""
+    """Wall-clock seconds for all tool calls: less than `Schedule.harness_timeout_s`, after which there is no score."""
     argument_bytes: int = 1_000_000
     """Size of the arguments of one call, as JSON; longer arguments are refused with an error result."""
     result_chars: int = 100_000
@@ -113,8 +112,7 @@ class Fact:
 
     name: str
     words: tuple[str, ...]
-    """A question that holds any of these asks for the fact: a word, or several words in this order (`match_facts`). A
-    word that stands in questions about other things, such as "which", would let any question pass."""
+    """A question that holds any of these asks for the fact: a word, or words in this order (`match_facts`)."""
     says: str
     needed: bool = True
     """False if the request already states the fact, so that the agent need not ask."""

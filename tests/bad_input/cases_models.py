@@ -131,7 +131,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a judge that reasons for 1 MB and gives no verdict",
         JUDGE,
-        "task0: grader raised GraderError: judge: 0 of 1 answers are verdicts: no JSON object in 'I cannot decide.'",
+        "task0: grader raised NoVerdict: judge: 0 of 1 answers are verdicts: no JSON object in 'I cannot decide.'",
         code=3,
         given=RUN,
         model="reasons for 1 MB",
@@ -140,7 +140,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a judge that writes control characters",
         JUDGE,
-        "task0: grader raised GraderError: judge: 0 of 1 answers are verdicts: no JSON object in",
+        "task0: grader raised NoVerdict: judge: 0 of 1 answers are verdicts: no JSON object in",
         code=3,
         given=RUN,
         model="judges with control characters",
@@ -149,7 +149,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a run with reasoning of 1 MB",
         JUDGE,
-        "long: grader raised GraderError: judge: 0 of 1 answers are verdicts: no JSON object in 'I cannot decide.'",
+        "long: grader raised NoVerdict: judge: 0 of 1 answers are verdicts: no JSON object in 'I cannot decide.'",
         code=3,
         given={"mine": record_long_reasoning, "rubric.toml": RUBRIC},
         model="reasons for 1 MB",

@@ -85,7 +85,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "a database of no bytes",
-        "compare run other",
+        "compare run other --min-coverage 0.5",
         ("compare: 1 of 2 runs can be read; it takes two: run folder ", "/run: trajectories.sqlite is not of gymcp"),
         given={"run": change(record_run, STORE, b""), "other": record_run},
     ),
@@ -147,7 +147,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "two broken runs among good ones, compared",
-        "compare one two three four",
+        "compare one two three four --min-coverage 0.5",
         (
             "not compared: run folder ",
             "/two: run.json is not JSON:",
@@ -202,7 +202,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "one broken run among good ones",
-        "report one two three --format md",
+        "report one two three --format md --min-coverage 0.5",
         "run folder two: run.json is not JSON:",
         given={"one": record_run, "two": change(record_run, "run.json", b"{"), "three": record_run},
         code=1,
@@ -234,7 +234,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "compare runs of other suites",
-        "compare run other",
+        "compare run other --min-coverage 0.5",
         "not compared: other: suite is other, of run it is shop: the tasks are others, so the two are not compared",
         given={"run": record_run, "other": lambda p: record_run(p, suite="other")},
         code=1,

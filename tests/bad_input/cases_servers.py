@@ -135,7 +135,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a command and a configuration",
         "servers add 'npx -y x@1' --config c.json",
-        "servers add: give either a command, --image IMAGE, or --config FILE",
+        "servers add: give either a command, --path FOLDER, --image IMAGE, or --config FILE",
     ),
     Case(
         "a configuration that is not there",
@@ -209,11 +209,10 @@ CASES: tuple[Case, ...] = (
         "new: clock.py is there already; choose another name, or remove it",
         given={"clock.py": "mine"},
     ),
-    Case("a new environment without a server", "new clock", "new: give either --server LINE or --image IMAGE"),
     Case(
         "a new environment with a server and an image",
         f"new clock --server {CLOCK} --image x:1",
-        "new: give either --server LINE or --image IMAGE",
+        "new: give either --server LINE, --path FOLDER or --image IMAGE",
     ),
     Case(
         "a new environment in a folder that is not there",

@@ -70,7 +70,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a key that is not there",
         "train mine.toml --check",
-        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate,",
+        "recipe: no key 'learn.iteration'; have cost_weight, critic_epochs, critic_learning_rate,",
         given=recipe("[learn]\niteration = 5"),
     ),
     Case(
@@ -172,7 +172,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a setting of a key that is not there",
         "train mine.toml --set learn.iteration=5",
-        "recipe: no key 'learn.iteration'; have critic_epochs, critic_learning_rate,",
+        "recipe: no key 'learn.iteration'; have cost_weight, critic_epochs, critic_learning_rate,",
         given=MINE,
     ),
     Case(

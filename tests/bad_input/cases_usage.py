@@ -76,7 +76,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "judge agreement without labels",
         "judge agreement",
-        "judge agreement: missing argument 'labels'; see gymcp judge agreement --help",
+        "judge agreement: missing argument 'LABELS|RUN'; see gymcp judge agreement --help",
     ),
     Case(
         "shell completion of an unknown shell",

@@ -197,6 +197,7 @@ def test_bytes_of_the_database(verb: str, changes: list[tuple[float, bytes]]) ->
 
 @given(VERB, st.sampled_from(RECORDS), st.integers(0, 40), values)
 @example("report", "run.json", 1, {"env": "\ud800"})
+@example("report", "run.json", 12, None)
 def test_records(verb: str, name: str, place: int, value: Json) -> None:
     """One value of a record, wherever it stands, becomes another."""
     with copied() as run:
