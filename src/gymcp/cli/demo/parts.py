@@ -183,7 +183,8 @@ def _play_rows(stage: Stage, rows: Sequence[Row], title: str, *, example: tuple[
     `example`: the run of which one episode is shown step by step, and its success.
     """
     table = make_table(title)
-    wrong, summaries = [], {}
+    wrong: list[str] = []
+    summaries: dict[str, Mapping[str, Json]] = {}
     for row in rows:
         folder = stage.folder / row.folder
         stage.say(row.name, "bold")
