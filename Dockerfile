@@ -5,6 +5,7 @@
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
+LABEL gymcp.stage=build
 ARG EXTRAS=
 COPY . /src
 WORKDIR /src

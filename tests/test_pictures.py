@@ -49,8 +49,8 @@ def test_a_picture_is_small_and_has_the_size_of_its_shot(shot: Shot) -> None:
         with Image.open(path) as picture:
             assert picture.format == "WEBP"
             assert picture.size == (shot.width, shot.height)
-            colours = picture.convert("L").getextrema()
-        assert colours[1] - colours[0] > 100  # something is on it
+            shades = picture.convert("L").histogram()
+        assert sum(count > 0 for count in shades) > 50  # something is on it
         assert path.stat().st_size <= MAX_BYTES
         assert shot.width <= MAX_WIDTH
 

@@ -66,14 +66,14 @@ def test_json_is_one_object_and_the_text_goes_to_standard_error(tmp_path: Path) 
 
 def test_it_works_in_the_c_locale_and_on_a_stream_of_ascii(tmp_path: Path) -> None:
     env = {**os.environ, "LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "1"]
+    words = [str(GYMCP), "demo", "--only", "bfcl", "--limit", "1"]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "oracle" in done.stdout
 
 
 def test_an_interrupt_keeps_what_was_played_and_names_it(tmp_path: Path) -> None:
-    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "0"]
+    words = [str(GYMCP), "demo", "--only", "bfcl", "--limit", "0"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         next(line for line in process.stdout if line.startswith("  multi_turn_"))  # the first run has begun
@@ -88,7 +88,7 @@ def test_an_interrupt_keeps_what_was_played_and_names_it(tmp_path: Path) -> None
 def test_on_a_terminal_episodes_stand_above_the_line_of_the_progress(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    words = [GYMCP, "demo", "--only", "bfcl", "--limit", "2"]
+    words = [str(GYMCP), "demo", "--only", "bfcl", "--limit", "2"]
     with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         parts = []

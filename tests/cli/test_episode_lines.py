@@ -67,7 +67,7 @@ def test_a_long_place_in_the_world_is_shown_by_its_end() -> None:
 
 
 def test_states_that_are_not_recorded_have_no_line() -> None:
-    lines = describe_episode(episode(), {}.__getitem__, width=80, most=20)
+    lines = describe_episode(episode(), dict[str, object]().__getitem__, width=80, most=20)
     assert not any("world" in line for line in lines)
 
 

@@ -184,7 +184,7 @@ def _play_rows(stage: Stage, rows: Sequence[Row], title: str, *, example: tuple[
     """
     table = make_table(title)
     wrong: list[str] = []
-    summaries: dict[str, dict[str, Json]] = {}
+    summaries: dict[str, Mapping[str, Json]] = {}
     for row in rows:
         folder = stage.folder / row.folder
         stage.say(row.name, "bold")
