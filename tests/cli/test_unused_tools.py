@@ -43,7 +43,7 @@ def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
         ("total(self) -> int:\n        return totl", "total: NameError: name 'totl' is not defined"),
         ("total(self, least: int) -> int:\n        return 'x' + least", "total: TypeError: can only concatenate str"),
         (
-            "total(self) -> int:\n        import gymcp_no_such_package\n        return 1",
+            "total(self) -> int:\n        __import__('gymcp_no_such_package')\n        return 1",
             "total: ModuleNotFoundError: No module named 'gymcp_no_such_package'",
         ),
         ("total(self) -> int:\n        return 'many'", "total: Tool 'total' returned something else than it declares"),
@@ -84,5 +84,5 @@ def test_a_class_that_imports_a_package_says_what_to_do(tmp_path: Path) -> None:
     done = gymcp("check", file)
     assert (done.returncode, done.stdout, len(errors(done.stderr))) == (2, "", 1), done.stderr
     assert "shop.py:" in done.stderr
-    assert "class 'Bank' imports numpy, and a native server has only Python's standard library; " in done.stderr
-    assert "gymcp servers add 'uvx PACKAGE==VERSION'" in done.stderr
+    assert "class 'Bank' imports numpy, and a native server has only Python's standard library and the " in done.stderr
+    assert "native_server(..., packages=locked_packages(NAME, 'PACKAGE==VERSION', lock=LOCK))" in done.stderr

@@ -101,10 +101,12 @@ def copied() -> Iterator[Path]:
         yield Path(folder) / "run"
 
 
+ANY_COVERAGE = ("--min-coverage", "0")
+"""The runs have lost episodes, by which they would not be compared."""
 VERBS: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "report": lambda run: ("report", run),
-    "report of two": lambda run: ("report", run, run.parent / "other", "--format", "md"),
-    "compare": lambda run: ("compare", run, run.parent / "other"),
+    "report of two": lambda run: ("report", run, run.parent / "other", "--format", "md", *ANY_COVERAGE),
+    "compare": lambda run: ("compare", run, run.parent / "other", *ANY_COVERAGE),
     "jsonl": lambda run: ("export", run, "--format", "jsonl", "--out", run.parent / "out.jsonl"),
     "csv": lambda run: ("export", run, "--format", "csv", "--out", run.parent / "out.csv", "--attempts"),
     "atif": lambda run: ("export", run, "--format", "atif", "--out", run.parent / "out"),

@@ -19,7 +19,8 @@ POLICY_FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TOOL_FORMATS = ("hermes", "llama", "mistral", "pythonic", "compact")
 """Formats of tool calls in a chat template."""
 METRICS = (
-    "success", "score", "steps", "tool_calls", "prompt_tokens", "completion_tokens", "seconds", "cost",
+    "success", "score", "steps", "tool_calls", "prompt_tokens", "completion_tokens", "seconds", "agent_seconds",
+    "tool_seconds", "cost",
 )  # fmt: skip
 RESOLUTION = 0.05
 """Difference that ``gymcp compare`` is to detect by default, as a share."""
