@@ -124,6 +124,9 @@ async def _serve(application: Any, sockets: list[socket.socket]) -> AsyncIterato
     try:
         ready = asyncio.create_task(server.ready.wait())
         await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if serving.done():
+            serving.result()  # raises the reason
         yield
     finally:
         server.should_exit = True
