@@ -26,7 +26,7 @@ from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job
 from gymcp.agents.runner.run import Plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.strategies.budgets import RunBudget
+from gymcp.agents.strategies.budgets import Budget, RunBudget
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.worlds.tool_listing import list_tools
@@ -91,6 +91,8 @@ KITS = (
     Kit(name="mcp-typescript", script="mcp_typescript.mjs", packages=("@modelcontextprotocol/sdk", "openai")),
 )
 
+_UNBOUNDED = ProgramSettings(argv=("true",), budget=Budget(turns=None, tokens=None, seconds=None))
+
 CLIENT = """
 import json, sys, http.client
 port, key, path, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -132,7 +134,7 @@ def measure_gateway(env: LoadedEnv, path: str, count: int) -> Result:
         folder.mkdir(exist_ok=True)
         (folder / "gateway").unlink(missing_ok=True)
         async with open_gateway(folder, "gold") as gateway:
-            exchange = Exchange(ChatModel(name="gold", policy=policy), ProgramSettings(argv=("true",)), seed=0)
+            exchange = Exchange(ChatModel(name="gold", policy=policy), _UNBOUNDED, seed=0)
             exchange.observe(Observation(messages=(), tools=()))
             with gateway.admit(exchange):
                 before = time.process_time()
@@ -142,7 +144,7 @@ def measure_gateway(env: LoadedEnv, path: str, count: int) -> Result:
                 return time.process_time() - before
 
     async def alone() -> float:
-        exchange = Exchange(ChatModel(name="gold", policy=policy), ProgramSettings(argv=("true",)), seed=0)
+        exchange = Exchange(ChatModel(name="gold", policy=policy), _UNBOUNDED, seed=0)
         from_program = policy.asked[-1]
         before = time.process_time()
         for _ in range(count):
