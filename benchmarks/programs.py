@@ -196,6 +196,7 @@ def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int)
         if len(task.prompts) == 1
         and all(asks.get(call.name, set()) <= set(call.arguments) for call in task.gold[0].calls)
     ]
+    tasks = list({task.prompts[0]: task for task in tasks}.values())  # the model knows a task by its prompt
     chosen = [tasks[number * len(tasks) // count] for number in range(count)]
     ended: list[Trajectory] = []
 
