@@ -189,19 +189,25 @@ def _write_pieces(open_piece: Callable[[int], int], after: Callable[[int, int], 
     return f"{written // MB} MB"
 
 
+def _hold_hidden(said: str, hold_s: float) -> None:
+    """Hold what was written until it is found; if writing was refused, nothing is beyond the limit."""
+    if "then" not in said:
+        _hold(hold_s)
+
+
 def _create(name: str) -> int:
     return os.open(name, os.O_CREAT | os.O_RDWR, 0o600)
 
 
 def hide_disk_in_unlinked_files(given: dict[str, Any]) -> str:
     said = _write_pieces(lambda number: _create(f"{number}"), lambda number, _: os.unlink(f"{number}"))
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     return said
 
 
 def hide_disk_in_unnamed_files(given: dict[str, Any]) -> str:
     said = _write_pieces(lambda _: os.open(".", os.O_TMPFILE | os.O_RDWR), lambda *_: None)
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     return said
 
 
@@ -219,7 +225,7 @@ def hide_disk_below_a_long_path(given: dict[str, Any]) -> str:
         os.mkdir(name)
         os.chdir(name)
     said = _write_pieces(lambda number: _create(f"{number}"), lambda _, fd: os.close(fd))
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     for number in range(PIECES):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{number}")
@@ -235,7 +241,7 @@ def hide_disk_in_a_closed_folder(given: dict[str, Any]) -> str:
     os.mkdir("closed")
     said = _write_pieces(lambda number: _create(f"closed/{number}"), lambda _, fd: os.close(fd))
     os.chmod("closed", 0)
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     os.chmod("closed", 0o700)
     shutil.rmtree("closed")
     return said
@@ -251,7 +257,7 @@ def hide_disk_in_flight(given: dict[str, Any]) -> str:
         os.close(fd)
 
     said = _write_pieces(lambda number: _create(f"{number}"), send)
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     other.close()
     return said
 
@@ -267,7 +273,7 @@ def hide_disk_in_memory(given: dict[str, Any]) -> str:
         os.close(fd)
 
     said = _write_pieces(lambda number: _create(f"{number}"), keep)
-    _hold(given["hold_s"])
+    _hold_hidden(said, given["hold_s"])
     return said
 
 
