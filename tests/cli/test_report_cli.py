@@ -46,6 +46,8 @@ def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_several_runs_are_reported_in_three_formats(runs: tuple[Path, Path], type_command: Typed) -> None:
     code, out, _ = type_command("report", *runs)
     assert (code, out.split()[-1]) == (0, str(runs[0].parent / "report.html"))
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert rows == ["oracle", "random"]
     assert "runs of bank" in (runs[0].parent / "report.html").read_text()
     assert type_command("report", *runs, "--format", "md")[1].startswith("# 2 runs")
     found = json.loads(type_command("report", *runs, "--format", "json")[1])

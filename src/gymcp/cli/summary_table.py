@@ -12,12 +12,32 @@ from gymcp.evaluators.names import label_of_part
 from gymcp.types import Json
 
 
-def print_summary(summary: Mapping[str, Json]) -> None:
-    """Print the success with its interval and coverage, the breakdown, and the path of the run."""
-    table = Table(title=f"{summary['env']} · {summary['agent']}", title_justify="left", header_style="bold")
+def print_suites(report: Mapping[str, Json]) -> None:
+    """Print a table for each suite of a report on several runs: every run's success with its interval and coverage.
+
+    `report` is the object of `Report.object`. Training runs have no row.
+    """
+    runs = {run["name"]: run for run in report["runs"]}
+    for suite in report["suites"]:
+        table = _figures_table(suite["name"])
+        for name in suite["runs"]:
+            summary = runs[name]
+            table.add_row(name, *(_bounds(summary) if summary.get("refused") else _figures(summary)))
+        console.print(table)
+
+
+def _figures_table(title: str) -> Table:
+    """Table without rows: a name, then the columns of `_figures`."""
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("")
     for heading in ("success", "95 % interval", "scored"):
         table.add_column(heading, justify="right")
+    return table
+
+
+def print_summary(summary: Mapping[str, Json]) -> None:
+    """Print the success with its interval and coverage, the breakdown, and the path of the run."""
+    table = _figures_table(f"{summary['env']} · {summary['agent']}")
     table.add_row("all", *(_bounds(summary) if summary.get("refused") else _figures(summary)), style="bold")
     for part in summary.get("breakdown", ()):
         table.add_row(label_of_part(part["axis"], part["tag"]), *_figures(part))

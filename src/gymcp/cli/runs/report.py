@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.cli.summary_table import print_summary
+from gymcp.cli.summary_table import print_suites, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.spec import load_env
@@ -45,6 +45,7 @@ def execute(
         if as_json:
             print_json(report.object())
         else:
+            print_suites(report.object())
             console.print(f"report: {file}", highlight=False, soft_wrap=True)
     elif as_json:
         print_json(report.object())
