@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import warm_command
 from page_blocks import DOCS, ROOT, Block, count_not_run, play_block, play_page, read_blocks
+from recorded_runs import write_run, write_training_run
 
 NOT_RUN = {
     "adding-a-suite.md": 0,
@@ -22,6 +23,14 @@ NOT_RUN = {
     "start/read-a-report.md": 0,
     "troubleshooting.md": 0,
     "coming-from.md": 0,
+    "report-and-viewer.md": 0,
+    "credit.md": 0,
+    "exchange.md": 0,
+    "engines.md": 1,
+    "architecture.md": 1,
+    "policies.md": 1,
+    "textworld.md": 1,
+    "training.md": 2,
 }
 """Number of blocks of a page that cannot be run in a test; each has its reason beside it."""
 
@@ -55,6 +64,23 @@ def test_an_own_server_becomes_an_environment(folder: Path) -> None:
 
 def test_a_report_is_made_and_read(folder: Path) -> None:
     assert play_page(DOCS / "start" / "read-a-report.md", folder) == 3
+
+
+def test_recorded_runs_are_reported_and_viewed(folder: Path) -> None:
+    for name in ("mine", "oracle", "a", "b", "c", "bfcl-a", "bfcl-b", "tau2-a"):
+        write_run(folder / "runs" / name, name, paying=3, tasks=12)
+    for number in (1, 2, 3):
+        write_training_run(folder / "runs" / f"train-{number}")
+    assert play_page(DOCS / "report-and-viewer.md", folder) == 3
+
+
+def test_a_run_is_exported_and_imported(folder: Path) -> None:
+    write_run(folder / "runs" / "mine", "steady", paying=3, tasks=5)
+    assert play_page(DOCS / "exchange.md", folder) == 1
+
+
+def test_steps_get_their_advantages(folder: Path) -> None:
+    assert play_page(DOCS / "credit.md", folder) == 2
 
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
