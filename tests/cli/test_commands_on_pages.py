@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -31,7 +32,8 @@ PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if a
 
 def parse(words: list[str]) -> None:
     """Parse a command without running it. Raises TyperException if a verb, option or argument does not exist."""
-    command, name = typer.main.get_command(app), "gymcp"
+    command: Any = typer.main.get_command(app)
+    name: str | None = "gymcp"
     while True:
         context = command.make_context(name, words)
         words = [*context._protected_args, *context.args]
