@@ -18,8 +18,9 @@ import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
+from gymcp.agents.endpoint.tool_exchange import WaitingCall
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs.exchange import Exchange, WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import Gateway, open_gateway
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.budgets import Budget
