@@ -1,0 +1,124 @@
+"""``gymcp host``: serve the episodes of environments over HTTP until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gymcp.agents.runner.environment import wrap_environment
+from gymcp.agents.runner.run import run_until_signalled
+from gymcp.cli.evaluation.eval_run import make_run_folder
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.output import in_one_line
+from gymcp.envs.catalog import source_of
+from gymcp.envs.recorded import load_named
+from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.errors import ConfigError, StoreError
+from gymcp.host.host import HostLimits
+from gymcp.host.openapi import describe_api
+from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
+from gymcp.host.serve import Place, check_place, serve_host
+from gymcp.host.tokens import TOKEN_VARIABLE, read_service_token
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConfig:
+    """The options of ``gymcp host`` that are neither addresses nor limits."""
+
+    env: Sequence[str]
+    sandbox: str
+    out: Path | None
+    resume: bool
+    seed: int
+
+
+def execute(
+    env: list[str] | None,
+    *,
+    listen: str,
+    port: int,
+    token_file: Path | None,
+    max_live: int,
+    idle_timeout: float,
+    max_episode_seconds: float | None,
+    sandbox: str,
+    seed: int,
+    out: Path | None,
+    resume: bool,
+    openapi: bool,
+) -> None:
+    """Serve the environments until SIGINT or SIGTERM, or print the OpenAPI document."""
+    if openapi:
+        print(json.dumps(describe_api(), indent=2))
+        return
+    if not env:
+        raise ConfigError("host: name an environment to serve; gymcp suites lists those of the catalog")
+    if max_episode_seconds is not None and not max_episode_seconds > 0:
+        raise ConfigError(f"--max-episode-seconds: must be more than 0, not {max_episode_seconds:g}")
+    token = read_service_token(token_file, os.environ.get("GYMCP_HOST_TOKEN"))
+    place = Place(address=listen, port=port, token=token)
+    check_place(place)
+    limits = HostLimits(max_live=max_live, idle_s=idle_timeout, agent_s=max_episode_seconds)
+    _serve(HostConfig(env=env, sandbox=sandbox, out=out, resume=resume, seed=seed), limits, place)
+
+
+def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
+    """Load the environments, serve them until a signal, and write the reports."""
+    confining = get_sandbox(config.sandbox)
+    confining.check()
+    environments = _load(config.env, confining)
+    remove_orphans()
+    folder = _make_folder(config.out, resume=config.resume)
+    settings = RunSettings(
+        out=folder, sandbox=confining, seed=config.seed, agent_s=limits.agent_s, resume=config.resume
+    )
+    runs = Runs(environments, settings)
+
+    def ready(address: str) -> None:
+        access = (
+            "with the host's token" if place.token else f"by clients on this machine; ${TOKEN_VARIABLE} sets a token"
+        )
+        print(f"gymcp: episodes are recorded in {folder}; served {access}, until Ctrl-C", file=sys.stderr)
+        # the address is alone on its line, for programs that read it
+        print(address, flush=True)
+
+    try:
+        run_until_signalled(serve_host(runs, confining, limits, place, ready))
+    finally:
+        for run in runs.close():
+            print(f"gymcp: {in_one_line(str(run))}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # it holds runs
+            folder.rmdir()
+
+
+def _load(names: Sequence[str], sandbox: Sandbox) -> list[ServedEnvironment]:
+    """The environments, each under a name of its own. Raises ConfigError."""
+    found: dict[str, ServedEnvironment] = {}
+    for name in names:
+        spec = load_named(name)
+        if spec.name in found:
+            raise ConfigError(f"host: two environments are called '{spec.name}': {name} and {found[spec.name].source}")
+        env = wrap_environment(spec, WrapperSelection(), sandbox)
+        found[spec.name] = ServedEnvironment(spec=spec, source=source_of(name), env=env)
+    return list(found.values())
+
+
+def _make_folder(out: Path | None, *, resume: bool) -> Path:
+    """The folder of the run folders. Raises StoreError if it holds something, unless the host goes on with it."""
+    if out is None:
+        return make_run_folder(Path("runs") / f"host-{datetime.now():%Y%m%d-%H%M%S}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(out.iterdir())
+    except OSError as error:
+        raise StoreError(f"--out {out}: cannot be made or read: {error.strerror or error}") from error
+    if not is_empty and not resume:
+        raise StoreError(f"--out {out}: is not empty; to add to the runs in it, use --resume, or choose another folder")
+    return out
