@@ -85,13 +85,13 @@ class Host:
             raise RequestRefused(404, why, "unknown_episode")
         return episode
 
-    def find_by_token(self, token: str) -> HostedEpisode:
-        """The live episode whose token this is. Raises RequestRefused."""
+    def find_by_token(self, token: str, *, over: bool = False) -> HostedEpisode:
+        """The live episode whose token this is; with `over`, also one that is over. Raises RequestRefused."""
         id = episode_named_by(token)
         episode = self._live.get(id) or self._over.get(id)
         if episode is None or not is_same_token(episode.token, token):
             raise RequestRefused(401, "the token is neither this host's nor that of one of its episodes", "bad_token")
-        if episode.is_over:
+        if episode.is_over and not over:
             why = f"the token has expired: its episode {id} is over; start another episode for another token"
             raise RequestRefused(401, why, "expired_token")
         return episode

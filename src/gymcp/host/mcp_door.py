@@ -57,7 +57,8 @@ class McpDoor:
         token = read_presented_token(request.headers)
         if not token:
             raise RequestRefused(401, "no token: send the headers that the answer to the start of the episode has")
-        return self._host.find_by_token(token)
+        ends_session = request.method == "DELETE"  # clients end their sessions after the last turn
+        return self._host.find_by_token(token, over=ends_session)
 
     def _find_exchange(self, request: Any) -> ToolExchange:
         return self._find_episode(request).conversation.exchange

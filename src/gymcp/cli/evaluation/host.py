@@ -82,10 +82,8 @@ def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
     runs = Runs(environments, settings)
 
     def ready(address: str) -> None:
-        access = (
-            "with the host's token" if place.token else f"by clients on this machine; ${TOKEN_VARIABLE} sets a token"
-        )
-        print(f"gymcp: episodes are recorded in {folder}; served {access}, until Ctrl-C", file=sys.stderr)
+        asks = "the host's token" if place.token else f"no token from this machine (${TOKEN_VARIABLE} sets one)"
+        print(f"gymcp: serves until Ctrl-C, asks for {asks}; records episodes in {folder}", file=sys.stderr)
         # the address is alone on its line, for programs that read it
         print(address, flush=True)
 
