@@ -15,7 +15,7 @@ from gymcp.aio import BackgroundLoop
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.host.host import HostLimits
 from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
-from gymcp.host.serve import Place, serve_host
+from gymcp.host.serve import Place, listen, serve_host
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Json
 
@@ -71,9 +71,8 @@ def hosting(
     @contextlib.asynccontextmanager
     async def serve() -> AsyncIterator[str]:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(
-            serve_host(runs, sandbox, HostLimits(**limits), Place(token=token), ready.set_result)
-        )
+        work = serve_host(runs, sandbox, HostLimits(**limits), listening, token, ready.set_result)
+        serving = asyncio.create_task(work)
         await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
         try:
             yield ready.result()
@@ -82,9 +81,10 @@ def hosting(
             await asyncio.wait([serving])
             runs.close()
 
-    background = BackgroundLoop("host", serve())
-    try:
-        with httpx.Client(base_url=background.resource, timeout=60) as client:
-            yield Hosted(address=background.resource, client=client, out=out)
-    finally:
-        background.end()
+    with listen(Place()) as listening:
+        background = BackgroundLoop("host", serve())
+        try:
+            with httpx.Client(base_url=background.resource, timeout=60) as client:
+                yield Hosted(address=background.resource, client=client, out=out)
+        finally:
+            background.end()

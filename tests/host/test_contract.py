@@ -19,9 +19,8 @@ MCP = {("POST", "/mcp"), ("DELETE", "/mcp")}
 
 def test_the_page_lists_every_request_with_its_token() -> None:
     rows = re.findall(r"^\| (`.*`) \| (none|host|episode|host or episode) \|", PAGE, flags=re.MULTILINE)
-    listed = {
-        tuple(request.split()): token for requests, token in rows for request in re.findall(r"`([^`]+)`", requests)
-    }
+    pairs = ((request, token) for requests, token in rows for request in re.findall(r"`([^`]+)`", requests))
+    listed = {tuple(request.split()): token for request, token in pairs}
     named = {Access.ALL: "none", Access.HOST: "host", Access.EPISODE: "host or episode"}
     wanted = {(each.method, each.path): named[each.access] for each in OPERATIONS}
     assert listed == {**wanted, **dict.fromkeys(MCP, "episode")}

@@ -72,7 +72,7 @@ def list_own_processes() -> set[int]:
     return set(find_by_environment(OWNER_VARIABLE, owner()))
 
 
-# ------------------------------------------------------------------------------------------------------- what they record
+# ----------------------------------------------------------------------------------------------------- what they record
 
 
 def test_an_episode_is_recorded_as_eval_records_it(hosted: Hosted) -> None:
@@ -141,7 +141,7 @@ def test_wrappers_are_enforced_and_have_a_run_of_their_own(hosted: Hosted) -> No
     assert open_run(Path(verdict["run"])).config["privileges"]["rule"][0]["message"] == "Not today."
 
 
-# ------------------------------------------------------------------------------------------------------------ their ends
+# ----------------------------------------------------------------------------------------------------------- their ends
 
 
 def test_the_user_goes_on_until_it_leaves(hosted: Hosted) -> None:
@@ -237,7 +237,7 @@ def test_more_episodes_than_the_limit_are_refused_and_the_others_go_on(hosted: H
     hosted.ask(hosted.start("bank", FIRST.id), "finish")
 
 
-# ------------------------------------------------------------------------------------------------------ vanished clients
+# ----------------------------------------------------------------------------------------------------- vanished clients
 
 
 def test_a_request_that_breaks_off_in_a_call_ends_nothing(hosted: Hosted) -> None:

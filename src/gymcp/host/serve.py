@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from gymcp.agents.endpoint.http_server import serve_application
@@ -54,7 +53,7 @@ def is_loopback(address: str) -> bool:
 
 
 def listen(place: Place) -> socket.socket:
-    """A bound socket. Raises ConfigError."""
+    """A socket on which clients wait until `serve_host` serves them. Raises ConfigError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -71,23 +70,30 @@ def listen(place: Place) -> socket.socket:
     return listening
 
 
+def format_address(listening: socket.socket) -> str:
+    """The address of the host for clients."""
+    address, port = listening.getsockname()[:2]
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
 async def serve_host(
-    runs: Runs, sandbox: Sandbox, limits: HostLimits, place: Place, ready: Callable[[str], None]
+    runs: Runs,
+    sandbox: Sandbox,
+    limits: HostLimits,
+    listening: socket.socket,
+    token: str | None,
+    ready: Callable[[str], None],
 ) -> None:
     """Serve until cancelled; then all live episodes are ended and recorded, and nothing of them is left.
 
-    `ready` gets the address once requests are answered. Raises ConfigError if the port cannot be had.
+    `ready` gets the address once requests are answered.
     """
-    with ExitStack() as stack:
-        listening = stack.enter_context(listen(place))
-        port = int(listening.getsockname()[1])
-        name = f"[{place.address}]" if ":" in place.address else place.address
-        async with open_warm_sandbox(sandbox) as warm, keep_host(runs, warm, limits) as host:
-            door = McpDoor(host)
-            app = make_app(host, door, place.token)
-            async with run_in_own_task(door.run()), serve_application(app, [listening]):
-                ready(f"http://{name}:{port}")
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    await host.end()
+    async with open_warm_sandbox(sandbox) as warm, keep_host(runs, warm, limits) as host:
+        door = McpDoor(host)
+        app = make_app(host, door, token)
+        async with run_in_own_task(door.run()), serve_application(app, [listening]):
+            ready(format_address(listening))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await host.end()

@@ -111,12 +111,13 @@ def host(
             autocompletion=complete_environment,
         ),
     ] = None,
-    listen: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own (127.0.0.1, ::1) needs a token.")
+    address: Annotated[
+        str,
+        typer.Option(
+            "--listen", help="Address to listen on; any but this machine's own (127.0.0.1, ::1) needs a token."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 or --listen; 0: a free one.")
-    ] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 or --listen; 0: a free one.")] = 8765,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients send; default: $GYMCP_HOST_TOKEN, else none.")
     ] = None,
