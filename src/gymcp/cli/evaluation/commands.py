@@ -114,7 +114,7 @@ def host(
     address: Annotated[
         str,
         typer.Option(
-            "--listen", help="Address to listen on; any but this machine's own (127.0.0.1, ::1) needs a token."
+            "--listen", help="Address to listen on; one that others can reach needs a token."
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 or --listen; 0: a free one.")] = 8765,
