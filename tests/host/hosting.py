@@ -61,17 +61,17 @@ def bearer(token: str | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def hosting(
-    *specs: EnvSpec, out: Path, token: str | None = TOKEN, resume: bool = False, **limits: Any
+    *specs: EnvSpec, out: Path, resume: bool = False, agent_s: float | None = None, **limits: Any
 ) -> Iterator[Hosted]:
     """A host of the environments in bubblewrap; `limits`: of `HostLimits`. Its reports are written at the end."""
     sandbox = get_sandbox("bwrap")
     served = [ServedEnvironment(spec=spec, source=spec.name, env=load_env(spec)) for spec in specs]
-    runs = Runs(served, RunSettings(out=out, sandbox=sandbox, agent_s=limits.get("agent_s"), resume=resume))
+    runs = Runs(served, RunSettings(out=out, sandbox=sandbox, agent_s=agent_s, resume=resume))
 
     @contextlib.asynccontextmanager
     async def serve() -> AsyncIterator[str]:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        work = serve_host(runs, sandbox, HostLimits(**limits), listening, token, ready.set_result)
+        work = serve_host(runs, sandbox, HostLimits(**limits), listening, TOKEN, ready.set_result)
         serving = asyncio.create_task(work)
         await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
         try:

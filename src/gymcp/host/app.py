@@ -45,7 +45,7 @@ def make_app(host: Host, door: McpDoor, token: str | None) -> ASGIApp:
         if token is None and (refusal := _refuse_pages(request)) is not None:
             await refusal(scope, receive, send)
             return
-        await (door if request.url.path.rstrip("/") == MCP_PATH else own)(scope, receive, send)
+        await (door if scope["path"].rstrip("/") == MCP_PATH else own)(scope, receive, send)
 
     return application
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Iterator
 
 from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.agents.runner.rollout import Job, rollout
-from gymcp.errors import StoreError
 from gymcp.host import wire
 from gymcp.host.conversation import Conversation
 from gymcp.host.descriptions import describe_messages, describe_tools, make_verdict
@@ -19,6 +19,7 @@ from gymcp.host.tokens import make_episode_token
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Message
 
+log = logging.getLogger(__name__)
 LOST = "the episode ended before it began: the host is ending"
 
 
@@ -45,13 +46,13 @@ class HostedEpisode:
 
     # ------------------------------------------------------------------------------------------------------- its life
 
-    def begin(self, sandbox: Sandbox, *, timeout_s: float, agent_s: float | None) -> asyncio.Task[None]:
+    def begin(self, sandbox: Sandbox, *, timeout_s: float) -> asyncio.Task[None]:
         """Play in a task of its own, whose end is the end of the episode."""
-        self._playing = asyncio.create_task(self._play(sandbox, timeout_s, agent_s))
+        self._playing = asyncio.create_task(self._play(sandbox, timeout_s))
         self._playing.add_done_callback(lambda _: self.conversation.end())
         return self._playing
 
-    async def _play(self, sandbox: Sandbox, timeout_s: float, agent_s: float | None) -> None:
+    async def _play(self, sandbox: Sandbox, timeout_s: float) -> None:
         """Play the episode to its end and record it; servers and workspace are gone then."""
         played = await rollout(
             self.run.env,
@@ -59,12 +60,13 @@ class HostedEpisode:
             lambda task, seed: self.conversation,
             self.job,
             timeout_s=timeout_s,
-            agent_s=agent_s,
+            agent_s=self.run.agent_s,
         )
         trajectory = played.trajectory
         try:
             trajectory = self.run.record(played, self.id, self._why_cancelled)
-        except StoreError as error:
+        except Exception as error:  # the boundary: an episode that cannot be stored must not end others
+            log.exception("episode %s", self.id)
             self.unrecorded = str(error)
         self.verdict = make_verdict(trajectory, self.run.folder)
         self._heard_at = time.monotonic()

@@ -36,8 +36,6 @@ class HostLimits:
     """Most episodes that live at a time."""
     idle_s: float = 600.0
     """Seconds without a request after which an episode is ended, without a score."""
-    agent_s: float | None = None
-    """Maximum seconds of an agent's own time in an episode; None: the environment's, else an hour."""
     harness_timeout_s: float = 600.0
     """Maximum seconds of the harness's own work in an episode."""
 
@@ -107,7 +105,7 @@ class Host:
             self._check_memory(run)
             episode = HostedEpisode(run, run.make_job(start), start.environment)
             self._live[episode.id] = episode
-            playing = episode.begin(self._sandbox, timeout_s=self.limits.harness_timeout_s, agent_s=self.limits.agent_s)
+            playing = episode.begin(self._sandbox, timeout_s=self.limits.harness_timeout_s)
             playing.add_done_callback(lambda _: self._settle(episode))
             with episode.attend():
                 if await episode.wait_until_open():

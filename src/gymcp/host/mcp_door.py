@@ -30,6 +30,8 @@ from gymcp.host.tokens import read_presented_token
 MCP_PATH = "/mcp"
 _INVALID_REQUEST = -32600
 _INITIALIZE = "initialize"
+_EPISODE = "gymcp.episode"
+"""Key of the episode in the scope of a request."""
 
 
 class McpDoor:
@@ -37,7 +39,7 @@ class McpDoor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tools = make_endpoint(self._find_exchange, MAX_BODY_BYTES)
+        self._tools = make_endpoint(_get_exchange, MAX_BODY_BYTES)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """The context in which requests are served."""
@@ -48,6 +50,7 @@ class McpDoor:
         try:
             episode = self._find_episode(request)
             check_size(request.headers)
+            scope[_EPISODE] = episode
             with episode.attend():
                 await self._serve(episode, request, send)
         except RequestRefused as error:
@@ -59,9 +62,6 @@ class McpDoor:
             raise RequestRefused(401, "no token: send the headers that the answer to the start of the episode has")
         ends_session = request.method == "DELETE"  # clients end their sessions after the last turn
         return self._host.find_by_token(token, over=ends_session)
-
-    def _find_exchange(self, request: Any) -> ToolExchange:
-        return self._find_episode(request).conversation.exchange
 
     async def _serve(self, episode: HostedEpisode, request: Request, send: Send) -> None:
         """Answer within the session's rules. Raises RequestRefused."""
@@ -105,6 +105,12 @@ class McpDoor:
             await send(message)
 
         await self._tools.asgi_app(request.scope, _replay(body, request.receive), send_with_session)
+
+
+def _get_exchange(request: Any) -> ToolExchange:
+    """The tools of the episode that the door has found for the request."""
+    episode: HostedEpisode = request.scope[_EPISODE]
+    return episode.conversation.exchange
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gymcp.agents.endpoint.http_server import RequestRefused
@@ -56,7 +56,7 @@ class ServedEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What all runs of a host have in common."""
+    """Settings that all runs of a host have in common."""
 
     out: Path
     """Folder that holds the run folders."""
@@ -77,8 +77,11 @@ class HostedRun:
     folder: Path
     store: TrajectoryStore
     trials: Trials
+    tasks: Mapping[str, Task]
     seed: int
-    tasks: Mapping[str, Task] = field(default_factory=dict)
+    """Seed of the host, from which those of episodes are derived."""
+    agent_s: float | None
+    """Maximum seconds of the agent's own time in an episode; None: the environment's, else an hour."""
 
     def make_job(self, start: wire.StartEpisode) -> Job:
         """The job of a new episode, whose trial is taken. Raises RequestRefused for an unknown task."""
@@ -162,14 +165,14 @@ class Runs:
             run = create_run(folder, config, seeds=[settings.seed], versions=versions, resume=settings.resume)
             stack.enter_context(run)
             store = stack.enter_context(TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S))
-            tasks = {task.id: task for task in env.suite.tasks}
             opened = HostedRun(
                 env=env,
                 folder=folder,
                 store=store,
                 trials=Trials(store.attempts()),
+                tasks={task.id: task for task in env.suite.tasks},
                 seed=settings.seed,
-                tasks=tasks,
+                agent_s=settings.agent_s,
             )
             self._stack.push(stack.pop_all())
         return opened

@@ -25,7 +25,7 @@ def episode_named_by(token: str) -> str:
 
 
 def is_same_token(one: str, other: str) -> bool:
-    """True if they are equal; the time that it takes tells nothing about where they differ."""
+    """True if they are equal; the time that it takes tells nothing about the difference."""
     return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
 
 

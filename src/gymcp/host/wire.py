@@ -1,4 +1,4 @@
-"""What clients of the host send and get, as JSON: the fields here are the contract that docs/host.md describes."""
+"""Records that clients of the host send and get as JSON: the contract that docs/host.md describes."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class ErrorDetail:
     code: str
     """Kind of the error, for programs."""
     message: str
-    """What is wrong with what, why, and what to do."""
+    """One line for people, which says what is wrong, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=WIRE)

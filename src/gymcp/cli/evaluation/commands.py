@@ -113,9 +113,7 @@ def host(
     ] = None,
     address: Annotated[
         str,
-        typer.Option(
-            "--listen", help="Address to listen on; one that others can reach needs a token."
-        ),
+        typer.Option("--listen", help="Address to listen on; one that others can reach needs a token."),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 or --listen; 0: a free one.")] = 8765,
     token_file: Annotated[

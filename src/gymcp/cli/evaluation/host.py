@@ -38,6 +38,7 @@ class HostConfig:
     out: Path | None
     resume: bool
     seed: int
+    agent_s: float | None
 
 
 def execute(
@@ -66,8 +67,12 @@ def execute(
     token = read_service_token(token_file, os.environ.get("GYMCP_HOST_TOKEN"))
     place = Place(address=address, port=port, token=token)
     check_place(place)
-    limits = HostLimits(max_live=max_live, idle_s=idle_timeout, agent_s=max_episode_seconds)
-    _serve(HostConfig(env=env, sandbox=sandbox, out=out, resume=resume, seed=seed), limits, place)
+    limits = HostLimits(max_live=max_live, idle_s=idle_timeout)
+    _serve(
+        HostConfig(env=env, sandbox=sandbox, out=out, resume=resume, seed=seed, agent_s=max_episode_seconds),
+        limits,
+        place,
+    )
 
 
 def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
@@ -86,7 +91,7 @@ def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
         remove_orphans()
         folder = _make_folder(config.out)
         settings = RunSettings(
-            out=folder, sandbox=confining, seed=config.seed, agent_s=limits.agent_s, resume=config.resume
+            out=folder, sandbox=confining, seed=config.seed, agent_s=config.agent_s, resume=config.resume
         )
         runs = Runs(environments, settings)
 
