@@ -64,7 +64,7 @@ def execute(
         raise ConfigError("host: name an environment to serve; gymcp suites lists those of the catalog")
     if max_episode_seconds is not None and not max_episode_seconds > 0:
         raise ConfigError(f"--max-episode-seconds: must be more than 0, not {max_episode_seconds:g}")
-    token = read_service_token(token_file, os.environ.get("GYMCP_HOST_TOKEN"))
+    token = read_service_token(token_file, os.environ.get(TOKEN_VARIABLE))
     place = Place(address=address, port=port, token=token)
     check_place(place)
     limits = HostLimits(max_live=max_live, idle_s=idle_timeout)
