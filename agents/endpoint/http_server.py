@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
@@ -80,13 +80,16 @@ def check_size(headers: Any) -> None:
 
 
 async def read_body(request: Request) -> bytes:
-    """The body. Raises RequestRefused as soon as it is too large."""
+    """The body. Raises RequestRefused as soon as it is too large, or if it breaks off."""
     check_size(request.headers)
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise _too_large()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_large()
+    except ClientDisconnect as error:
+        raise RequestRefused(400, "the request broke off") from error
     return bytes(body)
 
 

@@ -73,7 +73,8 @@ def hosting(
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         work = serve_host(runs, sandbox, HostLimits(**limits), listening, TOKEN, ready.set_result)
         serving = asyncio.create_task(work)
-        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
+        either: tuple[asyncio.Future[Any], ...] = (ready, serving)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         try:
             yield ready.result()
         finally:

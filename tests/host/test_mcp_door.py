@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hosting import Hosted, bearer, hosting
+from hosting import TOKEN, Hosted, bearer, hosting
 from mcp import Client, ClientSession, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
@@ -116,7 +117,6 @@ def test_a_token_that_is_forged_or_expired_is_refused(hosted: Hosted, which: str
         ("POST", {"mcp-session-id": "x"}, {}, 404, "no such MCP session"),
         ("GET", {}, None, 404, "no such MCP session"),
         ("POST", {"mcp-protocol-version": "2099-01-01"}, {}, 400, "has no sessions"),
-        ("POST", {"content-length": "100000000"}, None, 413, "more than 16000000 bytes"),
     ],
 )
 def test_what_is_no_session_is_one_error(
@@ -126,4 +126,18 @@ def test_what_is_no_session_is_one_error(
     content = {"content": body} if isinstance(body, str) else {"json": body}
     answer = hosted.client.request(method, "/mcp", headers={**episode["mcp"]["headers"], **headers}, **content)
     assert (answer.status_code, words in answer.json()["error"]["message"]) == (status, True), answer.text
+    hosted.ask(episode, "finish")
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/v1/episodes"])
+def test_a_body_of_100_mb_is_refused_without_being_read(hosted: Hosted, path: str) -> None:
+    episode = hosted.start("bank", "pay_back_5")
+    token = episode["token"] if path == "/mcp" else TOKEN
+    host, _, port = hosted.address.removeprefix("http://").partition(":")
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: 100000000\r\n\r\n"
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode())
+        answer = connection.makefile("rb").read().decode()  # until the host has closed the connection
+    assert answer.startswith("HTTP/1.1 413 ")
+    assert "the request has more than 16000000 bytes" in answer
     hosted.ask(episode, "finish")

@@ -14,6 +14,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.host.app import make_app
+from gymcp.host.conversation import Conversation
 from gymcp.host.host import Host, HostLimits
 from gymcp.host.mcp_door import McpDoor
 from gymcp.host.openapi import OPENAPI_PATH
@@ -22,6 +23,7 @@ from gymcp.host.serve import Place, check_place, is_loopback
 from gymcp.host.tokens import MIN_TOKEN_CHARS, read_service_token
 from gymcp.host.trials import Trials
 from gymcp.outcome import Outcome
+from gymcp.types import Action, Observation
 
 BANK = load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"))
 SERVED = ServedEnvironment(spec=BANK, source="bank", env=load_env(BANK))
@@ -91,7 +93,11 @@ def test_a_request_that_is_wrong_is_one_error_that_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"environment": "\\ud800", "task": "a"}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"\xff", b"[" * 100_000, b'{"environment": "\\ud800", "task": "a"}'],
+    ids=["broken off", "not UTF-8", "deep", "half a character"],
+)
 def test_a_body_that_is_no_json_is_one_error(tmp_path: Path, body: bytes) -> None:
     answer = ask(tmp_path, "POST", "/v1/episodes", content=body)
     assert answer.status_code == 400
@@ -161,6 +167,20 @@ def test_the_token_comes_from_the_file_before_the_variable(tmp_path: Path) -> No
         assert text not in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_service_token(tmp_path / "none", None)
+
+
+def test_a_call_whose_client_has_gone_is_still_made() -> None:
+    async def main() -> None:
+        conversation = Conversation()
+        calling = asyncio.create_task(conversation.exchange.call_tool("pay", {"amount": 5}))
+        waiting = asyncio.create_task(conversation.act(Observation(messages=(), tools=())))
+        assert await conversation.opened == ()
+        calling.cancel()
+        action = await waiting
+        assert isinstance(action, Action)
+        assert [(call.name, call.arguments) for call in action.tool_calls] == [("pay", {"amount": 5})]
+
+    asyncio.run(main())
 
 
 def test_a_lost_episode_gives_its_trial_to_the_next() -> None:

@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.agents.runner.rollout import Job, rollout
@@ -87,7 +88,8 @@ class HostedEpisode:
     async def wait_until_open(self) -> bool:
         """True once the agent may act; False if the episode is over before."""
         assert self._playing is not None
-        await asyncio.wait([self._playing, self.conversation.opened], return_when=asyncio.FIRST_COMPLETED)
+        either: tuple[asyncio.Future[Any], ...] = (self._playing, self.conversation.opened)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return self.conversation.opened.done() and self.conversation.opened.result() is not None
 
     @property

@@ -137,5 +137,5 @@ def _refuse_version(version: str) -> Response:
 
 def _answer_error(status: int, code: int, message: str, data: Any) -> Response:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
-    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    headers = {401: {"www-authenticate": "Bearer"}, 413: {"connection": "close"}}.get(status)
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)

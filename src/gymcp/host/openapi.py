@@ -27,7 +27,7 @@ _STATUSES = {
     502: "The world of the episode could not be opened; the attempt is recorded.",
     503: "The host is ending, or has no memory for another episode.",
 }
-_ACCESS = {
+_ACCESS: dict[Access, list[dict[str, list[str]]]] = {
     Access.ALL: [],
     Access.HOST: [{"host": []}],
     Access.EPISODE: [{"host": []}, {"episode": []}],
