@@ -28,8 +28,8 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import find_by_environment, proportional_bytes
-from gymcp.process_owner import OWNER_VARIABLE, start_time
+from gymcp.mcp_servers.sandbox.proctree import find_roots, proportional_bytes, read_processes
+from gymcp.process_owner import start_time
 from gymcp.types import Action, Json, Observation, Task, ToolCall
 
 ENV = "backoffice"
@@ -47,22 +47,24 @@ class HostProcess:
     """A running host, and where it records."""
 
     pid: int
-    owner: str
-    """Name of the process among owners of servers."""
     address: str
+    seen: dict[int, int | None] = field(default_factory=dict)
+    """Process id -> start time, of every process that `list_tree` has found."""
 
     def cpu_s(self) -> float:
         """Seconds of CPU of the host's own process, its servers not counted."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def servers(self) -> tuple[int, ...]:
-        """Processes that the host has started."""
-        return find_by_environment(OWNER_VARIABLE, self.owner)
+    def list_tree(self) -> list[int]:
+        """Ids of the host and of all processes that descend from it."""
+        tree = list(find_roots(read_processes(), [self.pid], {}))
+        self.seen.update((pid, start_time(pid)) for pid in tree)
+        return tree
 
     def memory_mb(self) -> float:
         """Memory of the host and its servers; what several share counts once."""
-        return proportional_bytes((self.pid, *self.servers())) / 1e6
+        return proportional_bytes(self.list_tree()) / 1e6
 
 
 @dataclass(slots=True)
@@ -99,7 +101,8 @@ def main() -> None:
     with run_host(at_once) as host:
         results, wrong = asyncio.run(measure_many(host, env, at_once))
         results += asyncio.run(measure_calls(host, env, measured))
-    left = len(host.servers())
+        host.list_tree()
+    left = sum(began is not None and start_time(pid) == began for pid, began in host.seen.items())
     results.append(Result(metric="left after the host has ended", value=left, unit="processes"))
     for line in wrong[:5]:
         print(line, file=sys.stderr)
@@ -115,8 +118,7 @@ def run_host(max_live: int) -> Iterator[HostProcess]:
         process = subprocess.Popen([*command, "--out", f"{folder}/runs"], stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            yield HostProcess(pid=process.pid, owner=f"{process.pid}-{start_time(process.pid)}", address=address)
+            yield HostProcess(pid=process.pid, address=process.stdout.readline().strip())
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(600) == 0

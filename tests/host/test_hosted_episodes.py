@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -21,8 +22,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import find_by_environment
-from gymcp.process_owner import OWNER_VARIABLE, owner
+from gymcp.mcp_servers.sandbox.proctree import find_roots, read_processes
 from gymcp.scratch import scratch_folder
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.types import Suite, Task, Trajectory
@@ -69,7 +69,8 @@ def load(hosted: Hosted, name: str, id: str) -> Trajectory:
 
 
 def list_own_processes() -> set[int]:
-    return set(find_by_environment(OWNER_VARIABLE, owner()))
+    """Processes that this one has started, and theirs."""
+    return set(find_roots(read_processes(), [os.getpid()], {})) - {os.getpid()}
 
 
 # ----------------------------------------------------------------------------------------------------- what they record
