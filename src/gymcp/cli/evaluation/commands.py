@@ -105,7 +105,7 @@ def host(
     env: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names in the catalog (see `gymcp suites`), or paths of environment files, whose code is run.",
+            help="Names in the catalog, or paths of environment files, whose code is run; without --openapi required.",
             metavar="ENV...",
             show_default=False,
             autocompletion=complete_environment,
