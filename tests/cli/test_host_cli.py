@@ -12,18 +12,13 @@ from page_blocks import DOCS, ROOT, play_page
 from gymcp.host.openapi import describe_api
 
 
-def test_the_page_plays_and_every_verb_reads_its_run(tmp_path: Path) -> None:
+def test_the_page_plays_and_its_run_is_read_as_any(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     assert play_page(DOCS / "host.md", tmp_path) == 1
     run = tmp_path / "runs" / "hosted" / "bank-payer"
     gold = tmp_path / "runs" / "gold"
     assert gymcp("eval", BANK, "--out", gold).returncode == 0
-    for words in (
-        ("grade", run),
-        ("credit", run),
-        ("compare", run, gold),
-        ("view", run, "--export", tmp_path / "pages"),
-    ):
+    for words in (("grade", run), ("compare", run, gold)):
         done = gymcp(*words, cwd=tmp_path)
         assert done.returncode == 0, (words, done.stderr)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (run, gold)]
