@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import RequestRefused, check_size, read_body
 from gymcp.errors import GymcpError
-from gymcp.host import wire
 from gymcp.host.host import Host
 from gymcp.host.mcp_door import MCP_PATH, McpDoor
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
@@ -143,5 +142,5 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 def _answer_refusal(error: RequestRefused) -> Response:
     headers = {401: {"www-authenticate": "Bearer"}, 413: {"connection": "close"}, 429: {"retry-after": "1"}}
     headers[503] = headers[429]
-    record = wire.Error(error=wire.ErrorDetail(code=error.code, message=str(error)))
-    return JSONResponse(TypeAdapter(wire.Error).dump_python(record), error.status, headers.get(error.status))
+    content = {"error": {"code": error.code, "message": str(error)}}  # `wire.Error`
+    return JSONResponse(content, error.status, headers.get(error.status))

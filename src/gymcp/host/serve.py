@@ -16,6 +16,7 @@ from gymcp.host.host import HostLimits, keep_host
 from gymcp.host.mcp_door import McpDoor
 from gymcp.host.runs import Runs
 from gymcp.host.tokens import TOKEN_VARIABLE
+from gymcp.mcp_servers.forkserver.channel import raise_file_limit
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 
@@ -88,6 +89,7 @@ async def serve_host(
 
     `ready` gets the address once requests are answered.
     """
+    raise_file_limit()  # each live episode has a handful of pipes, sockets and process handles
     async with open_warm_sandbox(sandbox) as warm, keep_host(runs, warm, limits) as host:
         door = McpDoor(host)
         app = make_app(host, door, token)
