@@ -7,8 +7,9 @@ import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from gymcp.agents.endpoint.tool_exchange import Event, TurnEnded, WaitingCall
 from gymcp.agents.policies.models import Model
-from gymcp.agents.programs.exchange import Event, Exchange, TurnEnded, WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import Gateway, open_gateway
 from gymcp.agents.programs.launch import find_program, make_launch
 from gymcp.agents.programs.process import ProgramProcess, run_program

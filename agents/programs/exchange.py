@@ -7,38 +7,18 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from gymcp.agents.endpoint.http_server import RequestRefused
+from gymcp.agents.endpoint.tool_exchange import EPISODE_ENDED, Event, ToolExchange, TurnEnded, WaitingCall
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.programs.contexts import TokenContexts
-from gymcp.agents.programs.requests import ModelAnswer, ModelRequest, RequestRefused
+from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.budgets import BudgetTracker
 from gymcp.agents.tool_calls.parsing import CallIds
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, GiveUp, Json, Message, ModelUsage, Observation, Tool, ToolCall
-
-MAX_WAITING_CALLS = 256
-"""Calls that may wait for their turn; further ones get an error."""
-EPISODE_ENDED = "the episode has ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCall:
-    """A call of the program that the harness has not run yet, or whose result has not been observed."""
-
-    call: ToolCall
-    result: asyncio.Future[Message]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded:
-    """The program has ended its turn with this text."""
-
-    text: str
-
-
-Event = WaitingCall | TurnEnded | GiveUp | PolicyInfraError
+from gymcp.types import Action, Decision, GiveUp, Json, ModelUsage, Observation, ToolCall
 
 
 @dataclass(slots=True)
@@ -107,41 +87,26 @@ class Exchange:
     def __init__(self, model: Model | None, settings: ProgramSettings, seed: int) -> None:
         self.token = secrets.token_urlsafe(24)
         """Key of the program for its tools and its model, in this episode only."""
-        self.tools: tuple[Tool, ...] = ()
-        """Tools on offer now."""
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
-        """Acts of the program that the harness must answer, in order."""
         self._model = model
         self._settings = settings
         self._seed = seed
         self._new_id = CallIds()
+        self.tool_exchange = ToolExchange(self._new_id)
         self._budget = BudgetTracker(settings.budget)
         self._contexts = TokenContexts(model, self._new_id) if isinstance(model, TokenModel) else None
         self._answers = _Answers()
         self._count = 0
-        self._waiting: dict[str, WaitingCall] = {}
-        self._is_closed = False
+
+    @property
+    def events(self) -> asyncio.Queue[Event]:
+        """Acts of the program that the harness must answer, in order."""
+        return self.tool_exchange.events
 
     # ------------------------------------------------------------------------------------------------- for the program
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Json]) -> Message:
-        """The result of a call, once the harness has run it."""
-        if self._is_closed:
-            return Message(role="tool", content=EPISODE_ENDED, is_error=True)
-        if len(self._waiting) >= MAX_WAITING_CALLS:
-            return Message(role="tool", content=f"more than {MAX_WAITING_CALLS} calls at a time", is_error=True)
-        call = ToolCall(id=self._new_id(), name=name, arguments=arguments)
-        waiting = WaitingCall(call=call, result=asyncio.get_running_loop().create_future())
-        self._waiting[call.id] = waiting
-        self.events.put_nowait(waiting)
-        try:
-            return await waiting.result
-        finally:
-            self._waiting.pop(call.id, None)
-
     async def ask_model(self, request: ModelRequest, model: str) -> ModelAnswer:
         """The model's answer. Raises RequestRefused; what the engine's failure means for the episode is an event."""
-        if self._is_closed:
+        if self.tool_exchange.is_closed:
             raise RequestRefused(410, EPISODE_ENDED, "episode_ended")
         if self._model is None:
             raise RequestRefused(404, "this run has no model: name one with --policy", "no_model")
@@ -181,15 +146,7 @@ class Exchange:
 
     def observe(self, observation: Observation) -> str:
         """Give the program the results of its calls and the tools on offer; return what the user says."""
-        self.tools = observation.tools
-        said = []
-        for message in observation.messages:
-            waiting = self._waiting.get(message.tool_call_id or "")
-            if message.role != "tool":
-                said.append(message.content)
-            elif waiting is not None and not waiting.result.done():
-                waiting.result.set_result(message)
-        return "\n\n".join(said)
+        return "\n\n".join(message.content for message in self.tool_exchange.observe(observation))
 
     def decide_call(self, waiting: WaitingCall) -> Decision:
         """The step that runs a call of the program."""
@@ -207,10 +164,7 @@ class Exchange:
 
     def close(self) -> None:
         """End the episode for the program: its open calls and every later request get an error."""
-        self._is_closed = True
-        for waiting in self._waiting.values():
-            if not waiting.result.done():
-                waiting.result.set_result(Message(role="tool", content=EPISODE_ENDED, is_error=True))
+        self.tool_exchange.close()
 
 
 def add_usage(usages: Iterable[ModelUsage | None]) -> ModelUsage | None:

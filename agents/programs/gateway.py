@@ -6,7 +6,6 @@ episode, tells the episode; without a known key nothing is answered.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import socket
@@ -15,26 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, read_body, serve_application
+from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
 from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
 from gymcp.agents.programs.exchange import Exchange
-from gymcp.agents.programs.mcp_endpoint import make_endpoint
-from gymcp.agents.programs.requests import ModelAnswer, ModelRequest, RequestRefused
+from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.aio import run_in_own_task
 from gymcp.types import Json
 
-MAX_BODY_BYTES = 16_000_000
-"""Size of a request; a larger one is refused."""
 SOCKET_NAME = "gateway"
-_GRACE_S = 1
-"""Seconds that requests under way get when the gateway ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,50 +98,10 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
         local.bind(str(folder / SOCKET_NAME))
         (folder / SOCKET_NAME).chmod(0o666)
         gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
-        tools = make_endpoint(gateway.find, MAX_BODY_BYTES)
-        async with run_in_own_task(tools.run()), _serve(_Application(gateway, tools.asgi_app), [loopback, local]):
+        tools = make_endpoint(lambda request: gateway.find(request).tool_exchange, MAX_BODY_BYTES)
+        application = _Application(gateway, tools.asgi_app)
+        async with run_in_own_task(tools.run()), serve_application(application, [loopback, local]):
             yield gateway
-
-
-@contextlib.asynccontextmanager
-async def _serve(application: Any, sockets: list[socket.socket]) -> AsyncIterator[None]:
-    config = uvicorn.Config(
-        application,
-        log_level="error",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=_GRACE_S,
-        timeout_keep_alive=600,
-    )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets))
-    try:
-        ready = asyncio.create_task(server.ready.wait())
-        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if serving.done():
-            serving.result()  # raises the reason
-        yield
-    finally:
-        server.should_exit = True
-        await serving
-
-
-class _Server(uvicorn.Server):
-    """Server that leaves signals to the harness."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class _Application:
@@ -178,7 +133,7 @@ class _Application:
     def _model_endpoint(self, dialect: Dialect) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                body = load_object((await _read_body(request)).decode())
+                body = load_object((await read_body(request)).decode())
                 model = str(body.get("model") or self._gateway.model)
                 wanted = dialect.read(body)
                 found = await self._gateway.find(request).ask_model(wanted, model)
@@ -199,16 +154,7 @@ class _Application:
 
 async def _count_tokens(request: Request) -> Response:
     """An estimate of the tokens in a request of Anthropic's dialect: four bytes each."""
-    return JSONResponse({"input_tokens": max(1, len(await _read_body(request)) // 4)})
-
-
-async def _read_body(request: Request) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestRefused(413, f"the request has more than {MAX_BODY_BYTES} bytes", "request_too_large")
-    return bytes(body)
+    return JSONResponse({"input_tokens": max(1, len(await read_body(request)) // 4)})
 
 
 async def _encode_events(events: Iterator[tuple[str, Json]]) -> AsyncIterator[bytes]:

@@ -8,7 +8,8 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from gymcp.agents.programs.exchange import Exchange, TurnEnded
+from gymcp.agents.endpoint.tool_exchange import TurnEnded
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.outcome import Outcome

@@ -1,4 +1,4 @@
-"""A request for the model's answer, whatever dialect a program speaks, and the errors that answer it."""
+"""A request for the model's answer, whatever dialect a program speaks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.types import Decision, Message, Tool
 
 
@@ -44,16 +45,6 @@ class ModelAnswer:
     def is_cut(self) -> bool:
         """True if the answer ran out of tokens."""
         return self.decision.sampled is not None and self.decision.sampled.finish == "length"
-
-
-class RequestRefused(Exception):
-    """A request that gets an error instead of an answer."""
-
-    def __init__(self, status: int, why: str, code: str = "invalid_request_error") -> None:
-        """`status`: of HTTP. `code`: the kind of error in the words of the dialects."""
-        super().__init__(why)
-        self.status = status
-        self.code = code
 
 
 def read_field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:

@@ -32,7 +32,7 @@ class Channel:
             except BlockingIOError:
                 await _wait_ready(self.sock, to_write=True)
             except OSError as error:
-                if error.errno != errno.ETOOMANYREFS or not _raise_file_limit():
+                if error.errno != errno.ETOOMANYREFS or not raise_file_limit():
                     raise
             else:
                 return
@@ -72,8 +72,11 @@ def close_fds(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def _raise_file_limit() -> bool:
-    """True if it could be raised. Descriptors that servers have in flight count against it, as those of one user."""
+def raise_file_limit() -> bool:
+    """Raise this process's limit on open files as far as it may go; True if that is higher.
+
+    Descriptors that servers have in flight count against it, as those of one user.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft != hard

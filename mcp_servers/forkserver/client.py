@@ -62,6 +62,9 @@ _MAX_PROCESSES = 4096
 """Processes in the outer sandbox, if no cgroup limits each server's. The spawner alone needs a handful."""
 _MIN_CPU_S, _CPU_S_PER_START = 30.0, 0.1
 """CPU seconds of the spawner: for its imports, unless a server may use more, and for each server that it starts."""
+_SERVERS_PER_RAISE, _MEMORY_MB_PER_SERVER = 64, 2
+"""Steps in which the spawner's memory limit follows the number of live servers. Each takes about 1 MB in the spawner's
+cgroup, for its namespaces and for pages that it writes before it joins its own."""
 _MAX_OPEN_FILES = 65_536
 """Open files of the spawner, well above a server's limit. It lowers the limit for its servers."""
 _MIN_FD = 64
@@ -94,6 +97,8 @@ class ForkServer:
         self._starting: dict[int, asyncio.Future[int]] = {}
         """Pidfds of process 1, by the number of the server."""
         self._servers: dict[int, ForkedProcess] = {}
+        self._allowed_servers = 0
+        """Number of live servers that the spawner's memory limit allows for."""
         self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
         self._preloaded: asyncio.Future[Loaded | LoadFailed | None] | None = None
 
@@ -209,6 +214,7 @@ class ForkServer:
         self._allow_cpu()
         self._starting[number] = starting = asyncio.get_running_loop().create_future()
         self._servers[number] = server
+        self._allow_memory()
         try:
             fds = (*server.ends.fds, *server.ends.cgroup_fds, *(() if workspace is None else (workspace,)))
             request = StartServer(number=number, rehearse=rehearse, has_workspace=workspace is not None)
@@ -228,6 +234,11 @@ class ForkServer:
     def _allow_cpu(self) -> None:
         if isinstance(self.process, HostProcess):
             self.process.allow_cpu(_CPU_S_PER_START)
+
+    def _allow_memory(self) -> None:
+        if len(self._servers) > self._allowed_servers and isinstance(self.process, HostProcess):
+            self._allowed_servers += _SERVERS_PER_RAISE
+            self.process.allow_memory(_SERVERS_PER_RAISE * _MEMORY_MB_PER_SERVER)
 
     def _make_process(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
         return ForkedProcess(limits, self._kind, self._copy_server, use_cgroup=self._use_cgroup, workspace=workspace)

@@ -68,6 +68,15 @@ class Cgroup:
             return _counter(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6
         return int(_read(f"{self.cpu}/cpuacct.usage") or 0) / 1e9
 
+    def raise_memory(self, memory_mb: int) -> None:
+        """Set a higher memory limit. Raises OSError if the machine refuses."""
+        memory = str(memory_mb * 1_000_000)
+        if self.version == 2:
+            _write(f"{self.memory}/memory.max", memory)
+        else:
+            _write_if_there(f"{self.memory}/memory.memsw.limit_in_bytes", memory)  # never below the next one
+            _write(f"{self.memory}/memory.limit_in_bytes", memory)
+
     def processes(self) -> list[int]:
         return [int(pid) for pid in _read(f"{self.pids}/cgroup.procs").split()]
 

@@ -117,6 +117,13 @@ class HostProcess:
         """Raise the limit on CPU time by this much, for work that the harness asks the server to do."""
         self.limits = replace(self.limits, cpu_s=self.limits.cpu_s + seconds)
 
+    def allow_memory(self, memory_mb: int) -> None:
+        """Raise the limit on memory by this much, likewise."""
+        self.limits = replace(self.limits, memory_mb=self.limits.memory_mb + memory_mb)
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):  # it has ended, or the machine refuses: the old limit holds
+                self.cgroup.raise_memory(self.limits.memory_mb)
+
     def end(self, limit: str) -> None:
         """Kill the process tree, and remember the limit as the reason."""
         if self.returncode is None:

@@ -18,8 +18,9 @@ import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
+from gymcp.agents.endpoint.tool_exchange import WaitingCall
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs.exchange import Exchange, WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import Gateway, open_gateway
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.budgets import Budget
@@ -338,7 +339,7 @@ def test_the_key_of_an_ended_episode_opens_nothing(tmp_path: Path) -> None:
     async def work(served: Served) -> None:
         ended = Exchange(ChatModel(name="stub", policy=Scripted()), ProgramSettings(argv=("true",)), seed=2)
         with served.gateway.admit(ended):
-            calling = asyncio.create_task(ended.call_tool("pay", {}))
+            calling = asyncio.create_task(ended.tool_exchange.call_tool("pay", {}))
             await asyncio.sleep(0)
         assert (await post(served, "/v1/chat/completions", HELLO, key=ended.token)).status_code == 401
         message = await calling

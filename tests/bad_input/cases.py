@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cases_environments
 import cases_eval
+import cases_host
 import cases_models
 import cases_played
 import cases_policies
@@ -18,6 +19,7 @@ CASES: tuple[Case, ...] = (
     *cases_usage.CASES,
     *cases_environments.CASES,
     *cases_eval.CASES,
+    *cases_host.CASES,
     *cases_policies.CASES,
     *cases_models.CASES,
     *cases_played.CASES,

@@ -141,6 +141,20 @@ def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) ->
     assert asyncio.run(episodes()) == "y"
 
 
+def test_more_servers_live_than_one_servers_memory_would_hold(bwrap: Bubblewrap) -> None:
+    """A server takes about a megabyte in the cgroup of its fork server before it joins its own."""
+    count = 64
+
+    async def live() -> list[str]:
+        spec = replace(FORKED, limits=Limits(memory_mb=40))
+        async with open_warm_sandbox(bwrap) as warm, contextlib.AsyncExitStack() as stack:
+            servers = [await stack.enter_async_context(session(warm, spec)) for _ in range(count)]
+            assert all(isinstance(server.process, ForkedProcess) for server in servers)
+            return [await write(server, "a") for server in servers]
+
+    assert len(asyncio.run(live())) == count
+
+
 @pytest.mark.parametrize(
     ("limits", "code", "said"),
     [

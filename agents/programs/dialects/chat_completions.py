@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
-    RequestRefused,
     read_field,
     read_objects,
     read_text,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.agents.programs.dialects.chat_completions import arguments_text, make_call, make_tool, write_error
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
-    RequestRefused,
     read_field,
     read_objects,
     read_text,

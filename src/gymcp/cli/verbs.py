@@ -224,6 +224,18 @@ VERBS: tuple[Verb, ...] = (
         ),
     ),
     Verb(
+        name="host",
+        group=SERVERS,
+        help="Serve the episodes of environments over HTTP until Ctrl-C.",
+        place="evaluation.commands:host",
+        examples=(
+            "gymcp host backoffice",
+            "gymcp host backoffice bank.py --port 0 --max-live 500 --out runs/hosted",
+            "gymcp host backoffice --listen 0.0.0.0 --token-file token.txt",
+            "gymcp host --openapi",
+        ),
+    ),
+    Verb(
         name="demo",
         group=MACHINE,
         help="Show what gymcp does, in three parts.",

@@ -1,12 +1,13 @@
-"""Options of the verbs grade, stress and suites; their work is in the modules beside this."""
+"""Options of the verbs grade, host, stress and suites; their work is in the modules beside this."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gymcp.cli.completion import complete_agent, complete_suite, offer
+from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
 from gymcp.cli.configs import KEY_VARIABLE
 from gymcp.cli.evaluation.eval_options import KeyEnvOption, MaxEpisodeSecondsOption, MaxTokensOption, TemperatureOption
 from gymcp.cli.known_names import AGENT_FORMS, GRADERS, POLICY_FORMS, SANDBOXES, STRESSORS
@@ -96,6 +97,50 @@ def stress(
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
     interval over the tasks. The agent may be a model's or your own. To keep the episodes, use `gymcp eval --stress`.
+    """
+
+
+@defer_to("evaluation.host:execute")
+def host(
+    env: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names in the catalog, or paths of environment files, whose code is run; without --openapi required.",
+            metavar="ENV...",
+            show_default=False,
+            autocompletion=complete_environment,
+        ),
+    ] = None,
+    address: Annotated[
+        str,
+        typer.Option("--listen", help="Address to listen on; one that others can reach needs a token."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 or --listen; 0: a free one.")] = 8765,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients send; default: $GYMCP_HOST_TOKEN, else none.")
+    ] = None,
+    max_live: Annotated[int, typer.Option(min=1, help="Maximum number of episodes that live at a time.")] = 100,
+    idle_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds without a request after which an episode is ended, unscored.")
+    ] = 600.0,
+    max_episode_seconds: MaxEpisodeSecondsOption = None,
+    sandbox: SandboxName = "bwrap",
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Add episodes to the runs that --out holds.")] = False,
+    openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
+) -> None:
+    """Serve the episodes of environments over HTTP until Ctrl-C.
+
+    A trainer or a harness starts episodes, each with a prompt, an MCP server for its tools and a token for its agent;
+    it passes on what the agent says, gets the user's replies, and in the end a verdict. Episodes are sandboxed, reset,
+    graded and recorded as by `gymcp eval`, one run folder for each environment and agent. The contract is docs/host.md.
+    The address is printed, alone on its line.
+
+    Exit code: 0 if it was stopped, 2 for a usage error or a port that cannot be had.
     """
 
 

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import typer
 
+from gymcp.agents.runner.environment import list_versions, wrap_environment
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
@@ -35,9 +35,7 @@ from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.report import write_report
-from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
-from gymcp.mcp_servers.sandbox.docker.images import image_name
-from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.store import RUN_FILE, TrajectoryStore, create_run, open_run
 from gymcp.types import Json, Task
@@ -158,10 +156,7 @@ def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | No
 
 def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:
     """The environment with its wrappers, after a check that its servers can run and that the wrappers fit its tools."""
-    env = wrappers.apply(load_named(config.env))
-    env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
-    check_remotes(env.servers, sandbox)
-    check_images(sandbox, [server.image for server in env.servers if server.url is None])
+    env = wrap_environment(load_named(config.env), wrappers, sandbox, config.cassette)
     if wrappers.needs_tools:
         asyncio.run(check_selection(wrappers, env, sandbox))
     return env
@@ -180,7 +175,7 @@ def _record(
     """Play the plan into the run folder, whose config is `recorded`, and write the report."""
     name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
-    versions = _list_versions(sandbox, env)
+    versions = list_versions(sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
     with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing):
         with (
@@ -218,11 +213,3 @@ def make_run_folder(folder: Path) -> Path:
             raise StoreError(f"run folder {numbered}: cannot be made: {error.strerror or error}") from error
         return numbered
     raise AssertionError("unreachable: numbers do not end")
-
-
-def _list_versions(sandbox: Sandbox, env: LoadedEnv) -> dict[str, str]:
-    """Versions of everything besides gymcp that a score may depend on."""
-    versions = {name: version(name) for name in ("gymnasium", "mcp", "pydantic")}
-    if sandbox.name == "docker":
-        return versions | {"images": ", ".join(sorted({image_name(server.image) for server in env.servers}))}
-    return versions | {"python_inside": ".".join(map(str, interpreter().version))}

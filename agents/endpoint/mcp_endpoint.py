@@ -9,11 +9,11 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.types import Tool
 
-FindExchange = Callable[[Any], Exchange]
-"""The live episode of a request, by its key. Raises KeyError."""
+FindExchange = Callable[[Any], ToolExchange]
+"""Finds the live episode of a request, by its key. Raises KeyError."""
 
 
 def make_endpoint(find: FindExchange, max_body_bytes: int) -> StreamableHTTPSessionManager:

@@ -1,0 +1,97 @@
+"""An HTTP server in the harness's event loop, and what it refuses before it has read it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+
+MAX_BODY_BYTES = 16_000_000
+"""Size of a request; a larger one is refused."""
+_GRACE_S = 1
+"""Seconds that requests under way get when the server ends."""
+_KEEP_ALIVE_S = 600
+"""Seconds that a connection without a request is kept."""
+
+
+class RequestRefused(Exception):
+    """A request that gets an error instead of an answer."""
+
+    def __init__(self, status: int, why: str, code: str = "invalid_request_error") -> None:
+        """`status`: of HTTP. `code`: the kind of error, for programs."""
+        super().__init__(why)
+        self.status = status
+        self.code = code
+
+
+@contextlib.asynccontextmanager
+async def serve_application(application: Any, sockets: list[socket.socket]) -> AsyncIterator[None]:
+    """Serve the ASGI application on bound sockets until the context is left."""
+    config = uvicorn.Config(
+        application,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        server_header=False,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets))
+    try:
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if serving.done():
+            serving.result()  # raises the reason
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Server that leaves signals to the harness."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def check_size(headers: Any) -> None:
+    """Raise RequestRefused for a body whose announced size is too large, before it is read."""
+    announced = headers.get("content-length", "")
+    if announced.isdigit() and int(announced[:20]) > MAX_BODY_BYTES:
+        raise _too_large()
+
+
+async def read_body(request: Request) -> bytes:
+    """The body. Raises RequestRefused as soon as it is too large, or if it breaks off."""
+    check_size(request.headers)
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_large()
+    except ClientDisconnect as error:
+        raise RequestRefused(400, "the request broke off") from error
+    return bytes(body)
+
+
+def _too_large() -> RequestRefused:
+    return RequestRefused(413, f"the request has more than {MAX_BODY_BYTES} bytes", "request_too_large")

@@ -1,0 +1,91 @@
+"""A real host on a port of the loopback, in a thread, for the duration of a block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gymcp.aio import BackgroundLoop
+from gymcp.envs.spec import EnvSpec, load_env
+from gymcp.host.host import HostLimits
+from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
+from gymcp.host.serve import Place, listen, serve_host
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.types import Json
+
+TOKEN = "a-token-of-the-host-for-tests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted:
+    """A running host, and a client of it."""
+
+    address: str
+    client: httpx.Client
+    out: Path
+
+    def get(self, path: str, token: str | None = TOKEN) -> httpx.Response:
+        return self.client.get(path, headers=bearer(token))
+
+    def post(self, path: str, body: Json = None, token: str | None = TOKEN) -> httpx.Response:
+        return self.client.post(path, json={} if body is None else body, headers=bearer(token))
+
+    def delete(self, path: str, token: str | None = TOKEN) -> httpx.Response:
+        return self.client.delete(path, headers=bearer(token))
+
+    def start(self, environment: str, task: str, **fields: Any) -> dict[str, Json]:
+        """The answer to the start of an episode."""
+        answer = self.post("/v1/episodes", {"environment": environment, "task": task, **fields})
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def ask(self, episode: Mapping[str, Json], what: str, **body: Any) -> dict[str, Json]:
+        """The answer to ``say``, ``call`` or ``finish``."""
+        answer = self.post(f"/v1/episodes/{episode['id']}/{what}", body)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def status(self, episode: Mapping[str, Json]) -> dict[str, Json]:
+        return dict(self.get(f"/v1/episodes/{episode['id']}").json())
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+@contextlib.contextmanager
+def hosting(
+    *specs: EnvSpec, out: Path, resume: bool = False, agent_s: float | None = None, **limits: Any
+) -> Iterator[Hosted]:
+    """A host of the environments in bubblewrap; `limits`: of `HostLimits`. Its reports are written at the end."""
+    sandbox = get_sandbox("bwrap")
+    served = [ServedEnvironment(spec=spec, source=spec.name, env=load_env(spec)) for spec in specs]
+    runs = Runs(served, RunSettings(out=out, sandbox=sandbox, agent_s=agent_s, resume=resume))
+
+    @contextlib.asynccontextmanager
+    async def serve() -> AsyncIterator[str]:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        work = serve_host(runs, sandbox, HostLimits(**limits), listening, TOKEN, ready.set_result)
+        serving = asyncio.create_task(work)
+        either: tuple[asyncio.Future[Any], ...] = (ready, serving)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            yield ready.result()
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+            runs.close()
+
+    with listen(Place()) as listening:
+        background = BackgroundLoop("host", serve())
+        try:
+            with httpx.Client(base_url=background.resource, timeout=60) as client:
+                yield Hosted(address=background.resource, client=client, out=out)
+        finally:
+            background.end()
