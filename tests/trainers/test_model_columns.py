@@ -20,6 +20,8 @@ from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.iteration import TrainingSetup, train_on_batch
 from gymcp.trainers.run.model_columns import add_model_columns
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -126,6 +128,23 @@ def test_an_iteration_trains_by_the_preset(name: str) -> None:
     assert ("critic/loss" in result.metrics) == (name == "ppo")
     assert ("kl_reference" in result.metrics) == (name == "flow_grpo")
     assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "learn", [{"overlong_tokens": 9, "overlong_buffer": 4}, {"cost_weight": 1.0}], ids=["overlong", "cost"]
+)
+def test_a_critic_learns_the_score_less_its_penalties(learn: dict[str, float]) -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": "ppo", "lam": 1.0}, "learn": learn})
+    preset, head, policy = build_preset(recipe), critic(), learner()
+    short = episode(7, 1.0, steps=2)  # 5 tokens, and 9 in the others
+    result = train_on_batch(
+        TrainingSetup(preset=preset, learner=policy, critic=head), [*EPISODES, short], {}, Trackers()
+    )
+    assert result.metrics["critic/loss"] > 0
+    _, targets = add_model_columns(batch_of([EPISODES[1], short]), preset, policy, critic())
+    assert targets is not None
+    penalty = 1.0 if "overlong_tokens" in learn else 0.0
+    assert targets.returns.tolist() == pytest.approx([1.0 - penalty] * 3 + [1.0] * 2)
 
 
 def test_a_step_without_tokens_has_no_entropy() -> None:

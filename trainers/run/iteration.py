@@ -76,7 +76,7 @@ def train_on_batch(
     as the learner and the critic do.
     """
     started = time.perf_counter()
-    batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic)
+    batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic, trackers)
     credit = assign_credit(batch, setup.preset, trackers)
     metrics = credit_metrics(credit, batch, setup.preset)
     credit_s = time.perf_counter() - started
