@@ -249,6 +249,21 @@ def test_clipped_tokens_are_counted_by_the_ratio_that_the_loss_clips() -> None:
     assert shares == [1.0, 0.0]
 
 
+def test_divergences_are_measured_without_bias_at_the_tokens_that_the_old_policy_drew() -> None:
+    """The mean over all tokens of a vocabulary, each as often as the old policy draws it, is the exact divergence."""
+    old, new, reference = (torch.tensor([p]).log() for p in ([0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.3, 0.4, 0.3]))
+    found = []
+    for token in range(3):
+        one = [each[:, token : token + 1] for each in (new, old, reference)]
+        mask = torch.ones(1, 1)
+        found.append(measure_loss(Loss(), mask.sum(), one[0], one[1], mask, torch.zeros(1), one[2]))
+    often = old.exp()[0].tolist()
+    kl = sum(share * each.kl for share, each in zip(often, found, strict=True))
+    from_reference = sum(share * each.kl_reference for share, each in zip(often, found, strict=True))
+    assert kl == pytest.approx(float((old.exp() * (old - new)).sum()), rel=1e-5)
+    assert from_reference == pytest.approx(float((new.exp() * (new - reference)).sum()), rel=1e-5)
+
+
 def test_the_learner_divides_by_rows_that_have_a_token_that_counts() -> None:
     one, other = (tiny.example(row, (1.0, 1.0)) for row in tiny.group(1, episodes=2))
     nothing = replace(other, counted=(np.zeros_like(other.counted[0]),))

@@ -44,9 +44,10 @@ class UpdateStats:
     entropy: float
     """Mean over the drawn tokens, in nats."""
     kl: float
-    """Mean k3 estimate, per drawn token, of the change since `old`."""
+    """Mean k3 estimate, per drawn token, of the divergence of `old` from the current weights."""
     kl_reference: float
-    """Mean k3 estimate, per drawn token, of the divergence from the reference; NaN without a reference."""
+    """Mean k3 estimate, per drawn token, of the divergence of the current weights from the reference; NaN without a
+    reference."""
     clipped: float
     """Share of drawn tokens whose ratio lay outside of the clip range."""
 

@@ -60,11 +60,15 @@ def policy_loss(
 
 def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per sequence."""
-    change = (new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     if loss.kind != "gspo":
-        return torch.exp(change)
+        return importance_ratios(new, old)
     mean = ((new - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return torch.exp((new - new.detach() + mean.detach()).clamp(max=_MAX_LOG_RATIO / 2))
+
+
+def importance_ratios(new: Tensor, old: Tensor) -> Tensor:
+    """[B, L]: p_new / p_old of each token."""
+    return torch.exp((new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO))
 
 
 def _clip(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
@@ -121,10 +125,12 @@ def aggregate(loss: Loss, token_losses: Tensor, mask: Tensor, denominators: Deno
             return masked.sum() / (max(whole.sequences, 1.0) * float(loss.constant_length or 1))
 
 
-def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
-    """[B, L] -> [B, L]: k3 = exp(-k1) - 1 + k1 with k1 = log p - log p_ref, within +-10; never negative.
+def kl_estimate(drawn_from: Tensor, other: Tensor) -> Tensor:
+    """[B, L] -> [B, L]: k3 = exp(-k1) - 1 + k1 with k1 = log p - log q, at most 10; never negative.
+
+    Its mean over tokens drawn from p is KL(p || q): the first argument is the policy that drew the tokens.
 
     Source: John Schulman, "Approximating KL divergence"; verl's low_var_kl.
     """
-    difference = (new - reference).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    difference = (drawn_from - other).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return (torch.exp(-difference) - 1 + difference).clamp(-10.0, 10.0)

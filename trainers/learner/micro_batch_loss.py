@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from gymcp.trainers.learner.forward import TokenValues
-from gymcp.trainers.learner.losses import Denominators, aggregate, kl_estimate, policy_loss, ratios
+from gymcp.trainers.learner.losses import (
+    Denominators,
+    aggregate,
+    importance_ratios,
+    kl_estimate,
+    policy_loss,
+    ratios,
+)
 from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
@@ -42,9 +49,9 @@ class LossStats:
     entropy: float = 0.0
     """In nats."""
     kl: float = 0.0
-    """k3 estimates of the change since `LearnerBatch.old`."""
+    """k3 estimates of the divergence of `LearnerBatch.old`, which drew the tokens, from the current policy."""
     kl_reference: float = 0.0
-    """k3 estimates of the divergence from the reference policy."""
+    """k3 estimates of the divergence of the current policy from the reference policy."""
     clipped: float = 0.0
     """Tokens whose ratio lies outside of the clip range."""
     tokens: float = 0.0
@@ -83,25 +90,38 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
         advantages = drawn.select([example.advantages[term] for example in examples], new)
         counted = drawn.select([example.counted[term] for example in examples], new)
         part = part + weight * policy_loss(loss, new, old, advantages, counted, rollout=rollout, denominators=whole)
-    divergence = None
+    reference = None
     if batch.reference is not None:
-        divergence = kl_estimate(new, drawn.select([batch.reference[b] for b in places], new))
-        part = part + loss.kl * aggregate(loss, divergence, mask, batch.denominators[0])
+        reference = drawn.select([batch.reference[b] for b in places], new)
+        part = part + loss.kl * aggregate(loss, kl_estimate(new, reference), mask, batch.denominators[0])
     with torch.no_grad():
-        stats = measure_loss(loss, part, new, old, mask, values.entropy)
-        if divergence is not None:
-            stats = replace(stats, kl_reference=float((divergence * mask).sum()))
+        stats = measure_loss(loss, part, new, old, mask, values.entropy, reference)
     return part, stats
 
 
-def measure_loss(loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> LossStats:
-    """Statistics of a part of the loss. new, old, mask: [B, K]; entropy: [number of drawn tokens]."""
+def measure_loss(
+    loss: Loss,
+    part: Tensor,
+    new: Tensor,
+    old: Tensor,
+    mask: Tensor,
+    entropy: Tensor,
+    reference: Tensor | None = None,
+) -> LossStats:
+    """Statistics of a part of the loss. new, old, mask, reference: [B, K]; entropy: [number of drawn tokens].
+
+    The tokens were drawn from `old`, so a divergence of the new policy weighs each by its ratio: no estimate is biased.
+    """
     ratio = ratios(loss, new, old, mask)
     outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
+    from_reference = torch.zeros_like(new)
+    if reference is not None:
+        from_reference = importance_ratios(new, old) * kl_estimate(new, reference)
     return LossStats(
         loss=float(part),
         entropy=float(entropy.sum()),
-        kl=float((kl_estimate(new, old) * mask).sum()),
+        kl=float((kl_estimate(old, new) * mask).sum()),
+        kl_reference=float((from_reference * mask).sum()),
         clipped=float((outside * mask).sum()),
         tokens=float(mask.sum()),
     )
