@@ -18,7 +18,7 @@ from gymcp.trainers.learner.forward import common_prefix_length, plan_micro_batc
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.losses import Denominators
-from gymcp.trainers.learner.micro_batch_loss import count_rows_with_tokens, measure_loss
+from gymcp.trainers.learner.micro_batch_loss import count_sequences, measure_loss
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -268,7 +268,27 @@ def test_the_learner_divides_by_rows_that_have_a_token_that_counts() -> None:
     one, other = (tiny.example(row, (1.0, 1.0)) for row in tiny.group(1, episodes=2))
     nothing = replace(other, counted=(np.zeros_like(other.counted[0]),))
     expected = Denominators(tokens=float(sum(one.row.loss_mask)), sequences=1.0)
-    assert count_rows_with_tokens([one, nothing], term=0) == expected
+    assert count_sequences([one, nothing], [one.counted[0], nothing.counted[0]]).denominators == expected
+
+
+@pytest.mark.parametrize("loss", LOSSES[:4], ids=str)
+def test_an_episode_counts_once_into_however_many_rows_edits_have_cut_it(loss: Loss) -> None:
+    """Two rows of one episode beside one of another, in the first update, in which all ratios are 1."""
+    rows = tiny.group(1, episodes=3)
+    examples = [
+        replace(tiny.example(row, (1.0, -0.5)), episode=episode) for row, episode in zip(rows, (0, 0, 1), strict=True)
+    ]
+    tokens = [[end - start for _, start, end in row.steps] for row in rows]
+    sums = [first - 0.5 * second for first, second in tokens]
+    length = [sum(map(sum, tokens[:2])), sum(tokens[2])]
+    by_hand = {
+        "token-mean": sum(sums) / sum(length),
+        "seq-mean-token-sum": sum(sums) / 2,
+        "seq-mean-token-mean": ((sums[0] + sums[1]) / length[0] + sums[2] / length[1]) / 2,
+    }
+    for tokens_at_once in (10_000, 60):  # the rows of the episode are in one micro-batch, or in two
+        learner = Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=tokens_at_once))
+        assert learner.update(examples, loss, groups=[0] * 3).loss == pytest.approx(-by_hand[loss.averaging], rel=1e-5)
 
 
 def test_learning_rates_follow_warm_up_and_schedule() -> None:

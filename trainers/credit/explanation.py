@@ -179,7 +179,7 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
         "seq-mean-token-mean": "averaged over an episode's tokens, then over episodes",
         "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the episodes",
     }
-    yield f"{line}; {averages[loss.aggregation]}"
+    yield f"{line}; {averages[loss.averaging]}"
     if loss.kl:
         yield f"  plus {loss.kl:g} times the divergence (k3) from the weights before the first iteration"
     if loss.weight is not None:

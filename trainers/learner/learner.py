@@ -19,7 +19,7 @@ from gymcp.trainers.learner.distributed_processes import Processes, SingleProces
 from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
-from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, count_rows_with_tokens
+from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
 from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
@@ -176,14 +176,7 @@ class Learner:
         """
         rows = [example.row for example in examples]
         reference = self.reference_logprobs(rows, groups) if loss.kl else None
-        batch = LearnerBatch(
-            examples=examples,
-            loss=loss,
-            weights=weights,
-            denominators=[count_rows_with_tokens(examples, term) for term in range(len(weights))],
-            old=old,
-            reference=reference,
-        )
+        batch = make_batch(examples, loss, weights, old=old, reference=reference)
         stats = self._accumulate_gradients(batch, self._plan(rows, groups))
         self._check_finite("loss", stats.loss)
         norm = self._clip_gradients()

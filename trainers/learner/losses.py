@@ -25,8 +25,8 @@ class Denominators:
     tokens: float
     """Tokens that the loss is averaged over."""
     sequences: float
-    """Sequences that the loss is averaged over: all (`count_all_rows`), or those with a token that counts
-    (`micro_batch_loss.count_rows_with_tokens`)."""
+    """Sequences that the loss is averaged over: all rows (`count_all_rows`), or the episodes with a token that counts
+    (`micro_batch_loss.count_sequences`)."""
 
 
 def count_all_rows(mask: Tensor) -> Denominators:
@@ -43,10 +43,11 @@ def policy_loss(
     *,
     rollout: Tensor | None = None,
     denominators: Denominators | None = None,
+    lengths: Tensor | None = None,
 ) -> Tensor:
-    """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute."""
+    """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute. `lengths`: see `aggregate`."""
     if loss.kind == "likelihood":
-        return aggregate(loss, -advantages * new, mask, denominators)
+        return aggregate(loss, -advantages * new, mask, denominators, lengths)
     ratio = ratios(loss, new, old, mask)
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)
@@ -55,7 +56,7 @@ def policy_loss(
         token_losses = _clip(loss, ratio, advantages)
     if rollout is not None:
         token_losses = token_losses * _rollout_weights(loss, old, rollout, mask)
-    return aggregate(loss, token_losses, mask, denominators)
+    return aggregate(loss, token_losses, mask, denominators, lengths)
 
 
 def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
@@ -105,22 +106,30 @@ def importance_weights(rule: TruncatedWeight | BandWeight, change: Tensor, mask:
     return torch.exp(change.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)).clamp(max=rule.cap)
 
 
-def aggregate(loss: Loss, token_losses: Tensor, mask: Tensor, denominators: Denominators | None = None) -> Tensor:
+def aggregate(
+    loss: Loss,
+    token_losses: Tensor,
+    mask: Tensor,
+    denominators: Denominators | None = None,
+    lengths: Tensor | None = None,
+) -> Tensor:
     """[B, L] -> a scalar: the masked losses, summed and divided as `loss.aggregation` says.
 
     `denominators` count tokens and sequences of the whole batch. None: those of these rows, each of which is then a
     sequence, even without a token (`count_all_rows`). Training gives denominators that leave such rows out. Either way
-    a row without a token adds nothing to the sum.
+    a row without a token adds nothing to the sum. `lengths` [B]: tokens of the sequence that each row is a part of;
+    None: each row is a whole sequence.
     """
     whole = denominators or count_all_rows(mask)
     masked = token_losses * mask
-    match "seq-mean-token-mean" if loss.kind == "gspo" else loss.aggregation:
+    match loss.averaging:
         case "token-mean":
             return masked.sum() / max(whole.tokens, 1.0)
         case "seq-mean-token-sum":
             return masked.sum() / max(whole.sequences, 1.0)
         case "seq-mean-token-mean":
-            return (masked.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / max(whole.sequences, 1.0)
+            own = mask.sum(-1) if lengths is None else lengths
+            return (masked.sum(-1) / own.clamp(min=1)).sum() / max(whole.sequences, 1.0)
         case _:
             return masked.sum() / (max(whole.sequences, 1.0) * float(loss.constant_length or 1))
 

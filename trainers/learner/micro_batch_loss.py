@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Self
@@ -24,6 +25,15 @@ from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceCounts:
+    """The tokens and sequences of the whole batch, and the length of the sequence that each row is a part of."""
+
+    denominators: Denominators
+    lengths: tuple[int, ...]
+    """[B]: tokens that count, of all rows of the row's episode."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnerBatch:
     """The inputs of one update."""
@@ -32,8 +42,10 @@ class LearnerBatch:
     loss: Loss
     weights: Sequence[float]
     """Weight of each term of the preset in the loss."""
-    denominators: Sequence[Denominators]
-    """Those of each term, over the whole batch."""
+    terms: Sequence[SequenceCounts]
+    """Those of the tokens that each term counts."""
+    drawn: SequenceCounts
+    """That of all drawn tokens, over which the KL term is averaged."""
     old: Sequence[Floats] | None
     """[L] for each row: log-probabilities before the first update on this batch. None: those of the current weights."""
     reference: Sequence[Floats] | None
@@ -71,6 +83,27 @@ class LossStats:
         return cls(**dict(zip((field.name for field in fields(cls)), values.tolist(), strict=True)))
 
 
+def make_batch(
+    examples: Sequence[Example],
+    loss: Loss,
+    weights: Sequence[float],
+    *,
+    old: Sequence[Floats] | None = None,
+    reference: Sequence[Floats] | None = None,
+) -> LearnerBatch:
+    """The batch of these examples, with what its losses are divided by."""
+    masks = [np.array(example.row.loss_mask, bool) for example in examples]
+    return LearnerBatch(
+        examples=examples,
+        loss=loss,
+        weights=weights,
+        terms=[count_sequences(examples, [each.counted[t] for each in examples]) for t in range(len(weights))],
+        drawn=count_sequences(examples, masks),
+        old=old,
+        reference=reference,
+    )
+
+
 def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) -> tuple[Tensor, LossStats]:
     """The part of the batch's loss that the rows at `places` contribute, and its statistics.
 
@@ -86,14 +119,25 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
     if loss.weight is not None or loss.decoupled:
         rollout = drawn.select([np.array(row.logprobs) for row in rows], new)
     part = new.new_zeros(())
-    for term, (weight, whole) in enumerate(zip(batch.weights, batch.denominators, strict=True)):
+    for term, (weight, whole) in enumerate(zip(batch.weights, batch.terms, strict=True)):
         advantages = drawn.select([example.advantages[term] for example in examples], new)
         counted = drawn.select([example.counted[term] for example in examples], new)
-        part = part + weight * policy_loss(loss, new, old, advantages, counted, rollout=rollout, denominators=whole)
+        part = part + weight * policy_loss(
+            loss,
+            new,
+            old,
+            advantages,
+            counted,
+            rollout=rollout,
+            denominators=whole.denominators,
+            lengths=new.new_tensor([whole.lengths[b] for b in places]),
+        )
     reference = None
     if batch.reference is not None:
         reference = drawn.select([batch.reference[b] for b in places], new)
-        part = part + loss.kl * aggregate(loss, kl_estimate(new, reference), mask, batch.denominators[0])
+        lengths = new.new_tensor([batch.drawn.lengths[b] for b in places])
+        divergence = kl_estimate(new, reference)
+        part = part + loss.kl * aggregate(loss, divergence, mask, batch.drawn.denominators, lengths)
     with torch.no_grad():
         stats = measure_loss(loss, part, new, old, mask, values.entropy, reference)
     return part, stats
@@ -127,10 +171,20 @@ def measure_loss(
     )
 
 
-def count_rows_with_tokens(examples: Sequence[Example], term: int) -> Denominators:
-    """The tokens that a term's loss is averaged over, and the rows that have at least one of them."""
-    counts = [int(example.counted[term].sum()) for example in examples]
-    return Denominators(tokens=float(sum(counts)), sequences=float(sum(count > 0 for count in counts)))
+def count_sequences(examples: Sequence[Example], counted: Sequence[np.ndarray[Any, Any]]) -> SequenceCounts:
+    """[L] flags for each row -> the counts of the flagged tokens; an episode without one is no sequence."""
+    tokens = [int(flags.sum()) for flags in counted]
+    episodes = [
+        ("row", b) if example.episode is None else ("episode", example.episode) for b, example in enumerate(examples)
+    ]
+    lengths: Counter[tuple[str, int]] = Counter()
+    for episode, count in zip(episodes, tokens, strict=True):
+        lengths[episode] += count
+    sequences = sum(length > 0 for length in lengths.values())
+    return SequenceCounts(
+        denominators=Denominators(tokens=float(sum(tokens)), sequences=float(sequences)),
+        lengths=tuple(lengths[episode] for episode in episodes),
+    )
 
 
 class _DrawnTokens:

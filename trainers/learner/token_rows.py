@@ -95,10 +95,15 @@ class Example:
     """[L] for each term of the preset; 0 on tokens that the policy did not draw."""
     counted: tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]
     """[L] for each term: the tokens that its loss is averaged over."""
+    episode: int | None = None
+    """Number of its episode in the batch: the rows of one episode are one sequence. None: the row is a sequence."""
 
 
 def make_example(
-    row: Row, advantages: Sequence[Floats], counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
+    row: Row,
+    advantages: Sequence[Floats],
+    counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
+    episode: int | None = None,
 ) -> Example:
     """[T] advantages and flags of an episode's steps, for each term -> the same on every drawn token of the step."""
     length = len(row.token_ids)
@@ -109,4 +114,4 @@ def make_example(
             per_token[start:end] = per_step[index]
         for token_flags, step_flags in zip(token_counted, counted, strict=True):
             token_flags[start:end] = step_flags[index]
-    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted))
+    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted), episode=episode)

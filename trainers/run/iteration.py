@@ -147,7 +147,7 @@ def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
         own = slice(int(starts[n]), int(starts[n + 1]))
         for row in rows_of(record):
             advantages = [term.advantage[own] for term in credit.terms]
-            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms]))
+            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms], episode=n))
             groups.append(int(credit.batch.keys["group"][starts[n]]))
     return examples, groups
 

@@ -44,6 +44,7 @@ class Loss:
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: no bound."""
     aggregation: Aggregation = "token-mean"
+    """The sequences of a mean are episodes, also if edits of the context have made several rows of one."""
     constant_length: float | None = None
     """Divisor of ``seq-mean-token-sum-norm``, in tokens: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
@@ -54,6 +55,11 @@ class Loss:
     """Largest p_old / p_rollout of a token that counts, with `decoupled` only; tokens above it are left out."""
     kl: float = 0.0
     """Weight of the k3 estimate of the KL divergence from the reference policy."""
+
+    @property
+    def averaging(self) -> Aggregation:
+        """The aggregation that is computed: gspo has one of its own."""
+        return "seq-mean-token-mean" if self.kind == "gspo" else self.aggregation
 
     def __post_init__(self) -> None:
         if self.aggregation == "seq-mean-token-sum-norm" and not self.constant_length:
