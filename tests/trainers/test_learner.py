@@ -14,6 +14,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.learner.forward import common_prefix_length, plan_micro_batches, token_values
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
@@ -268,7 +269,7 @@ def test_the_learner_divides_by_rows_that_have_a_token_that_counts() -> None:
     one, other = (tiny.example(row, (1.0, 1.0)) for row in tiny.group(1, episodes=2))
     nothing = replace(other, counted=(np.zeros_like(other.counted[0]),))
     expected = Denominators(tokens=float(sum(one.row.loss_mask)), sequences=1.0)
-    assert count_sequences([one, nothing], [one.counted[0], nothing.counted[0]]).denominators == expected
+    assert count_sequences([one, nothing], [one.counted[0], nothing.counted[0]], "episode").denominators == expected
 
 
 @pytest.mark.parametrize("loss", LOSSES[:4], ids=str)
@@ -289,6 +290,23 @@ def test_an_episode_counts_once_into_however_many_rows_edits_have_cut_it(loss: L
     for tokens_at_once in (10_000, 60):  # the rows of the episode are in one micro-batch, or in two
         learner = Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=tokens_at_once))
         assert learner.update(examples, loss, groups=[0] * 3).loss == pytest.approx(-by_hand[loss.averaging], rel=1e-5)
+
+
+def test_the_steps_of_eapo_are_its_samples() -> None:
+    """In a later update each step has a ratio of its own, and counts once in the mean, however long it is."""
+    rows, loss = tiny.group(1, episodes=2), make_preset("eapo").loss
+    loss = replace(loss, clip_low=1.0, clip_high=9.0)  # no ratio is clipped
+    learner = Learner(tiny.model(), SETTINGS)
+    old = learner.logprobs(rows)
+    move(learner, rows)
+    change = [now - before for now, before in zip(learner.logprobs(rows), old, strict=True)]
+    steps = [
+        advantage * np.exp(of_row[start:end].mean())
+        for row, of_row in zip(rows, change, strict=True)
+        for advantage, (_, start, end) in zip((1.0, -0.5), row.steps, strict=True)
+    ]
+    update = learner.update([tiny.example(row, (1.0, -0.5)) for row in rows], loss, old=old)
+    assert update.loss == pytest.approx(-float(np.mean(steps)), rel=1e-4)
 
 
 def test_learning_rates_follow_warm_up_and_schedule() -> None:

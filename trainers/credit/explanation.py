@@ -163,10 +163,10 @@ def _write_product(weight: float, text: str) -> str:
 
 
 def _explain_loss(loss: Loss) -> Iterator[str]:
-    low, high = f"{1 - loss.clip_low:g}", f"{1 + loss.clip_high:g}"
+    low, high, unit = f"{1 - loss.clip_low:g}", f"{1 + loss.clip_high:g}", loss.sequence
     kinds = {
         "ppo": f"token ratios r = p_new / p_old, -min(r A, clip(r, {low}, {high}) A)",
-        "gspo": f"one ratio r for each episode's tokens, -min(r A, clip(r, {low}, {high}) A)",
+        "gspo": f"one ratio r for each {unit}'s tokens, -min(r A, clip(r, {low}, {high}) A)",
         "cispo": f"-clip(r, {low}, {high}) A log p, with no gradient through the clip",
         "likelihood": "-A log p",
     }
@@ -175,9 +175,9 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
         line += f", at most {loss.dual_clip:g} |A| if A is negative"
     averages = {
         "token-mean": "averaged over all tokens of the batch",
-        "seq-mean-token-sum": "summed over an episode's tokens, averaged over episodes",
-        "seq-mean-token-mean": "averaged over an episode's tokens, then over episodes",
-        "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the episodes",
+        "seq-mean-token-sum": f"summed over the tokens of each {unit}, averaged over {unit}s",
+        "seq-mean-token-mean": f"averaged over the tokens of each {unit}, then over {unit}s",
+        "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the {unit}s",
     }
     yield f"{line}; {averages[loss.averaging]}"
     if loss.kl:

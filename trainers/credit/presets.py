@@ -259,10 +259,11 @@ def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
 
 
 def eapo(*, gamma: float = 0.995) -> Preset:
-    """Discounted score of every step, compared among all steps of a task (IterResearch). The discount is not given in
-    arXiv:2511.07327."""
+    """Discounted score of every step, compared among all steps of a task (IterResearch). Each step is a sample: it has
+    a ratio of its own and counts once in the mean. The discount is not given in arXiv:2511.07327."""
     advantage = AdvantageTerm(signal=REWARD, unit="step", returns="discounted", gamma=gamma, scale=StdScale())
-    return _single_loss(advantage, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
+    loss = Loss(kind="gspo", sequence="step", clip_low=3e-4, clip_high=4e-4, dual_clip=None)
+    return _single_loss(advantage, loss=loss)
 
 
 def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:

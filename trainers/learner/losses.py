@@ -60,7 +60,7 @@ def policy_loss(
 
 
 def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
-    """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per sequence."""
+    """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per line: a row or a step."""
     if loss.kind != "gspo":
         return importance_ratios(new, old)
     mean = ((new - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)

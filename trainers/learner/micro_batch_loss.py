@@ -22,7 +22,7 @@ from gymcp.trainers.learner.losses import (
 )
 from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
-from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.loss import Loss, SequenceUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,12 @@ class SequenceCounts:
     """The tokens and sequences of the whole batch, and the length of the sequence that each row is a part of."""
 
     denominators: Denominators
-    lengths: tuple[int, ...]
-    """[B]: tokens that count, of all rows of the row's episode."""
+    lengths: tuple[int, ...] | None
+    """[B]: tokens that count, of all rows of the row's episode. None: sequences are steps, which lie within a row."""
+
+    def select_lengths(self, places: Sequence[int], like: Tensor) -> Tensor | None:
+        """Lengths of the rows at these places, with the type and device of `like`."""
+        return None if self.lengths is None else like.new_tensor([self.lengths[b] for b in places])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,8 +101,11 @@ def make_batch(
         examples=examples,
         loss=loss,
         weights=weights,
-        terms=[count_sequences(examples, [each.counted[t] for each in examples]) for t in range(len(weights))],
-        drawn=count_sequences(examples, masks),
+        terms=[
+            count_sequences(examples, [example.counted[term] for example in examples], loss.sequence)
+            for term in range(len(weights))
+        ],
+        drawn=count_sequences(examples, masks, loss.sequence),
         old=old,
         reference=reference,
     )
@@ -111,7 +118,7 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
     """
     examples = [batch.examples[b] for b in places]
     rows = [example.row for example in examples]
-    loss, drawn = batch.loss, _DrawnTokens(rows)
+    loss, drawn = batch.loss, _DrawnTokens(rows, batch.loss.sequence)
     new = drawn.pad(values.logprobs)
     mask = drawn.mask(new)
     old = new.detach() if batch.old is None else drawn.select([batch.old[b] for b in places], new)
@@ -130,13 +137,12 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
             counted,
             rollout=rollout,
             denominators=whole.denominators,
-            lengths=new.new_tensor([whole.lengths[b] for b in places]),
+            lengths=whole.select_lengths(places, new),
         )
     reference = None
     if batch.reference is not None:
         reference = drawn.select([batch.reference[b] for b in places], new)
-        lengths = new.new_tensor([batch.drawn.lengths[b] for b in places])
-        divergence = kl_estimate(new, reference)
+        divergence, lengths = kl_estimate(new, reference), batch.drawn.select_lengths(places, new)
         part = part + loss.kl * aggregate(loss, divergence, mask, batch.drawn.denominators, lengths)
     with torch.no_grad():
         stats = measure_loss(loss, part, new, old, mask, values.entropy, reference)
@@ -171,42 +177,53 @@ def measure_loss(
     )
 
 
-def count_sequences(examples: Sequence[Example], counted: Sequence[np.ndarray[Any, Any]]) -> SequenceCounts:
-    """[L] flags for each row -> the counts of the flagged tokens; an episode without one is no sequence."""
+def count_sequences(
+    examples: Sequence[Example], counted: Sequence[np.ndarray[Any, Any]], unit: SequenceUnit
+) -> SequenceCounts:
+    """[L] flags for each row -> the counts of the flagged tokens; an episode or step without one is no sequence."""
     tokens = [int(flags.sum()) for flags in counted]
-    episodes = [
-        ("row", b) if example.episode is None else ("episode", example.episode) for b, example in enumerate(examples)
-    ]
-    lengths: Counter[tuple[str, int]] = Counter()
-    for episode, count in zip(episodes, tokens, strict=True):
-        lengths[episode] += count
-    sequences = sum(length > 0 for length in lengths.values())
+    if unit == "step":
+        rows = zip(examples, counted, strict=True)
+        lengths = [int(flags[start:end].sum()) for each, flags in rows for _, start, end in each.row.steps]
+        of_rows = None
+    else:
+        # a row without a number is an episode by itself; numbers are not negative
+        episodes = [-1 - b if each.episode is None else each.episode for b, each in enumerate(examples)]
+        by_episode: Counter[int] = Counter()
+        for episode, count in zip(episodes, tokens, strict=True):
+            by_episode[episode] += count
+        lengths = list(by_episode.values())
+        of_rows = tuple(by_episode[episode] for episode in episodes)
+    sequences = sum(length > 0 for length in lengths)
     return SequenceCounts(
-        denominators=Denominators(tokens=float(sum(tokens)), sequences=float(sequences)),
-        lengths=tuple(lengths[episode] for episode in episodes),
+        denominators=Denominators(tokens=float(sum(tokens)), sequences=float(sequences)), lengths=of_rows
     )
 
 
 class _DrawnTokens:
-    """The drawn tokens of some rows, as a rectangle [B, K] in which shorter rows are padded with zeros."""
+    """The drawn tokens of some rows, as a rectangle [B, K] in which shorter ones are padded with zeros: one line for
+    each row, or for each step of each row."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._drawn = [np.flatnonzero(row.loss_mask) for row in rows]
-        self._width = max((len(indices) for indices in self._drawn), default=0)
+    def __init__(self, rows: Sequence[Row], unit: SequenceUnit) -> None:
+        if unit == "step":
+            self._drawn = [(b, np.arange(start, end)) for b, row in enumerate(rows) for _, start, end in row.steps]
+        else:
+            self._drawn = [(b, np.flatnonzero(row.loss_mask)) for b, row in enumerate(rows)]
+        self._width = max((len(indices) for _, indices in self._drawn), default=0)
 
     def pad(self, flat: Tensor) -> Tensor:
         """[values of all drawn tokens, row after row] -> [B, K]."""
-        parts = torch.split(flat, [len(indices) for indices in self._drawn])
+        parts = torch.split(flat, [len(indices) for _, indices in self._drawn])
         return torch.stack([torch.nn.functional.pad(part, (0, self._width - len(part))) for part in parts])
 
     def select(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
         """[L] for each row -> [B, K]: the values at the drawn tokens, with the type and device of `like`."""
-        table = np.zeros((len(columns), self._width))
-        for b, (column, indices) in enumerate(zip(columns, self._drawn, strict=True)):
-            table[b, : len(indices)] = column[indices]
+        table = np.zeros((len(self._drawn), self._width))
+        for line, (b, indices) in enumerate(self._drawn):
+            table[line, : len(indices)] = columns[b][indices]
         return torch.as_tensor(table, dtype=like.dtype, device=like.device)
 
     def mask(self, like: Tensor) -> Tensor:
         """[B, K]: 1 on drawn tokens, 0 on padding."""
-        lengths = torch.tensor([len(indices) for indices in self._drawn], device=like.device)
+        lengths = torch.tensor([len(indices) for _, indices in self._drawn], device=like.device)
         return (torch.arange(self._width, device=like.device)[None, :] < lengths[:, None]).to(like.dtype)

@@ -8,6 +8,7 @@ from typing import Literal
 from gymcp.errors import ConfigError
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+SequenceUnit = Literal["episode", "step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +38,17 @@ class Loss:
     """Settings of the loss."""
 
     kind: Literal["ppo", "gspo", "cispo", "likelihood"] = "ppo"
-    """ppo: token ratios, clipped. gspo: one ratio per sequence. cispo: clipped weights, so that no gradient is lost.
+    """ppo: token ratios, clipped. gspo: one ratio per `sequence`. cispo: clipped weights, so that no gradient is lost.
     likelihood: -A log p, which is supervised learning for A = 1."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: no bound."""
     aggregation: Aggregation = "token-mean"
-    """The sequences of a mean are episodes, also if edits of the context have made several rows of one."""
+    sequence: SequenceUnit = "episode"
+    """The sequences of ``seq-mean`` and of ``gspo``. episode: a mean is over the tokens of an episode, also if edits of
+    its context have made several rows of it; a ratio is of one row. step: both are of one step, for algorithms in which
+    every step is a sample."""
     constant_length: float | None = None
     """Divisor of ``seq-mean-token-sum-norm``, in tokens: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
