@@ -147,6 +147,18 @@ def test_a_critic_learns_the_score_less_its_penalties(learn: dict[str, float]) -
     assert targets.returns.tolist() == pytest.approx([1.0 - penalty] * 3 + [1.0] * 2)
 
 
+def test_a_batch_without_advantage_changes_no_weight_although_there_is_momentum() -> None:
+    policy = learner()
+    setup = TrainingSetup(preset=make_preset("grpo"), learner=policy, critic=None, minibatches=2)
+    groups = [replace(record, group="other") for record in EPISODES]
+    moved = train_on_batch(setup, [*EPISODES, *groups], {}, Trackers())
+    before = [weight.clone() for weight in policy.model.parameters()]
+    alike = [replace(record, score=1.0) for record in [*EPISODES, *groups]]
+    still = train_on_batch(setup, alike, {}, Trackers())
+    assert [(each.metrics["updates"], each.metrics["updates/skipped"]) for each in (moved, still)] == [(2, 0), (2, 2)]
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
 def test_a_step_without_tokens_has_no_entropy() -> None:
     first = EPISODES[0]
     gap = replace(first, steps=(replace(first.steps[0], sampled=None), *first.steps[1:]))

@@ -29,10 +29,12 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """Statistics of one optimiser step."""
+    """Statistics of one update."""
 
     step: int
-    """Number of the step, counted from 1."""
+    """Number of optimiser steps so far, this one included."""
+    skipped: bool
+    """True: no row had a gradient, so the step was left out and no weight was changed."""
     loss: float
     grad_norm: float
     """Norm before clipping."""
@@ -169,6 +171,8 @@ class Learner:
     ) -> UpdateStats:
         """Take one optimiser step on the whole batch, computed in micro-batches with denominators of the whole batch.
 
+        If no row has a gradient, the step is left out: the momentum of earlier steps would change the weights.
+
         `weights` are those of the preset's terms, `groups` the task numbers of the rows, `old` the log-probabilities
         before the first update on this batch (None: those of the current weights). If the loss corrects for the engine,
         it compares `old` with the recorded log-probabilities. Raises FloatingPointError for a loss or gradient that is
@@ -181,10 +185,15 @@ class Learner:
         self._check_finite("loss", stats.loss)
         norm = self._clip_gradients()
         self._check_finite("gradient", norm)
-        rate = self._step()
+        rate = learning_rate(self.settings, self.steps)
+        if norm > 0:
+            self._step(rate)
+        else:
+            self._optimizer.zero_grad(set_to_none=True)
         tokens = max(stats.tokens, 1)
         return UpdateStats(
             step=self.steps,
+            skipped=norm == 0,
             loss=stats.loss,
             grad_norm=norm,
             learning_rate=rate,
@@ -222,15 +231,13 @@ class Learner:
         torch.nn.utils.clip_grads_with_norm_(weights, self.settings.max_grad_norm, norm)
         return float(norm)
 
-    def _step(self) -> float:
-        """Change the weights by their gradients; the learning rate used."""
-        rate = learning_rate(self.settings, self.steps)
+    def _step(self, rate: float) -> None:
+        """Change the weights by their gradients, at this learning rate."""
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.steps += 1
-        return rate
 
     def full_state_dict(self) -> dict[str, Tensor] | None:
         """All weights by name, gathered in the main process; None if weights are not sharded: use the model's own."""

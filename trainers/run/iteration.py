@@ -159,4 +159,10 @@ def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, Json]:
     if not np.isnan(updates[0].kl_reference):
         names.append("kl_reference")
     means = {name: sum(getattr(update, name) * update.tokens for update in updates) / max(tokens, 1) for name in names}
-    return {**means, "tokens": tokens, "learning_rate": updates[-1].learning_rate, "updates": updates[-1].step}
+    return {
+        **means,
+        "tokens": tokens,
+        "learning_rate": updates[-1].learning_rate,
+        "updates": updates[-1].step,
+        "updates/skipped": sum(update.skipped for update in updates),
+    }
