@@ -159,6 +159,49 @@ def test_a_batch_without_advantage_changes_no_weight_although_there_is_momentum(
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
 
 
+def drawn_by(weights: Learner, record: Trajectory, version: str) -> Trajectory:
+    """The record as an engine with these weights would have it."""
+    (row,), (found,) = rows_of(record), weights.logprobs(rows_of(record))
+    steps = []
+    for step, (_, start, end) in zip(record.steps, row.steps, strict=True):
+        assert step.sampled is not None
+        spans = ((version, 0, end - start),)
+        sampled = replace(step.sampled, logprobs=tuple(found[start:end].tolist()), versions=spans)
+        steps.append(replace(step, sampled=sampled))
+    return replace(record, steps=tuple(steps))
+
+
+def test_tokens_of_other_weights_are_counted_and_compared_with_what_their_engine_recorded() -> None:
+    earlier = Learner(tiny.model(seed=5), SETTINGS)
+    records = [drawn_by(earlier, EPISODES[0], "3"), *(drawn_by(learner(), each, "4") for each in EPISODES[1:])]
+    found = {}
+    for version in ("", "4"):
+        setup = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
+        found[version] = train_on_batch(setup, records, {}, Trackers(), version=version).metrics
+    assert (found[""].get("tokens/stale"), found["4"]["tokens/stale"]) == (None, 9)
+    assert (found[""]["kl"], found[""]["clipped"]) == (0.0, 0.0)
+    assert found["4"]["kl"] > 0
+    assert found["4"]["clipped"] > 0
+    fresh = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
+    now = [drawn_by(learner(), each, "4") for each in EPISODES]
+    assert train_on_batch(fresh, now, {}, Trackers(), version="4").metrics["tokens/stale"] == 0
+
+
+def test_ratios_to_weights_that_recorded_nothing_are_refused() -> None:
+    first = EPISODES[0]
+    bare = []
+    for step in first.steps:
+        assert step.sampled is not None
+        bare.append(replace(step, sampled=replace(step.sampled, logprobs=(0.0,) * len(step.sampled.ids))))
+    records = [replace(first, steps=tuple(bare)), *EPISODES[1:]]
+    policy = learner()
+    setup = TrainingSetup(preset=make_preset("grpo"), learner=policy, critic=None)
+    with pytest.raises(ConfigError, match=r"1 of 6 rows were drawn by weights '0' without recorded .* has weights '1'"):
+        train_on_batch(setup, records, {}, Trackers(), version="1")
+    assert policy.steps == 0
+    assert train_on_batch(setup, records, {}, Trackers(), version="0").metrics["tokens/stale"] == 0
+
+
 def test_a_step_without_tokens_has_no_entropy() -> None:
     first = EPISODES[0]
     gap = replace(first, steps=(replace(first.steps[0], sampled=None), *first.steps[1:]))

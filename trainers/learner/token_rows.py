@@ -27,6 +27,16 @@ class Row:
     """(step, start, end) spans of the tokens that each step of the trajectory drew."""
 
 
+def count_stale_tokens(row: Row, version: str) -> int:
+    """Drawn tokens of a row that are recorded as drawn by other weights than those of this version."""
+    return sum(end - start for drawn_by, start, end in row.versions if drawn_by != version)
+
+
+def has_logprobs(row: Row) -> bool:
+    """True if the engine has recorded log-probabilities; all are 0 in a row that no engine drew."""
+    return any(row.logprobs)
+
+
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
     """The contexts of an episode, in order of time.
 

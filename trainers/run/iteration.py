@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import Credit, assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset
@@ -15,8 +16,16 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
-from gymcp.trainers.learner.token_rows import Example, make_example, rows_of
+from gymcp.trainers.learner.token_rows import (
+    Example,
+    Row,
+    count_stale_tokens,
+    has_logprobs,
+    make_example,
+    rows_of,
+)
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
+from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Task, Trajectory
 
@@ -69,10 +78,12 @@ def train_on_batch(
     gold: Mapping[str, Task],
     trackers: Trackers,
     replay: DemonstrationReplay | None = None,
+    version: str = "",
 ) -> IterationResult:
     """Assign credit to the steps of scored episodes, and change the weights by it.
 
-    `gold`: the tasks by id. Raises ConfigError if the preset needs a column that the batch lacks, FloatingPointError
+    `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked at.
+    Raises ConfigError if the preset needs a column that the batch lacks, or as `old_logprobs` does, FloatingPointError
     as the learner and the critic do.
     """
     started = time.perf_counter()
@@ -83,7 +94,7 @@ def train_on_batch(
 
     if setup.critic is not None and targets is not None:
         metrics |= fit_critic(setup.critic, targets)
-    metrics |= update_policy(setup, credit, replay)
+    metrics |= update_policy(setup, credit, replay, version)
     return IterationResult(metrics=metrics, trackers=credit.trackers, credit=credit, credit_s=credit_s)
 
 
@@ -107,7 +118,9 @@ def fit_critic(critic: Critic, targets: CriticTargets) -> dict[str, Json]:
     return {"critic/loss": critic.fit(targets.features, targets.returns), "critic/explained": targets.explained}
 
 
-def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationReplay | None) -> dict[str, Json]:
+def update_policy(
+    setup: TrainingSetup, credit: Credit, replay: DemonstrationReplay | None, version: str
+) -> dict[str, Json]:
     """Update the policy once per minibatch and epoch, with a replay after each update; the metrics of that.
 
     Empty if the filters have left no step.
@@ -116,8 +129,7 @@ def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationRep
     if not examples:
         return {}
     learner, weights = setup.learner, [term.weight for term in credit.terms]
-    several = setup.minibatches * setup.epochs > 1
-    old = learner.logprobs([example.row for example in examples], groups) if several else None
+    old = old_logprobs(setup, [example.row for example in examples], groups, version)
     updates, replay_losses = [], []
     for minibatch in [*range(setup.minibatches)] * setup.epochs:
         chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
@@ -135,7 +147,39 @@ def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationRep
         if replay is not None:
             replay_losses.append(replay.update(learner))
     metrics = update_metrics(updates)
+    if version:
+        metrics["tokens/stale"] = sum(count_stale_tokens(example.row, version) for example in examples)
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
+
+
+def old_logprobs(setup: TrainingSetup, rows: Sequence[Row], groups: Sequence[int], version: str) -> list[Floats] | None:
+    """[L] for each row: log-probabilities that the ratios of the loss compare with. None: those of the current weights.
+
+    Tokens of other weights than the learner's are compared with what the engine recorded, unless the loss corrects for
+    the engine by itself. Raises ConfigError if such a row has no recorded log-probabilities and the loss has ratios.
+    """
+    loss = setup.preset.loss
+    stale = [b for b, row in enumerate(rows) if version and count_stale_tokens(row, version)]
+    if loss.kind != "likelihood":
+        _refuse_unknown_ratios(rows, stale, version, loss)
+    uses_recorded = stale and loss.weight is None and not loss.decoupled
+    if not uses_recorded and setup.minibatches * setup.epochs == 1:
+        return None
+    old = setup.learner.logprobs(rows, groups)
+    for b in stale if uses_recorded else ():
+        old[b] = np.array(rows[b].logprobs)
+    return old
+
+
+def _refuse_unknown_ratios(rows: Sequence[Row], stale: Sequence[int], version: str, loss: Loss) -> None:
+    unknown = [rows[b] for b in stale if not has_logprobs(rows[b])]
+    if unknown:
+        versions = sorted({f"'{drawn_by}'" for row in unknown for drawn_by, _, _ in row.versions})
+        raise ConfigError(
+            f"training: {len(unknown)} of {len(rows)} rows were drawn by weights {', '.join(versions)} without recorded"
+            f" log-probabilities, and the learner has weights '{version}': loss.kind = '{loss.kind}' needs them for its"
+            " ratios; draw with local: or vllm:, which record them"
+        )
 
 
 def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:

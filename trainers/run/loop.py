@@ -148,7 +148,9 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     replay = _make_replay(run, state)
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay),
+        lambda: train_on_batch(
+            run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=str(state.iteration)
+        ),
     )
     if result.credit is not None:
         _store_credit(run, result.credit)
