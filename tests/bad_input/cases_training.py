@@ -110,6 +110,12 @@ CASES: tuple[Case, ...] = (
         given=recipe('[credit]\npreset = "otc"\n[learn]\noverlong_tokens = 9\noverlong_buffer = 3'),
     ),
     Case(
+        "a setting of the loss that another makes void",
+        "train mine.toml",
+        "recipe: loss.dual_clip = 3.0 would change nothing, because of loss.kind = 'gspo': remove it, or change",
+        given=recipe('[loss]\nkind = "gspo"\ndual_clip = 3.0'),
+    ),
+    Case(
         "a preset of one's own",
         "train mine.toml",
         "no preset 'mine.py'; have reinforce_pp, rloo, grpo, dr_grpo,",

@@ -14,7 +14,7 @@ from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
 from gymcp.trainers.settings.from_toml import record_of
-from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
+from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight, find_ignored
 from gymcp.trainers.settings.validate import check_range, check_value
 from gymcp.types import Json
 
@@ -31,6 +31,16 @@ def build_preset(recipe: Recipe) -> Preset:
     if recipe.learn.overlong_tokens or recipe.learn.cost_weight:
         preset = _subtract_penalties(preset, recipe.learn)
     return _scale_negative(_add_filters(preset, recipe.learn), recipe.learn)
+
+
+def check_loss_settings(recipe: Recipe, loss: Loss) -> None:
+    """Raise ConfigError, which names both settings, if one of the recipe's keeps the loss from reading another."""
+    if found := find_ignored(loss, recipe.loss):
+        name, reason = found
+        raise ConfigError(
+            f"recipe: loss.{name} = {recipe.loss[name]!r} would change nothing, because of {reason}: remove it, or"
+            f" change {reason.partition(' = ')[0]}"
+        )
 
 
 def _add_filters(preset: Preset, learn: LearnRecipe) -> Preset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,8 @@ from gymcp.errors import ConfigError
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 SequenceUnit = Literal["episode", "step"]
+_OF_RATIOS = ("clip_low", "clip_high", "dual_clip", "weight", "decoupled", "behaviour_cap")
+"""Settings of losses that have ratios."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +73,34 @@ class Loss:
             raise ConfigError("loss: seq-mean-token-sum-norm needs constant_length, the tokens it divides by")
         if self.clip_low < 0 or self.clip_high < 0 or (self.dual_clip is not None and self.dual_clip <= 1):
             raise ConfigError("loss: clips must be positive, and dual_clip above 1")
+
+
+def find_ignored(loss: Loss, named: Iterable[str]) -> tuple[str, str] | None:
+    """The first of the settings that somebody has `named` and this loss never reads, and why; None: it reads them all.
+
+    The reason is the setting that replaces it, as ``loss.kind = 'gspo'``.
+    """
+    return next(((name, reason) for name in named if (reason := _reason_to_ignore(loss, name))), None)
+
+
+def _reason_to_ignore(loss: Loss, name: str) -> str:
+    kind = f"loss.kind = '{loss.kind}'"
+    if loss.kind == "likelihood" and name in _OF_RATIOS:
+        return kind
+    if name == "dual_clip" and loss.kind != "ppo":
+        return kind
+    if name == "aggregation" and loss.averaging != loss.aggregation:
+        return kind
+    if name == "constant_length" and loss.averaging != "seq-mean-token-sum-norm":
+        return kind if loss.kind == "gspo" else f"loss.aggregation = '{loss.aggregation}'"
+    if name == "weight" and loss.decoupled:
+        return "loss.decoupled = true"
+    if name == "behaviour_cap" and not loss.decoupled:
+        return "loss.decoupled = false"
+    if name == "sequence" and loss.averaging == "token-mean" and not _weighs_sequences(loss):
+        return f"loss.aggregation = '{loss.aggregation}'"
+    return ""
+
+
+def _weighs_sequences(loss: Loss) -> bool:
+    return isinstance(loss.weight, TruncatedWeight) and loss.weight.level == "sequence"
