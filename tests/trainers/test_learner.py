@@ -15,7 +15,12 @@ from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import make_preset
-from gymcp.trainers.learner.forward import common_prefix_length, plan_micro_batches, token_values
+from gymcp.trainers.learner.forward import (
+    common_prefix_length,
+    plan_micro_batches,
+    token_values,
+    why_no_shared_prefix,
+)
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.losses import Denominators
@@ -56,6 +61,16 @@ def test_token_values_equal_those_of_a_plain_forward_at_the_temperature(longer: 
         at = torch.log_softmax(logits, -1)
         expected += [at[t - 1, row.token_ids[t]] for t, drawn in enumerate(row.loss_mask) if drawn]
     assert torch.allclose(values, torch.stack(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sliding windows", "linear attention"])
+def test_prefixes_are_not_shared_in_a_model_that_keeps_no_keys_of_all_tokens(kind: str) -> None:
+    rows = tiny.group(1)
+    examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
+    assert (why_no_shared_prefix(tiny.model(kind)), why_no_shared_prefix(tiny.model())) == (kind, "")
+    sharing, plain = (Learner(tiny.model(kind), replace(SETTINGS, share_prefixes=on)) for on in (True, False))
+    one, other = (learner.update(examples, Loss(), groups=[0] * 4) for learner in (sharing, plain))
+    assert one == other
 
 
 def test_micro_batches_hold_every_row_once_within_the_token_bound() -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Processes, SingleProcess, full_tensor, shard_like
-from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches
+from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches, why_no_shared_prefix
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
@@ -68,6 +68,9 @@ class Learner:
         self.settings = settings
         self.steps = 0
         self._processes = processes or SingleProcess(settings.workers)
+        self._shares_prefixes = (
+            settings.share_prefixes and not self._processes.is_sharded and not why_no_shared_prefix(model)
+        )
         self._reference: list[Tensor] | None = None
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if not trained:
@@ -154,7 +157,7 @@ class Learner:
 
     def _plan(self, rows: Sequence[Row], groups: Sequence[int] | None) -> list[MicroBatch]:
         tasks = list(groups) if groups is not None else [0] * len(rows)
-        share = self.settings.share_prefixes and not self._processes.is_sharded and groups is not None
+        share = self._shares_prefixes and groups is not None
         tokens, parallel = self.settings.micro_batch_tokens, self._processes.parallel_micro_batches
         if parallel > 1:  # at least one micro-batch for each process or thread
             tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // parallel))
