@@ -58,6 +58,8 @@ class AdvantageTerm:
     """Name of a column that is subtracted from each step's value after its return, so that no earlier step is
     blamed."""
     order: Literal["return_then_norm", "norm_then_return"] = "return_then_norm"
+    """norm_then_return: signals are compared, and what comes out is summed along the trajectory. That is biased if the
+    policy decides when to stop (`cautions`)."""
     weight: float = 1.0
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages
+from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.credit.shapers import Components
@@ -42,11 +43,13 @@ _EXAMPLE_WORDS = (
 
 
 def explain_preset(preset: Preset) -> list[str]:
-    """Lines that say what the advantage of each step is made of: columns, filters, formulas, loss, and an example."""
+    """Lines that say what the advantage of each step is made of: columns, filters, formulas, cautions and loss; and an
+    example."""
     return [
         *_explain_columns(preset),
         *(f"filter: {_describe_record(each)}" for each in preset.filters),
         *_explain_terms(preset),
+        *(f"caution: {caution}" for caution in find_cautions(preset)),
         *_explain_loss(preset.loss),
         *_explain_example(preset),
     ]

@@ -224,25 +224,22 @@ def matchtir(
     gamma: float = 0.9,
     anchor: tuple[Key, ...] = ("group", "turn"),
     singleton: Singleton = "zero",
+    unbiased: bool = False,
 ) -> Preset:
     """Calls matched with gold calls: half from the episode's sum, half from each step's return. Source: MatchTIR's
     repository.
 
     The authors compare steps of the same index; ``anchor=("group", "state")`` compares steps in the same state.
+    `unbiased`: from each value the mean of the others is subtracted, and nothing is divided by a deviation.
     """
-    scale = StdScale()
+    episode = AdvantageTerm(signal="matched", scale=StdScale(), singleton=singleton, weight=0.5)
+    step = replace(episode, key=anchor, unit="step", returns="discounted", gamma=gamma)
+    if unbiased:
+        episode = replace(episode, centre="leave_one_out", scale=None)
+        step = replace(step, centre="leave_one_out", scale=None, singleton="raw")
     return _single_loss(
-        AdvantageTerm(signal="matched", scale=scale, singleton=singleton, weight=0.5),
-        AdvantageTerm(
-            signal="matched",
-            key=anchor,
-            unit="step",
-            returns="discounted",
-            gamma=gamma,
-            scale=scale,
-            singleton=singleton,
-            weight=0.5,
-        ),
+        episode,
+        step,
         shapers=(MatchedCalls(assignment=assignment, soft=soft, unmatched=unmatched),),
         needs=frozenset({GOLD}),
     )

@@ -18,6 +18,7 @@ from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.credit.assign import Credit, assign_credit, step_credits
+from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset, make_preset
 from gymcp.trainers.credit.shapers import MatchedCalls
@@ -49,10 +50,13 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
         for name in ANCHORS
         if len(credit.batch.tasks)
     }
+    cautions = find_cautions(chosen)
     if as_json:
-        print_json(_to_json(preset, options, credit, anchors))
+        print_json({**_to_json(preset, options, credit, anchors), "cautions": cautions})
     else:
         _print(preset, credit, anchors)
+        for caution in cautions:
+            console.print(f"caution: {caution}", markup=False, highlight=False)
 
 
 def advantages_of(
