@@ -12,7 +12,7 @@ from torch import Tensor
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
 from gymcp.trainers.credit.estimators import AdvantageTerm
-from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.credit.presets import MODEL_COLUMNS, Preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch
@@ -20,9 +20,6 @@ from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
-
-MODEL_COLUMNS = frozenset({"entropy", "value"})
-"""Names of the columns that `add_model_columns` computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
