@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages
 from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
@@ -198,7 +197,7 @@ def _explain_example(preset: Preset) -> Iterator[str]:
             columns |= dict.fromkeys(shaper.names, _EXAMPLE_REWARDS)
     try:
         found = advantages(preset, _EXAMPLE_REWARDS, ["task", "task"], _EXAMPLE_STATES, **columns)
-    except (ConfigError, ValueError):  # it needs records, or its filters left nothing
+    except Exception:  # it needs records, or its filters left nothing; a preset of the user may raise anything
         return
     yield f"{_EXAMPLE_WORDS}: advantages {_round(found)}"
 
@@ -208,10 +207,10 @@ def _round(rows: Sequence[Sequence[float]]) -> str:
 
 
 def _describe_record(record: object, *, words: bool = True) -> str:
-    """First sentence of the class's docstring, and its settings: ``... (smooth=0.1)``."""
-    text = re.sub(r"`+", "", " ".join((inspect.getdoc(type(record)) or "").split("\n\n")[0].split())).rstrip(".")
+    """First sentence of the docstring of a function or class, and its settings: ``... (smooth=0.1)``."""
+    text = re.sub(r"`+", "", " ".join((inspect.getdoc(record) or "").split("\n\n")[0].split())).rstrip(".")
     settings = ", ".join(f"{f.name}={getattr(record, f.name)}" for f in fields(record)) if is_dataclass(record) else ""
-    name = type(record).__name__
+    name = getattr(record, "__name__", type(record).__name__)
     return f"{name}({settings})" + (f": {text}" if words else "")
 
 

@@ -22,8 +22,10 @@ def find_user_preset(text: str, taken: Collection[str]) -> UserObject:
     if found is None:
         plugins = [name for name in find_plugins(PRESET_PLUGINS) if name not in taken]
         raise ConfigError(f"no preset {text!r:.80}; have {', '.join((*taken, *plugins))}, or FILE.py:NAME of your own")
-    if not callable(found.value) or inspect.iscoroutinefunction(found.value):
+    if not callable(found.value):
         raise ConfigError(f"{found.who}: is {describe_kind(found.value)}, not a function: {SIGNATURE}")
+    if inspect.iscoroutinefunction(found.value):
+        raise ConfigError(f"{found.who}: is async; make it a plain function: {SIGNATURE}")
     name = text.rpartition(":")[2]
     if name in taken:
         raise ConfigError(f"{found.who}: gymcp has a preset '{name}'; give the function another name")

@@ -6,7 +6,7 @@ Defaults are the sane choice; `PARITY` names the settings under which a preset r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from gymcp.errors import ConfigError
@@ -70,7 +70,7 @@ class Preset:
     """Algorithm that turns recorded trajectories into advantages and a loss."""
 
     loss_terms: tuple[LossTerm, ...]
-    loss: Loss
+    loss: Loss = field(default_factory=Loss)
     shapers: tuple[Shaper, ...] = ()
     filters: tuple[Filter, ...] = ()
     needs: frozenset[str] = frozenset()

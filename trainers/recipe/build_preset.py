@@ -13,7 +13,7 @@ from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import PRESETS, REWARD, Preset, Shaper, make_preset
 from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
-from gymcp.trainers.recipe.preset_check import check_columns
+from gymcp.trainers.recipe.preset_check import check_trainable
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight, find_ignored
@@ -30,7 +30,7 @@ def build_preset(recipe: Recipe) -> Preset:
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
     preset = make_preset(recipe.preset_name, **options)
     if recipe.preset_name not in PRESETS:
-        check_columns(f"preset '{short_name(recipe.preset_name)}'", preset)
+        check_trainable(f"preset '{short_name(recipe.preset_name)}'", preset)
     preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
     if recipe.learn.overlong_tokens or recipe.learn.cost_weight:
         preset = _subtract_penalties(preset, recipe.learn)

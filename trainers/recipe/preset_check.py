@@ -1,17 +1,21 @@
-"""Check of a preset of the user on two made-up episodes: the columns and keys that its terms read are there."""
+"""Checks of a preset of the user before the first rollout: its columns, keys and loss, on two made-up episodes."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
 from gymcp.trainers.credit.presets import GOLD, MODEL_COLUMNS, Preset
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.settings.loss import Loss, find_ignored
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
 
 
-def check_columns(who: str, preset: Preset) -> None:
-    """Raise ConfigError, which begins with `who`, if it needs or reads a column or key that nothing makes.
+def check_trainable(who: str, preset: Preset) -> None:
+    """Raise ConfigError, which begins with `who`, if the preset needs or reads what nothing makes, or if its loss has a
+    setting that another one makes void.
 
     A preset whose shapers cannot work on made-up episodes is not checked: they may need gold, or components of a score.
     """
@@ -22,6 +26,10 @@ def check_columns(who: str, preset: Preset) -> None:
         raise ConfigError(f"{who}: needs {', '.join(unknown)}, and training can give {known} only")
     if "value" in preset.needs and all(term.returns != "gae" for term in preset.advantage_terms):
         raise ConfigError(f"{who}: needs value, whose critic is fitted to a term with returns='gae', and it has none")
+    plain = Loss()
+    changed = [each.name for each in fields(Loss) if getattr(preset.loss, each.name) != getattr(plain, each.name)]
+    if found := find_ignored(preset.loss, [name for name in changed if getattr(preset.loss, name) is not None]):
+        raise ConfigError(f"{who}: its loss.{found[0]} would change nothing, because of {found[1]}")
     try:
         batch, _ = shape_rewards(_make_example(preset), preset, Trackers())
     except Exception:  # the shapers are the user's code, which may raise anything
