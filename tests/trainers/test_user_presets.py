@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
+from gymcp.store import open_run
 from gymcp.trainers.credit.assign import advantages
 from gymcp.trainers.credit.explanation import explain_preset
-from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.preset_functions import find_user_preset
+from gymcp.trainers.credit.presets import PRESETS, make_preset
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
+from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 
 SOURCE = '''
 from gymcp.trainers import AdvantageTerm, LossTerm, Preset
@@ -189,3 +193,17 @@ def test_the_file_is_found_from_the_folder_of_the_recipe(file: Path, monkeypatch
 def test_a_recorded_recipe_is_read_without_its_preset_file() -> None:
     credit = {"preset": "/nowhere/mine.py:plain"}
     assert restore_recipe({"env": "backoffice", "credit": credit}).credit == credit
+
+
+def test_a_run_whose_preset_file_has_changed_is_not_resumed(file: Path, tmp_path: Path) -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": f"{file}:plain"}})
+    preset, folder = find_user_preset(recipe.preset_name, PRESETS), tmp_path / "run"
+    folder.mkdir()
+    record_training_start(folder, recipe, load_env(load_spec("backoffice")), None, preset)
+    check_code_unchanged(folder, None, preset)
+    config = open_run(folder).config
+    assert (config["preset_source"], config["preset_digest"]) == (f"{file}:plain", preset.digest)
+    file.write_text(f"{SOURCE}\n")
+    says = r"the file of preset 'mine.py:plain' has changed since the run began; put it back as it was, or train in"
+    with pytest.raises(ConfigError, match=says):
+        check_code_unchanged(folder, None, find_user_preset(recipe.preset_name, PRESETS))
