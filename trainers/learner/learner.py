@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,7 +20,7 @@ from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_b
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
-from gymcp.trainers.learner.token_rows import Example, Row
+from gymcp.trainers.learner.token_rows import Example, Row, has_gradient
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
@@ -41,10 +41,11 @@ class UpdateStats:
     learning_rate: float
     tokens: int
     """Tokens that the policy drew."""
-    seen_tokens: int
-    """All tokens of all rows, prompts and tool results included."""
+    computed_tokens: int
+    """Drawn tokens of the rows that have a gradient: `entropy`, `kl` and `clipped` are means over them."""
     entropy: float
-    """Mean over the drawn tokens, in nats."""
+    """In nats; if no row has a gradient, the mean of -log p of the drawn tokens as the engine recorded it, whose
+    expectation it is."""
     kl: float
     """Mean k3 estimate, per drawn token, of the divergence of `old` from the current weights."""
     kl_reference: float
@@ -155,7 +156,13 @@ class Learner:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.settings.autocast)
 
-    def _plan(self, rows: Sequence[Row], groups: Sequence[int] | None) -> list[MicroBatch]:
+    def _plan(
+        self, rows: Sequence[Row], groups: Sequence[int] | None, active: Sequence[int] | None = None
+    ) -> list[MicroBatch]:
+        """Micro-batches of the rows at the places `active`; None: of all."""
+        if active is not None and len(active) < len(rows):
+            plan = self._plan([rows[b] for b in active], [groups[b] for b in active] if groups is not None else None)
+            return [replace(micro, rows=tuple(active[i] for i in micro.rows)) for micro in plan]
         tasks = list(groups) if groups is not None else [0] * len(rows)
         share = self._shares_prefixes and groups is not None
         tokens, parallel = self.settings.micro_batch_tokens, self._processes.parallel_micro_batches
@@ -174,7 +181,8 @@ class Learner:
     ) -> UpdateStats:
         """Take one optimiser step on the whole batch, computed in micro-batches with denominators of the whole batch.
 
-        If no row has a gradient, the step is left out: the momentum of earlier steps would change the weights.
+        A row without advantage is not computed, unless the loss has a KL term. If no row has a gradient, the step is
+        left out: the momentum of earlier steps would change the weights.
 
         `weights` are those of the preset's terms, `groups` the task numbers of the rows, `old` the log-probabilities
         before the first update on this batch (None: those of the current weights). If the loss corrects for the engine,
@@ -184,7 +192,10 @@ class Learner:
         rows = [example.row for example in examples]
         reference = self.reference_logprobs(rows, groups) if loss.kl else None
         batch = make_batch(examples, loss, weights, old=old, reference=reference)
-        stats = self._accumulate_gradients(batch, self._plan(rows, groups))
+        active = [b for b, each in enumerate(examples) if loss.kl or has_gradient(each, weights)]
+        if not active:
+            return self._skip(rows)
+        stats = self._accumulate_gradients(batch, self._plan(rows, groups, active))
         self._check_finite("loss", stats.loss)
         norm = self._clip_gradients()
         self._check_finite("gradient", norm)
@@ -193,19 +204,37 @@ class Learner:
             self._step(rate)
         else:
             self._optimizer.zero_grad(set_to_none=True)
-        tokens = max(stats.tokens, 1)
+        computed = max(stats.tokens, 1)
         return UpdateStats(
             step=self.steps,
             skipped=norm == 0,
             loss=stats.loss,
             grad_norm=norm,
             learning_rate=rate,
-            tokens=int(stats.tokens),
-            seen_tokens=sum(len(row.token_ids) for row in rows),
-            entropy=stats.entropy / tokens,
-            kl=stats.kl / tokens,
-            kl_reference=stats.kl_reference / tokens if reference is not None else math.nan,
-            clipped=stats.clipped / tokens,
+            tokens=sum(sum(row.loss_mask) for row in rows),
+            computed_tokens=int(stats.tokens),
+            entropy=stats.entropy / computed,
+            kl=stats.kl / computed,
+            kl_reference=stats.kl_reference / computed if reference is not None else math.nan,
+            clipped=stats.clipped / computed,
+        )
+
+    def _skip(self, rows: Sequence[Row]) -> UpdateStats:
+        """Statistics of an update in which no row has a gradient."""
+        drawn = np.concatenate([np.array(row.logprobs)[np.array(row.loss_mask, bool)] for row in rows])
+        drawn = drawn[np.isfinite(drawn)]
+        return UpdateStats(
+            step=self.steps,
+            skipped=True,
+            loss=0.0,
+            grad_norm=0.0,
+            learning_rate=learning_rate(self.settings, self.steps),
+            tokens=sum(sum(row.loss_mask) for row in rows),
+            computed_tokens=0,
+            entropy=-float(drawn.mean()) if len(drawn) else 0.0,
+            kl=0.0,
+            kl_reference=math.nan,
+            clipped=0.0,
         )
 
     def _accumulate_gradients(self, batch: LearnerBatch, micros: Sequence[MicroBatch]) -> LossStats:

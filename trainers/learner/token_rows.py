@@ -109,6 +109,12 @@ class Example:
     """Number of its episode in the batch: the rows of one episode are one sequence. None: the row is a sequence."""
 
 
+def has_gradient(example: Example, weights: Sequence[float]) -> bool:
+    """True if a token that counts has an advantage in a term whose weight is not 0."""
+    terms = zip(weights, example.advantages, example.counted, strict=True)
+    return any(weight != 0 and bool(advantage[counted].any()) for weight, advantage, counted in terms)
+
+
 def make_example(
     row: Row,
     advantages: Sequence[Floats],

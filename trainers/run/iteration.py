@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import Credit, assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset
@@ -16,16 +15,9 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
-from gymcp.trainers.learner.token_rows import (
-    Example,
-    Row,
-    count_stale_tokens,
-    has_logprobs,
-    make_example,
-    rows_of,
-)
+from gymcp.trainers.learner.old_logprobs import find_old_logprobs
+from gymcp.trainers.learner.token_rows import Example, count_stale_tokens, make_example, rows_of
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
-from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Task, Trajectory
 
@@ -41,6 +33,9 @@ class TrainingSetup:
     """Updates per epoch: the batch is cut into this many parts, by groups."""
     epochs: int = 1
     """Times that the whole batch is gone over."""
+    engine_shares_weights: bool = False
+    """True: the engine computes with the learner's weights and precision, so what it records is what the learner would
+    compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +78,8 @@ def train_on_batch(
     """Assign credit to the steps of scored episodes, and change the weights by it.
 
     `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked at.
-    Raises ConfigError if the preset needs a column that the batch lacks, or as `old_logprobs` does, FloatingPointError
-    as the learner and the critic do.
+    Raises ConfigError if the preset needs a column that the batch lacks, or as `find_old_logprobs` does,
+    FloatingPointError as the learner and the critic do.
     """
     started = time.perf_counter()
     batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic, trackers)
@@ -129,7 +124,16 @@ def update_policy(
     if not examples:
         return {}
     learner, weights = setup.learner, [term.weight for term in credit.terms]
-    old = old_logprobs(setup, [example.row for example in examples], groups, version)
+    old = find_old_logprobs(
+        learner,
+        examples,
+        setup.preset.loss,
+        weights=weights,
+        groups=groups,
+        version=version,
+        engine_shares_weights=setup.engine_shares_weights,
+        several=setup.minibatches * setup.epochs > 1,
+    )
     updates, replay_losses = [], []
     for minibatch in [*range(setup.minibatches)] * setup.epochs:
         chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
@@ -152,36 +156,6 @@ def update_policy(
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
 
 
-def old_logprobs(setup: TrainingSetup, rows: Sequence[Row], groups: Sequence[int], version: str) -> list[Floats] | None:
-    """[L] for each row: log-probabilities that the ratios of the loss compare with. None: those of the current weights.
-
-    Tokens of other weights than the learner's are compared with what the engine recorded, unless the loss corrects for
-    the engine by itself. Raises ConfigError if such a row has no recorded log-probabilities and the loss has ratios.
-    """
-    loss = setup.preset.loss
-    stale = [b for b, row in enumerate(rows) if version and count_stale_tokens(row, version)]
-    if loss.kind != "likelihood":
-        _refuse_unknown_ratios(rows, stale, version, loss)
-    uses_recorded = stale and loss.weight is None and not loss.decoupled
-    if not uses_recorded and setup.minibatches * setup.epochs == 1:
-        return None
-    old = setup.learner.logprobs(rows, groups)
-    for b in stale if uses_recorded else ():
-        old[b] = np.array(rows[b].logprobs)
-    return old
-
-
-def _refuse_unknown_ratios(rows: Sequence[Row], stale: Sequence[int], version: str, loss: Loss) -> None:
-    unknown = [rows[b] for b in stale if not has_logprobs(rows[b])]
-    if unknown:
-        versions = sorted({f"'{drawn_by}'" for row in unknown for drawn_by, _, _ in row.versions})
-        raise ConfigError(
-            f"training: {len(unknown)} of {len(rows)} rows were drawn by weights {', '.join(versions)} without recorded"
-            f" log-probabilities, and the learner has weights '{version}': loss.kind = '{loss.kind}' needs them for its"
-            " ratios; draw with local: or vllm:, which record them"
-        )
-
-
 def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
     """[N] trajectories -> their rows with the advantages of all terms on the tokens, and each row's task number."""
     examples: list[Example] = []
@@ -197,12 +171,19 @@ def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
 
 
 def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, Json]:
-    """Metrics of an iteration's updates: means over their tokens."""
+    """Metrics of an iteration's updates: means over the tokens that were computed, or if none was, over all tokens."""
     tokens = sum(update.tokens for update in updates)
+    shares = [update.computed_tokens for update in updates]
+    if not any(shares):
+        shares = [update.tokens for update in updates]
     names = ["loss", "grad_norm", "entropy", "kl", "clipped"]
     if not np.isnan(updates[0].kl_reference):
         names.append("kl_reference")
-    means = {name: sum(getattr(update, name) * update.tokens for update in updates) / max(tokens, 1) for name in names}
+    means = {
+        name: sum(share * getattr(update, name) for share, update in zip(shares, updates, strict=True))
+        / max(sum(shares), 1)
+        for name in names
+    }
     return {
         **means,
         "tokens": tokens,

@@ -92,13 +92,14 @@ async def open_run(
         stack.enter_context(_limit_threads(trainable))
         critic = _make_critic(recipe, inputs.preset, trainable)
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
+        settings = _learner_settings(recipe, trainable)
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
             state = TrainingState()
             save_training(folder, recipe, state, learner, critic)
         else:
-            learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
+            learner = make_learner(trainable, settings, inputs.processes)
             state = saved
             load_training(folder, state, learner, critic)
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
@@ -110,6 +111,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            engine_shares_weights=not server and not settings.autocast,
         )
         run = TrainingRun(
             inputs=inputs,
