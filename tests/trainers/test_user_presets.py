@@ -185,7 +185,7 @@ def test_the_file_is_found_from_the_folder_of_the_recipe(file: Path, monkeypatch
     assert loaded.preset_name == f"{file}:plain"
     assert build_preset(loaded).advantage_terms[0].weight == 3.0
     monkeypatch.chdir(file.parent)
-    typed = load_recipe(recipe, (("credit.preset", "mine.py:twice")))
+    typed = load_recipe(recipe, (("credit.preset", "mine.py:required"), ("credit.gamma", 1.0)))
     assert typed.preset_name == f"{file}:required"
     assert with_absolute_paths(loaded) == loaded
 
