@@ -128,7 +128,7 @@ def _find_file(place: str) -> Path | None:
 
 
 def call_user(who: str, call: Callable[[], object]) -> object:
-    """What a function of the user returns. Raises ConfigError, which begins with `who`, if it raises anything."""
+    """The result of a function of the user. Raises ConfigError, which begins with `who`, if it raises anything."""
     try:
         return call()
     except (Exception, SystemExit) as error:  # the user's code, which may raise anything
