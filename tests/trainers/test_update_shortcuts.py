@@ -69,7 +69,7 @@ def draw_rows(model: Any, *, temperature: float) -> list[Row]:
             asked = [Sampling(max_tokens=6 + seed, temperature=temperature, seed=seed) for seed in range(6)]
             return list(await asyncio.gather(*(engine.sample(list(range(3, 20)), each) for each in asked)))
 
-    rows = []
+    rows: list[Row] = []
     for sampled in asyncio.run(draw()):
         step = Step(turn=0, observation=Observation(messages=(), tools=()), action=Action(), sampled=sampled)
         rows += rows_of(Trajectory(id="", env="e", task="t", steps=(step,)))
