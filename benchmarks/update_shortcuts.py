@@ -1,7 +1,7 @@
 """Updates that compute nothing for rows without advantage, and no probabilities that the engine has recorded.
 
 CPU seconds of all updates of an iteration: as they are, and with everything computed (the advantages that are 0 are
-1e-30 then, and the learner computes `old`). The same model, rows and threads; rounds are interleaved, medians taken.
+1e-12 then, and the learner computes `old`). The same model, rows and threads; rounds are interleaved, medians taken.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ GROUPS = 8
 EPISODES = Case(name="prompts of 128 tokens", prompt=128, completions=(16, 48))
 SHARES = (0.0, 0.5)
 """Shares of the groups whose episodes all end alike."""
-LITTLE = 1e-30
-"""Advantage that is computed and changes nothing."""
+LITTLE = 1e-12
+"""Advantage that is computed and is lost in the rounding of the others; not so little that its gradients are denormal."""
 
 
 def make_examples(learner: Learner, share: float, vocabulary: int, nothing: float) -> list[Example]:
