@@ -30,7 +30,7 @@ EPISODES = Case(name="prompts of 128 tokens", prompt=128, completions=(16, 48))
 SHARES = (0.0, 0.5)
 """Shares of the groups whose episodes all end alike."""
 LITTLE = 1e-12
-"""Advantage that is computed and is lost in the rounding of the others; not so little that its gradients are denormal."""
+"""Advantage that is computed and is lost in rounding, but not so little that its gradients are denormal."""
 
 
 def make_examples(learner: Learner, share: float, vocabulary: int, nothing: float) -> list[Example]:
