@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from gymcp.trainers.learner.token_rows import Example, Row
 
@@ -30,6 +38,12 @@ def model(kind: str = "qwen3", seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     if kind == "llama":
         return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=False))
+    if kind == "sliding windows":
+        layers = ["full_attention", "sliding_attention"]
+        config = Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=16, layer_types=layers)
+        return Qwen3ForCausalLM(config)
+    if kind == "linear attention":
+        return Lfm2ForCausalLM(Lfm2Config(**SIZES, layer_types=["full_attention", "conv"]))
     return Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=True))
 
 

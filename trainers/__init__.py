@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from gymcp.trainers.recipe.load import load_recipe
     from gymcp.trainers.recipe.recipe import Recipe
     from gymcp.trainers.run.loop import train
+    from gymcp.trainers.settings.loss import Loss
 
 __all__ = [
     "AdvantageTerm",
     "Credit",
     "Learner",
     "LearnerSettings",
+    "Loss",
     "LossTerm",
     "Preset",
     "Recipe",
@@ -48,5 +50,6 @@ if not TYPE_CHECKING:
             "recipe.load": "load_recipe",
             "recipe.recipe": "Recipe",
             "run.loop": "train",
+            "settings.loss": "Loss",
         },
     )

@@ -8,13 +8,9 @@ An agent is made by one of two functions, which are told apart by their paramete
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 
 from gymcp.agents.policies.metering import meter_model
 from gymcp.agents.policies.models import Model
@@ -25,16 +21,14 @@ from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Json, Task
 from gymcp.user_code import (
     AGENT_PLUGINS,
-    describe_error,
-    describe_plugin,
+    UserObject,
+    call_user,
+    describe_kind,
     find_plugins,
-    load_plugin,
-    load_user_module,
+    load_user_object,
     locate_function,
 )
 
-FORMS = "FILE.py:NAME, MODULE:NAME"
-"""Forms of an agent of the user, beside the names of plug-ins."""
 _SIGNATURES = "def NAME(task, seed) -> agent, or def NAME(model, settings) -> a function of task and seed"
 
 
@@ -72,19 +66,8 @@ def load_agent(text: str) -> UserAgent | None:
 
     Raises ConfigError if it cannot be imported, or is no agent.
     """
-    if ":" not in text:
-        if (point := find_plugins(AGENT_PLUGINS).get(text)) is None:
-            if text.endswith(".py"):
-                raise ConfigError(f"agent '{text}': name the agent in the file: {text}:NAME")
-            return None
-        return _make_record(point.value, load_plugin(point), _find_file(point.value), who=describe_plugin(point))
-    place, _, name = text.rpartition(":")
-    if not name.isidentifier():
-        raise ConfigError(f"agent '{text}': '{name}' is no name; give {FORMS}")
-    if place.endswith(".py") or "/" in place:
-        return _load_from_file(Path(place), name, who=f"agent '{text}'")
-    module = _import_module(place, who=f"agent '{text}'")
-    return _make_record(text, _find(module, name, f"agent '{text}'"), _find_file(text), who=f"agent '{text}'")
+    found = load_user_object(text, kind="agent", plugins=AGENT_PLUGINS)
+    return None if found is None else _make_record(found)
 
 
 def make_user_agents(agent: UserAgent, model: Model | None, settings: ReactSettings) -> AgentFactory:
@@ -96,9 +79,11 @@ def make_user_agents(agent: UserAgent, model: Model | None, settings: ReactSetti
     who = f"agent '{agent.name}'"
     factory = agent.make
     if model is not None:
-        made = _call_user(who, lambda: agent.make(meter_model(model), settings))
+        made = call_user(who, lambda: agent.make(meter_model(model), settings))
         if not callable(made):
-            raise ConfigError(f"{who}: gave {_kind(made)} for a model and settings, not a function of task and seed")
+            raise ConfigError(
+                f"{who}: gave {describe_kind(made)} for a model and settings, not a function of task and seed"
+            )
         factory = made
     reported: set[str] = set()
 
@@ -116,11 +101,11 @@ def check_user_agents(make: AgentFactory, task: Task) -> None:
 
 
 def _make_checked(who: str, factory: Callable[..., object], task: Task, seed: int) -> Agent:
-    made = _call_user(who, lambda: factory(task, seed))
+    made = call_user(who, lambda: factory(task, seed))
     act = getattr(made, "act", None)
     if not callable(act):
         raise ConfigError(
-            f"{who}: made {_kind(made)}, which is no agent: it has no method 'async def act(observation)'"
+            f"{who}: made {describe_kind(made)}, which is no agent: it has no method 'async def act(observation)'"
         )
     if not inspect.iscoroutinefunction(act):
         place = locate_function(act)
@@ -128,57 +113,12 @@ def _make_checked(who: str, factory: Callable[..., object], task: Task, seed: in
     return made  # type: ignore[return-value]
 
 
-def _call_user(who: str, call: Callable[[], object]) -> object:
-    try:
-        return call()
-    except (Exception, SystemExit) as error:  # the user's code, which may raise anything
-        raise ConfigError(f"{who}: {describe_error(error)}") from error
-
-
-def _load_from_file(path: Path, name: str, *, who: str) -> UserAgent:
-    if not path.is_file():
-        raise ConfigError(f"{who}: no file '{path}'")
-    module = load_user_module(path, what=f"agent file '{path}'", name=f"gymcp_agent_{path.stem}")
-    record = f"{path.name}:{name}"
-    return _make_record(record, _find(module, name, who), path, who=who, source=f"{path.resolve()}:{name}")
-
-
-def _import_module(name: str, *, who: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigError(
-                f"{who}: no module '{name}' is installed; give a file by its path: ./FILE.py:NAME"
-            ) from error
-        raise ConfigError(f"{who}: {describe_error(error)}") from error
-    except (Exception, SystemExit) as error:  # the module's code, which may raise anything
-        raise ConfigError(f"{who}: {describe_error(error)}") from error
-
-
-def _find(module: ModuleType, name: str, who: str) -> object:
-    if not hasattr(module, name):
-        own = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_") and getattr(value, "__module__", "") == module.__name__
-        ]
-        raise ConfigError(f"{who}: defines no '{name}'; have {', '.join(own) or 'nothing that can be called'}")
-    return getattr(module, name)
-
-
-def _find_file(place: str) -> Path | None:
-    """The file of a module, of which ``MODULE:NAME`` has been imported."""
-    file = getattr(importlib.import_module(place.partition(":")[0]), "__file__", None)
-    return None if file is None else Path(file)
-
-
-def _make_record(name: str, made: object, file: Path | None, *, who: str, source: str = "") -> UserAgent:
+def _make_record(found: UserObject) -> UserAgent:
+    made = found.value
     if not callable(made):
-        raise ConfigError(f"{who}: is {_kind(made)}, not a function or class: {_SIGNATURES}")
-    digest = hashlib.sha256(file.read_bytes()).hexdigest() if file is not None else ""
-    takes_model = _takes_model(made, who)
-    return UserAgent(name=name, source=source or name, digest=digest, make=made, takes_model=takes_model)
+        raise ConfigError(f"{found.who}: is {describe_kind(made)}, not a function or class: {_SIGNATURES}")
+    takes_model = _takes_model(made, found.who)
+    return UserAgent(name=found.name, source=found.source, digest=found.digest, make=made, takes_model=takes_model)
 
 
 def _takes_model(make: Callable[..., object], who: str) -> bool:
@@ -196,8 +136,3 @@ def _takes_model(make: Callable[..., object], who: str) -> bool:
     except TypeError:
         raise ConfigError(f"{where}: takes {signature}; it is called with 2 arguments: {_SIGNATURES}") from None
     return next(iter(signature.parameters)) == "model"
-
-
-def _kind(value: object) -> str:
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,12 +1,15 @@
 """Code of the user: Python files, plug-ins of installed packages, and the file and line that an error comes from.
 
-A package names its plug-ins, which are agents and environments, in its ``pyproject.toml``::
+A package names its plug-ins, which are agents, environments and presets, in its ``pyproject.toml``::
 
     [project.entry-points."gymcp.agents"]
     careful = "my_package.agents:careful"
 
     [project.entry-points."gymcp.envs"]
     shop = "my_package.shop:ENV"
+
+    [project.entry-points."gymcp.presets"]
+    early = "my_package.presets:early"
 
 Finding them reads the metadata of the installed packages and runs none of their code; only the plug-in that is used is
 imported. The names of gymcp itself come first.
@@ -15,6 +18,8 @@ imported. The names of gymcp itself come first.
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import inspect
@@ -23,6 +28,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -31,6 +37,9 @@ from gymcp.errors import ConfigError, GymcpError
 
 AGENT_PLUGINS = "gymcp.agents"
 ENVIRONMENT_PLUGINS = "gymcp.envs"
+PRESET_PLUGINS = "gymcp.presets"
+FORMS = "FILE.py:NAME, MODULE:NAME"
+"""Forms of the name of an object of the user, beside the names of plug-ins."""
 _PLUGIN_NAME = re.compile("[A-Za-z0-9_-]+")
 _GYMCP = str(Path(__file__).parent)
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -38,6 +47,98 @@ _INSTALLED = ("site-packages", "dist-packages")
 """Folders of installed packages, whose lines the user cannot mend."""
 MAX_ERROR_CHARACTERS = 600
 """Characters of an error of the user's code that a message repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserObject:
+    """An object of the user's code that was named on the command line or in a recipe, imported."""
+
+    name: str
+    """Name in records and tables: "careful.py:Careful", or "my_package.agents:careful"."""
+    source: str
+    """The same with the absolute path of the file."""
+    digest: str
+    """SHA-256 of the file that defines it; empty if it is in no file."""
+    value: object
+    who: str
+    """Beginning of a message about it: "agent 'careful.py:Careful'"."""
+
+
+def load_user_object(text: str, *, kind: str, plugins: str) -> UserObject | None:
+    """The object at ``FILE.py:NAME`` or ``MODULE:NAME``, or of a plug-in; None if the text is no such name.
+
+    The user's code is run. `kind`: what the object is for, such as "agent"; `plugins`: the group of its plug-ins.
+    Raises ConfigError if it cannot be imported.
+    """
+    who = f"{kind} '{text}'"
+    if ":" not in text:
+        if (point := find_plugins(plugins).get(text)) is None:
+            if text.endswith(".py"):
+                raise ConfigError(f"{who}: name the {kind} in the file: {text}:NAME")
+            return None
+        value = load_plugin(point)
+        return _make_object(point.value, point.value, _find_file(point.value), value, describe_plugin(point))
+    place, _, name = text.rpartition(":")
+    if not name.isidentifier():
+        raise ConfigError(f"{who}: '{name}' is no name; give {FORMS}")
+    if not place.endswith(".py") and "/" not in place:
+        module = _import_module(place, who=who)
+        return _make_object(text, text, _find_file(text), _find_name(module, name, who), who)
+    path = Path(place)
+    if not path.is_file():
+        raise ConfigError(f"{who}: no file '{path}'")
+    module = load_user_module(path, what=f"{kind} file '{path}'", name=f"gymcp_{kind}_{path.stem}")
+    value = _find_name(module, name, who)
+    return _make_object(f"{path.name}:{name}", f"{path.resolve()}:{name}", path, value, who)
+
+
+def _make_object(name: str, source: str, file: Path | None, value: object, who: str) -> UserObject:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest() if file is not None else ""
+    return UserObject(name=name, source=source, digest=digest, value=value, who=who)
+
+
+def _import_module(name: str, *, who: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"{who}: no module '{name}' is installed; give a file by its path: ./FILE.py:NAME"
+            ) from error
+        raise ConfigError(f"{who}: {describe_error(error)}") from error
+    except (Exception, SystemExit) as error:  # the module's code, which may raise anything
+        raise ConfigError(f"{who}: {describe_error(error)}") from error
+
+
+def _find_name(module: ModuleType, name: str, who: str) -> object:
+    if not hasattr(module, name):
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_") and getattr(value, "__module__", "") == module.__name__
+        ]
+        raise ConfigError(f"{who}: defines no '{name}'; have {', '.join(own) or 'nothing that can be called'}")
+    return getattr(module, name)
+
+
+def _find_file(place: str) -> Path | None:
+    """The file of a module, of which ``MODULE:NAME`` has been imported."""
+    file = getattr(importlib.import_module(place.partition(":")[0]), "__file__", None)
+    return None if file is None else Path(file)
+
+
+def call_user(who: str, call: Callable[[], object]) -> object:
+    """The result of a function of the user. Raises ConfigError, which begins with `who`, if it raises anything."""
+    try:
+        return call()
+    except (Exception, SystemExit) as error:  # the user's code, which may raise anything
+        raise ConfigError(f"{who}: {describe_error(error)}") from error
+
+
+def describe_kind(value: object) -> str:
+    """The type of a value for people: "an int", "None"."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):

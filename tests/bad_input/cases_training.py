@@ -110,10 +110,34 @@ CASES: tuple[Case, ...] = (
         given=recipe('[credit]\npreset = "otc"\n[learn]\noverlong_tokens = 9\noverlong_buffer = 3'),
     ),
     Case(
-        "a preset of one's own",
+        "a setting of the loss that another makes void",
         "train mine.toml",
-        "no preset 'mine.py'; have reinforce_pp, rloo, grpo, dr_grpo,",
+        "recipe: loss.dual_clip = 3.0 would change nothing, because of loss.kind = 'gspo': remove it, or change",
+        given=recipe('[loss]\nkind = "gspo"\ndual_clip = 3.0'),
+    ),
+    Case(
+        "a preset of one's own without its name",
+        "train mine.toml",
+        "preset 'mine.py': name the preset in the file: mine.py:NAME",
         given=recipe('[credit]\npreset = "mine.py"'),
+    ),
+    Case(
+        "a preset whose file raises",
+        "train mine.toml --explain",
+        ("preset file '", "/boom.py': boom.py:1: RuntimeError: boom; gymcp --debug shows where"),
+        given={**recipe('[credit]\npreset = "boom.py:mine"'), "boom.py": BOOM},
+    ),
+    Case(
+        "a preset that is something else",
+        "train mine.toml",
+        ("preset '", "/three.py:mine': gave an int, not a gymcp.trainers.Preset: def NAME(*, OPTION=VALUE) -> Preset"),
+        given={**recipe('[credit]\npreset = "three.py:mine"'), "three.py": "def mine():\n    return 3\n"},
+    ),
+    Case(
+        "a preset with the name of another",
+        "train mine.toml",
+        ("preset '", "/same.py:grpo': gymcp has a preset 'grpo'; give the function another name"),
+        given={**recipe('[credit]\npreset = "same.py:grpo"'), "same.py": "def grpo():\n    return 3\n"},
     ),
     Case(
         "a cost of tools that no preset has",

@@ -56,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
         ("gymcp eval bfcl --agent a", ["adaptive", "asks_late", "always_asks"]),
         ("gymcp eval bfcl --sandbox ", ["bwrap", "docker", "none"]),
         ("gymcp credit runs/a --preset g", ["grpo", "gigpo", "gdpo"]),
+        ("gymcp credit runs/a --preset b", ["bnpo", "bank.py:"]),
         ("gymcp export runs/a --preset re", ["reinforce_pp", "rebn"]),
         ("gymcp export runs/a --format p", ["parquet"]),
         ("gymcp view runs/", ["runs/a", "runs/b", "runs/train-x"]),

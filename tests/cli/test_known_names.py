@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gymcp import user_code
 from gymcp.agents.policies import specs
 from gymcp.agents.runner import run
-from gymcp.agents.strategies import scripted, user_agents
+from gymcp.agents.strategies import scripted
 from gymcp.agents.tool_calls import formats
 from gymcp.cli import known_names
 from gymcp.cli.completion import RUN_FILES, list_environments
@@ -27,7 +28,7 @@ from gymcp.trainers.credit import presets
     [
         (known_names.AGENTS, run.AGENTS),
         (known_names.AGENTS[:-1], tuple(scripted.SCRIPTED)),
-        (known_names.AGENT_FORMS, user_agents.FORMS),
+        (known_names.AGENT_FORMS, user_code.FORMS),
         (known_names.ATTACKS, tuple(injection.ATTACKS)),
         (known_names.STRESSORS, tuple(stress.STRESSORS)),
         (known_names.POLICY_FORMS, specs.FORMS),

@@ -14,11 +14,17 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.learner.forward import common_prefix_length, plan_micro_batches, token_values
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.learner.forward import (
+    common_prefix_length,
+    plan_micro_batches,
+    token_values,
+    why_no_shared_prefix,
+)
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.losses import Denominators
-from gymcp.trainers.learner.micro_batch_loss import count_rows_with_tokens, measure_loss
+from gymcp.trainers.learner.micro_batch_loss import count_sequences, measure_loss
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -55,6 +61,16 @@ def test_token_values_equal_those_of_a_plain_forward_at_the_temperature(longer: 
         at = torch.log_softmax(logits, -1)
         expected += [at[t - 1, row.token_ids[t]] for t, drawn in enumerate(row.loss_mask) if drawn]
     assert torch.allclose(values, torch.stack(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sliding windows", "linear attention"])
+def test_prefixes_are_not_shared_in_a_model_that_keeps_no_keys_of_all_tokens(kind: str) -> None:
+    rows = tiny.group(1)
+    examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
+    assert (why_no_shared_prefix(tiny.model(kind)), why_no_shared_prefix(tiny.model())) == (kind, "")
+    sharing, plain = (Learner(tiny.model(kind), replace(SETTINGS, share_prefixes=on)) for on in (True, False))
+    one, other = (learner.update(examples, Loss(), groups=[0] * 4) for learner in (sharing, plain))
+    assert one == other
 
 
 def test_micro_batches_hold_every_row_once_within_the_token_bound() -> None:
@@ -249,11 +265,63 @@ def test_clipped_tokens_are_counted_by_the_ratio_that_the_loss_clips() -> None:
     assert shares == [1.0, 0.0]
 
 
+def test_divergences_are_measured_without_bias_at_the_tokens_that_the_old_policy_drew() -> None:
+    """The mean over all tokens of a vocabulary, each as often as the old policy draws it, is the exact divergence."""
+    old, new, reference = (torch.tensor([p]).log() for p in ([0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.3, 0.4, 0.3]))
+    found = []
+    for token in range(3):
+        one = [each[:, token : token + 1] for each in (new, old, reference)]
+        mask = torch.ones(1, 1)
+        found.append(measure_loss(Loss(), mask.sum(), one[0], one[1], mask, torch.zeros(1), one[2]))
+    often = old.exp()[0].tolist()
+    kl = sum(share * each.kl for share, each in zip(often, found, strict=True))
+    from_reference = sum(share * each.kl_reference for share, each in zip(often, found, strict=True))
+    assert kl == pytest.approx(float((old.exp() * (old - new)).sum()), rel=1e-5)
+    assert from_reference == pytest.approx(float((new.exp() * (new - reference)).sum()), rel=1e-5)
+
+
 def test_the_learner_divides_by_rows_that_have_a_token_that_counts() -> None:
     one, other = (tiny.example(row, (1.0, 1.0)) for row in tiny.group(1, episodes=2))
     nothing = replace(other, counted=(np.zeros_like(other.counted[0]),))
     expected = Denominators(tokens=float(sum(one.row.loss_mask)), sequences=1.0)
-    assert count_rows_with_tokens([one, nothing], term=0) == expected
+    assert count_sequences([one, nothing], [one.counted[0], nothing.counted[0]], "episode").denominators == expected
+
+
+@pytest.mark.parametrize("loss", LOSSES[:4], ids=str)
+def test_an_episode_counts_once_into_however_many_rows_edits_have_cut_it(loss: Loss) -> None:
+    """Two rows of one episode beside one of another, in the first update, in which all ratios are 1."""
+    rows = tiny.group(1, episodes=3)
+    examples = [
+        replace(tiny.example(row, (1.0, -0.5)), episode=episode) for row, episode in zip(rows, (0, 0, 1), strict=True)
+    ]
+    tokens = [[end - start for _, start, end in row.steps] for row in rows]
+    sums = [first - 0.5 * second for first, second in tokens]
+    length = [sum(map(sum, tokens[:2])), sum(tokens[2])]
+    by_hand = {
+        "token-mean": sum(sums) / sum(length),
+        "seq-mean-token-sum": sum(sums) / 2,
+        "seq-mean-token-mean": ((sums[0] + sums[1]) / length[0] + sums[2] / length[1]) / 2,
+    }
+    for tokens_at_once in (10_000, 60):  # the rows of the episode are in one micro-batch, or in two
+        learner = Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=tokens_at_once))
+        assert learner.update(examples, loss, groups=[0] * 3).loss == pytest.approx(-by_hand[loss.averaging], rel=1e-5)
+
+
+def test_the_steps_of_eapo_are_its_samples() -> None:
+    """In a later update each step has a ratio of its own, and counts once in the mean, however long it is."""
+    rows, loss = tiny.group(1, episodes=2), make_preset("eapo").loss
+    loss = replace(loss, clip_low=1.0, clip_high=9.0)  # no ratio is clipped
+    learner = Learner(tiny.model(), SETTINGS)
+    old = learner.logprobs(rows)
+    move(learner, rows)
+    change = [now - before for now, before in zip(learner.logprobs(rows), old, strict=True)]
+    steps = [
+        advantage * np.exp(of_row[start:end].mean())
+        for row, of_row in zip(rows, change, strict=True)
+        for advantage, (_, start, end) in zip((1.0, -0.5), row.steps, strict=True)
+    ]
+    update = learner.update([tiny.example(row, (1.0, -0.5)) for row in rows], loss, old=old)
+    assert update.loss == pytest.approx(-float(np.mean(steps)), rel=1e-4)
 
 
 def test_learning_rates_follow_warm_up_and_schedule() -> None:

@@ -20,6 +20,8 @@ from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.iteration import TrainingSetup, train_on_batch
 from gymcp.trainers.run.model_columns import add_model_columns
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -126,6 +128,78 @@ def test_an_iteration_trains_by_the_preset(name: str) -> None:
     assert ("critic/loss" in result.metrics) == (name == "ppo")
     assert ("kl_reference" in result.metrics) == (name == "flow_grpo")
     assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "learn", [{"overlong_tokens": 9, "overlong_buffer": 4}, {"cost_weight": 1.0}], ids=["overlong", "cost"]
+)
+def test_a_critic_learns_the_score_less_its_penalties(learn: dict[str, float]) -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": "ppo", "lam": 1.0}, "learn": learn})
+    preset, head, policy = build_preset(recipe), critic(), learner()
+    short = episode(7, 1.0, steps=2)  # 5 tokens, and 9 in the others
+    result = train_on_batch(
+        TrainingSetup(preset=preset, learner=policy, critic=head), [*EPISODES, short], {}, Trackers()
+    )
+    assert result.metrics["critic/loss"] > 0
+    _, targets = add_model_columns(batch_of([EPISODES[1], short]), preset, policy, critic())
+    assert targets is not None
+    penalty = 1.0 if "overlong_tokens" in learn else 0.0
+    assert targets.returns.tolist() == pytest.approx([1.0 - penalty] * 3 + [1.0] * 2)
+
+
+def test_a_batch_without_advantage_changes_no_weight_although_there_is_momentum() -> None:
+    policy = learner()
+    setup = TrainingSetup(preset=make_preset("grpo"), learner=policy, critic=None, minibatches=2)
+    groups = [replace(record, group="other") for record in EPISODES]
+    moved = train_on_batch(setup, [*EPISODES, *groups], {}, Trackers())
+    before = [weight.clone() for weight in policy.model.parameters()]
+    alike = [replace(record, score=1.0) for record in [*EPISODES, *groups]]
+    still = train_on_batch(setup, alike, {}, Trackers())
+    assert [(each.metrics["updates"], each.metrics["updates/skipped"]) for each in (moved, still)] == [(2, 0), (2, 2)]
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def drawn_by(weights: Learner, record: Trajectory, version: str) -> Trajectory:
+    """The record as an engine with these weights would have it."""
+    (row,), (found,) = rows_of(record), weights.logprobs(rows_of(record))
+    steps = []
+    for step, (_, start, end) in zip(record.steps, row.steps, strict=True):
+        assert step.sampled is not None
+        spans = ((version, 0, end - start),)
+        sampled = replace(step.sampled, logprobs=tuple(found[start:end].tolist()), versions=spans)
+        steps.append(replace(step, sampled=sampled))
+    return replace(record, steps=tuple(steps))
+
+
+def test_tokens_of_other_weights_are_counted_and_compared_with_what_their_engine_recorded() -> None:
+    earlier = Learner(tiny.model(seed=5), SETTINGS)
+    records = [drawn_by(earlier, EPISODES[0], "3"), *(drawn_by(learner(), each, "4") for each in EPISODES[1:])]
+    found = {}
+    for version in ("", "4"):
+        setup = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
+        found[version] = train_on_batch(setup, records, {}, Trackers(), version=version).metrics
+    assert (found[""].get("tokens/stale"), found["4"]["tokens/stale"]) == (None, 9)
+    assert (found[""]["kl"], found[""]["clipped"]) == (0.0, 0.0)
+    assert found["4"]["kl"] > 0
+    assert found["4"]["clipped"] > 0
+    fresh = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
+    now = [drawn_by(learner(), each, "4") for each in EPISODES]
+    assert train_on_batch(fresh, now, {}, Trackers(), version="4").metrics["tokens/stale"] == 0
+
+
+def test_ratios_to_weights_that_recorded_nothing_are_refused() -> None:
+    first = EPISODES[0]
+    bare = []
+    for step in first.steps:
+        assert step.sampled is not None
+        bare.append(replace(step, sampled=replace(step.sampled, logprobs=(0.0,) * len(step.sampled.ids))))
+    records = [replace(first, steps=tuple(bare)), *EPISODES[1:]]
+    policy = learner()
+    setup = TrainingSetup(preset=make_preset("grpo"), learner=policy, critic=None)
+    with pytest.raises(ConfigError, match=r"1 of 6 rows were drawn by weights '0' without recorded .* has weights '1'"):
+        train_on_batch(setup, records, {}, Trackers(), version="1")
+    assert policy.steps == 0
+    assert train_on_batch(setup, records, {}, Trackers(), version="0").metrics["tokens/stale"] == 0
 
 
 def test_a_step_without_tokens_has_no_entropy() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from gymcp.errors import ConfigError
 from gymcp.outcome import Outcome
 from gymcp.trainers.credit.assign import advantages, assign_credit
-from gymcp.trainers.credit.estimators import beta_density
+from gymcp.trainers.credit.estimators import AdvantageTerm, beta_density, estimate_advantage
 from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
@@ -126,6 +127,18 @@ GOLD = Task(
         ),
     ),
 )
+
+
+def test_a_trajectory_weighs_as_much_as_all_its_tokens() -> None:
+    """The baseline of OPO: sum(length * score) / sum(length) = (10 * 1 + 30 * 0) / 40."""
+    term = AdvantageTerm(signal="reward", by_tokens=True)
+    tokens = [[2.0, 8.0], [10.0, 20.0]]
+    batch = batch_of_columns([[0.0, 1.0], [0.0, 0.0]], ["g", "g"], tokens=tokens)
+    assert estimate_advantage(term, batch).tolist() == [0.75, 0.75, -0.25, -0.25]
+    others = replace(term, centre="leave_one_out")  # the mean of the others: 0 and 1
+    assert estimate_advantage(others, batch).tolist() == [1.0, 1.0, -1.0, -1.0]
+    alone = replace(term, singleton="raw")
+    assert estimate_advantage(alone, batch_of_columns([[1.0]], ["g"], tokens=[[9.0]])).tolist() == [1.0]
 
 
 def test_matchtir_rewards_the_calls_that_match_gold() -> None:

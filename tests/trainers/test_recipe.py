@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 
 from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.presets import WITHOUT_GROUPS
+from gymcp.trainers.credit.presets import PRESETS, WITHOUT_GROUPS, make_preset
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.settings.loss import TruncatedWeight
+from gymcp.trainers.settings.loss import Loss, TruncatedWeight, find_ignored
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,6 +110,35 @@ def test_an_invalid_recipe_is_refused(table: dict[str, Any], says: str) -> None:
     given = table if not table else {"env": "backoffice", **table}
     with pytest.raises(ConfigError, match=says):
         make_recipe(given)
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        ({"kind": "gspo", "aggregation": "token-mean"}, "loss.aggregation = 'token-mean' .* loss.kind = 'gspo'"),
+        ({"kind": "gspo", "dual_clip": 3.0}, "loss.dual_clip = 3.0 .* loss.kind = 'gspo'"),
+        ({"kind": "gspo", "constant_length": 9}, "loss.constant_length = 9 .* loss.kind = 'gspo'"),
+        ({"kind": "cispo", "dual_clip": 3.0}, "loss.dual_clip = 3.0 .* loss.kind = 'cispo'"),
+        ({"kind": "likelihood", "clip_high": 0.3}, "loss.clip_high = 0.3 .* loss.kind = 'likelihood'"),
+        ({"kind": "likelihood", "weight": {"rule": "band"}}, "loss.weight = .* loss.kind = 'likelihood'"),
+        ({"decoupled": True, "weight": {"rule": "band"}}, "loss.weight = .* loss.decoupled = true: remove"),
+        ({"behaviour_cap": 2.0}, "loss.behaviour_cap = 2.0 .* loss.decoupled = false"),
+        ({"constant_length": 9}, "loss.constant_length = 9 .* loss.aggregation = 'token-mean'"),
+        ({"sequence": "step"}, "loss.sequence = 'step' .* loss.aggregation = 'token-mean'"),
+    ],
+)
+def test_a_setting_that_another_makes_void_is_refused_with_both(loss: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "loss": loss})
+    assert restore_recipe({"env": "backoffice", "loss": loss}).loss == loss, "a recorded run is read as it is"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_preset_has_a_loss_with_void_settings(name: str) -> None:
+    loss = make_preset(name, **({"components": ["a"]} if name == "gdpo" else {})).loss
+    plain = Loss()
+    changed = [each.name for each in fields(Loss) if getattr(loss, each.name) not in (getattr(plain, each.name), None)]
+    assert find_ignored(loss, changed) is None
 
 
 @pytest.mark.parametrize("old", RENAMED_KEYS)

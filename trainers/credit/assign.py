@@ -56,16 +56,20 @@ def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = 
     missing = sorted(need for need in preset.needs if need != GOLD and need not in batch.columns)
     if missing:
         raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")
-    current = trackers or Trackers()
-    shaped = batch
-    for shaper in preset.shapers:
-        shaped, current = shaper(shaped, current)
+    shaped, current = shape_rewards(batch, preset, trackers or Trackers())
     before = len(shaped.tasks)
     for keep in preset.filters:
         if len(shaped.tasks):
             shaped = shaped.keep(keep(shaped))
     terms = tuple(_credit_term(term, shaped) for term in preset.loss_terms)
     return Credit(batch=shaped, terms=terms, trackers=current, dropped=before - len(shaped.tasks))
+
+
+def shape_rewards(batch: StepBatch, preset: Preset, trackers: Trackers) -> tuple[StepBatch, Trackers]:
+    """The batch with the columns that the preset's shapers make, and the trackers for the next batch."""
+    for shaper in preset.shapers:
+        batch, trackers = shaper(batch, trackers)
+    return batch, trackers
 
 
 def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[str, Json]) -> list[StepCredit]:

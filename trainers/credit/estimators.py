@@ -53,11 +53,13 @@ class AdvantageTerm:
     singleton: Literal["zero", "raw"] = "zero"
     """Advantage of a step whose group has no other member: 0, or its own value (mean taken as 0, deviation as 1)."""
     by_tokens: bool = False
-    """Weigh each step by its tokens in the statistics."""
+    """Weigh each unit by its tokens in the statistics: a step by its own, a trajectory by those of all its steps."""
     penalty: str | None = None
     """Name of a column that is subtracted from each step's value after its return, so that no earlier step is
     blamed."""
     order: Literal["return_then_norm", "norm_then_return"] = "return_then_norm"
+    """norm_then_return: signals are compared, and what comes out is summed along the trajectory. That is biased if the
+    policy decides when to stop (`cautions`)."""
     weight: float = 1.0
 
 
@@ -108,7 +110,9 @@ class _GroupStatistics:
         self, term: AdvantageTerm, group: Ints, values: Floats, counted: npt.NDArray[np.bool_], batch: StepBatch
     ) -> None:
         self._term, self._group = term, group
-        weights = np.where(counted, batch.column("tokens") if term.by_tokens else 1.0, 0.0)
+        own = _unit_tokens(term, batch) if term.by_tokens else np.ones(len(values))
+        weights = np.where(counted, own, 0.0)
+        self._own, self._units = own, np.bincount(group, counted)
         self._count = np.bincount(group, weights)
         is_used = self._count > 0
         total = np.bincount(group, weights * values)
@@ -116,14 +120,14 @@ class _GroupStatistics:
         self._squares = np.bincount(group, weights * (values - self._mean[group]) ** 2)
 
     def compare(self, values: Floats) -> Floats:
-        is_single = self._count < 2
+        is_single = (self._count < 2) | (self._units < 2)
         mean = np.where(is_single, 0.0, self._mean) if self._term.centre != "none" else np.zeros_like(self._mean)
         difference = values - mean[self._group]
         difference[np.abs(difference) <= ROUNDING_SHARE * np.abs(values)] = 0.0
         if self._term.centre == "leave_one_out":
-            difference *= np.divide(self._count, self._count - 1, out=np.ones_like(self._count), where=~is_single)[
-                self._group
-            ]
+            count = self._count[self._group]
+            has_others = ~is_single[self._group] & (count > self._own)
+            difference *= np.divide(count, count - self._own, out=np.ones_like(count), where=has_others)
         if self._term.scale is not None:
             difference /= self._scale(self._term.scale, is_single)[self._group]
         return np.where(is_single[self._group], 0.0, difference) if self._term.singleton == "zero" else difference
@@ -135,6 +139,12 @@ class _GroupStatistics:
         if scale.epsilon_in_variance:
             return np.sqrt(np.where(is_single, 1.0, variance) + scale.epsilon)
         return np.sqrt(np.where(is_single, 1.0, variance)) + scale.epsilon
+
+
+def _unit_tokens(term: AdvantageTerm, batch: StepBatch) -> Floats:
+    """[S]: tokens of the unit that each step belongs to."""
+    tokens = batch.column("tokens")
+    return totals(tokens, batch.starts) if term.unit == "trajectory" else tokens
 
 
 def beta_density(means: Floats, at: Floats) -> Floats:

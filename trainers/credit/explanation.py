@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages
+from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.credit.shapers import Components
@@ -42,11 +42,13 @@ _EXAMPLE_WORDS = (
 
 
 def explain_preset(preset: Preset) -> list[str]:
-    """Lines that say what the advantage of each step is made of: columns, filters, formulas, loss, and an example."""
+    """Lines that say what the advantage of each step is made of: columns, filters, formulas, cautions and loss; and an
+    example."""
     return [
         *_explain_columns(preset),
         *(f"filter: {_describe_record(each)}" for each in preset.filters),
         *_explain_terms(preset),
+        *(f"caution: {caution}" for caution in find_cautions(preset)),
         *_explain_loss(preset.loss),
         *_explain_example(preset),
     ]
@@ -163,10 +165,10 @@ def _write_product(weight: float, text: str) -> str:
 
 
 def _explain_loss(loss: Loss) -> Iterator[str]:
-    low, high = f"{1 - loss.clip_low:g}", f"{1 + loss.clip_high:g}"
+    low, high, unit = f"{1 - loss.clip_low:g}", f"{1 + loss.clip_high:g}", loss.sequence
     kinds = {
         "ppo": f"token ratios r = p_new / p_old, -min(r A, clip(r, {low}, {high}) A)",
-        "gspo": f"one ratio r for each episode's tokens, -min(r A, clip(r, {low}, {high}) A)",
+        "gspo": f"one ratio r for each {unit}'s tokens, -min(r A, clip(r, {low}, {high}) A)",
         "cispo": f"-clip(r, {low}, {high}) A log p, with no gradient through the clip",
         "likelihood": "-A log p",
     }
@@ -175,11 +177,11 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
         line += f", at most {loss.dual_clip:g} |A| if A is negative"
     averages = {
         "token-mean": "averaged over all tokens of the batch",
-        "seq-mean-token-sum": "summed over an episode's tokens, averaged over episodes",
-        "seq-mean-token-mean": "averaged over an episode's tokens, then over episodes",
-        "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the episodes",
+        "seq-mean-token-sum": f"summed over the tokens of each {unit}, averaged over {unit}s",
+        "seq-mean-token-mean": f"averaged over the tokens of each {unit}, then over {unit}s",
+        "seq-mean-token-sum-norm": f"summed over tokens, divided by {loss.constant_length} times the {unit}s",
     }
-    yield f"{line}; {averages[loss.aggregation]}"
+    yield f"{line}; {averages[loss.averaging]}"
     if loss.kl:
         yield f"  plus {loss.kl:g} times the divergence (k3) from the weights before the first iteration"
     if loss.weight is not None:
@@ -195,7 +197,7 @@ def _explain_example(preset: Preset) -> Iterator[str]:
             columns |= dict.fromkeys(shaper.names, _EXAMPLE_REWARDS)
     try:
         found = advantages(preset, _EXAMPLE_REWARDS, ["task", "task"], _EXAMPLE_STATES, **columns)
-    except (ConfigError, ValueError):  # it needs records, or its filters left nothing
+    except Exception:  # it needs records, or its filters left nothing; a preset of the user may raise anything
         return
     yield f"{_EXAMPLE_WORDS}: advantages {_round(found)}"
 
@@ -205,10 +207,10 @@ def _round(rows: Sequence[Sequence[float]]) -> str:
 
 
 def _describe_record(record: object, *, words: bool = True) -> str:
-    """First sentence of the class's docstring, and its settings: ``... (smooth=0.1)``."""
-    text = re.sub(r"`+", "", " ".join((inspect.getdoc(type(record)) or "").split("\n\n")[0].split())).rstrip(".")
+    """First sentence of the docstring of a function or class, and its settings: ``... (smooth=0.1)``."""
+    text = re.sub(r"`+", "", " ".join((inspect.getdoc(record) or "").split("\n\n")[0].split())).rstrip(".")
     settings = ", ".join(f"{f.name}={getattr(record, f.name)}" for f in fields(record)) if is_dataclass(record) else ""
-    name = type(record).__name__
+    name = getattr(record, "__name__", type(record).__name__)
     return f"{name}({settings})" + (f": {text}" if words else "")
 
 

@@ -5,16 +5,15 @@ Defaults are the sane choice; `PARITY` names the settings under which a preset r
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
 from gymcp.trainers.credit.filters import TrajectoryMask
+from gymcp.trainers.credit.preset_functions import SIGNATURE, check_options, find_user_preset
 from gymcp.trainers.credit.shapers import (
     AccuracyAndEconomy,
     CallCounts,
@@ -29,7 +28,7 @@ from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.transforms import EarlyToolBonus, EntropyModulation, Whiten
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
-from gymcp.trainers.settings.validate import check_range, check_value
+from gymcp.user_code import call_user, describe_kind
 
 Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
@@ -39,6 +38,8 @@ REWARD = "reward"
 """Name of the column that holds the recorded score."""
 GOLD = "gold"
 """Need of a preset that compares with the tasks' gold; its shaper names a task that has none."""
+MODEL_COLUMNS = frozenset({"entropy", "value"})
+"""Needs of presets that only the model in training can give."""
 
 
 class Filter(Protocol):
@@ -69,7 +70,7 @@ class Preset:
     """Algorithm that turns recorded trajectories into advantages and a loss."""
 
     loss_terms: tuple[LossTerm, ...]
-    loss: Loss
+    loss: Loss = field(default_factory=Loss)
     shapers: tuple[Shaper, ...] = ()
     filters: tuple[Filter, ...] = ()
     needs: frozenset[str] = frozenset()
@@ -224,25 +225,22 @@ def matchtir(
     gamma: float = 0.9,
     anchor: tuple[Key, ...] = ("group", "turn"),
     singleton: Singleton = "zero",
+    unbiased: bool = False,
 ) -> Preset:
     """Calls matched with gold calls: half from the episode's sum, half from each step's return. Source: MatchTIR's
     repository.
 
     The authors compare steps of the same index; ``anchor=("group", "state")`` compares steps in the same state.
+    `unbiased`: from each value the mean of the others is subtracted, and nothing is divided by a deviation.
     """
-    scale = StdScale()
+    episode = AdvantageTerm(signal="matched", scale=StdScale(), singleton=singleton, weight=0.5)
+    step = replace(episode, key=anchor, unit="step", returns="discounted", gamma=gamma)
+    if unbiased:
+        episode = replace(episode, centre="leave_one_out", scale=None)
+        step = replace(step, centre="leave_one_out", scale=None, singleton="raw")
     return _single_loss(
-        AdvantageTerm(signal="matched", scale=scale, singleton=singleton, weight=0.5),
-        AdvantageTerm(
-            signal="matched",
-            key=anchor,
-            unit="step",
-            returns="discounted",
-            gamma=gamma,
-            scale=scale,
-            singleton=singleton,
-            weight=0.5,
-        ),
+        episode,
+        step,
         shapers=(MatchedCalls(assignment=assignment, soft=soft, unmatched=unmatched),),
         needs=frozenset({GOLD}),
     )
@@ -259,10 +257,11 @@ def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
 
 
 def eapo(*, gamma: float = 0.995) -> Preset:
-    """Discounted score of every step, compared among all steps of a task (IterResearch). The discount is not given in
-    arXiv:2511.07327."""
+    """Discounted score of every step, compared among all steps of a task (IterResearch). Each step is a sample: it has
+    a ratio of its own and counts once in the mean. The discount is not given in arXiv:2511.07327."""
     advantage = AdvantageTerm(signal=REWARD, unit="step", returns="discounted", gamma=gamma, scale=StdScale())
-    return _single_loss(advantage, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
+    loss = Loss(kind="gspo", sequence="step", clip_low=3e-4, clip_high=4e-4, dual_clip=None)
+    return _single_loss(advantage, loss=loss)
 
 
 def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:
@@ -350,16 +349,16 @@ _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
 
 
 def make_preset(name: str, /, **options: object) -> Preset:
-    """The preset of that name. Raises ConfigError for an unknown name, an unknown option or an impossible value."""
-    if name not in PRESETS:
-        raise ConfigError(f"no preset {name!r:.80}; have {', '.join(PRESETS)}")
-    known = inspect.signature(PRESETS[name]).parameters
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"preset '{name}': no option {option!r:.80}; have {', '.join(known) or 'none'}")
-    frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    hints = get_type_hints(PRESETS[name])
-    for option, value in frozen.items():
-        check_value(f"preset '{name}': {option}", value, hints[option])
-        check_range(f"preset '{name}': {option}", value, *_OPTION_RANGES.get(option, (-math.inf,)))
-    return PRESETS[name](**frozen)
+    """The preset of that name: gymcp's own, a plug-in's, or one at ``FILE.py:NAME`` or ``MODULE:NAME``.
+
+    Raises ConfigError for an unknown name, an unknown option, an impossible value, or code of the user that fails.
+    """
+    if name in PRESETS:
+        return PRESETS[name](**check_options(f"preset '{name}'", PRESETS[name], options, _OPTION_RANGES))
+    found = find_user_preset(name, PRESETS)
+    make: Any = found.value
+    keywords = check_options(found.who, make, options, {})
+    made = call_user(found.who, lambda: make(**keywords))
+    if not isinstance(made, Preset):
+        raise ConfigError(f"{found.who}: gave {describe_kind(made)}, not a gymcp.trainers.Preset: {SIGNATURE}")
+    return made

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.token_rows import Row
@@ -160,6 +161,21 @@ def _states_before(
         return hidden[:0, 0]
     row_index, token_index = torch.tensor(positions, device=device).T
     return hidden[row_index, token_index - prefix - 1]
+
+
+def why_no_shared_prefix(model: PreTrainedModel) -> str:
+    """The kind of layer whose state after a prefix cannot be given to several rows; empty if there is none.
+
+    A layer with full attention keeps the keys and values of all tokens. One with a sliding window keeps the last ones
+    only, and one with linear attention keeps a state instead.
+    """
+    layers = DynamicCache(config=model.config).layers
+    others = {type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer}
+    if not others:
+        return ""
+    if others == {DynamicSlidingWindowLayer.__name__}:
+        return "sliding windows"
+    return "linear attention" if any("Linear" in name for name in others) else ", ".join(sorted(others))
 
 
 def _prefix_cache(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:

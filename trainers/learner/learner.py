@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Processes, SingleProcess, full_tensor, shard_like
-from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches
+from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches, why_no_shared_prefix
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
-from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, count_rows_with_tokens
-from gymcp.trainers.learner.token_rows import Example, Row
+from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
+from gymcp.trainers.learner.token_rows import Example, Row, has_gradient
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
@@ -29,24 +29,28 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """Statistics of one optimiser step."""
+    """Statistics of one update."""
 
     step: int
-    """Number of the step, counted from 1."""
+    """Number of optimiser steps so far, this one included."""
+    skipped: bool
+    """True: no row had a gradient, so the step was left out and no weight was changed."""
     loss: float
     grad_norm: float
     """Norm before clipping."""
     learning_rate: float
     tokens: int
     """Tokens that the policy drew."""
-    seen_tokens: int
-    """All tokens of all rows, prompts and tool results included."""
+    computed_tokens: int
+    """Drawn tokens of the rows that have a gradient: `entropy`, `kl` and `clipped` are means over them."""
     entropy: float
-    """Mean over the drawn tokens, in nats."""
+    """In nats; if no row has a gradient, the mean of -log p of the drawn tokens as the engine recorded it, whose
+    expectation it is."""
     kl: float
-    """Mean k3 estimate, per drawn token, of the change since `old`."""
+    """Mean k3 estimate, per drawn token, of the divergence of `old` from the current weights."""
     kl_reference: float
-    """Mean k3 estimate, per drawn token, of the divergence from the reference; NaN without a reference."""
+    """Mean k3 estimate, per drawn token, of the divergence of the current weights from the reference; NaN without a
+    reference."""
     clipped: float
     """Share of drawn tokens whose ratio lay outside of the clip range."""
 
@@ -65,6 +69,9 @@ class Learner:
         self.settings = settings
         self.steps = 0
         self._processes = processes or SingleProcess(settings.workers)
+        self._shares_prefixes = (
+            settings.share_prefixes and not self._processes.is_sharded and not why_no_shared_prefix(model)
+        )
         self._reference: list[Tensor] | None = None
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if not trained:
@@ -149,9 +156,15 @@ class Learner:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.settings.autocast)
 
-    def _plan(self, rows: Sequence[Row], groups: Sequence[int] | None) -> list[MicroBatch]:
+    def _plan(
+        self, rows: Sequence[Row], groups: Sequence[int] | None, active: Sequence[int] | None = None
+    ) -> list[MicroBatch]:
+        """Micro-batches of the rows at the places `active`; None: of all."""
+        if active is not None and len(active) < len(rows):
+            plan = self._plan([rows[b] for b in active], [groups[b] for b in active] if groups is not None else None)
+            return [replace(micro, rows=tuple(active[i] for i in micro.rows)) for micro in plan]
         tasks = list(groups) if groups is not None else [0] * len(rows)
-        share = self.settings.share_prefixes and not self._processes.is_sharded and groups is not None
+        share = self._shares_prefixes and groups is not None
         tokens, parallel = self.settings.micro_batch_tokens, self._processes.parallel_micro_batches
         if parallel > 1:  # at least one micro-batch for each process or thread
             tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // parallel))
@@ -168,6 +181,9 @@ class Learner:
     ) -> UpdateStats:
         """Take one optimiser step on the whole batch, computed in micro-batches with denominators of the whole batch.
 
+        A row without advantage is not computed, unless the loss has a KL term. If no row has a gradient, the step is
+        left out: the momentum of earlier steps would change the weights.
+
         `weights` are those of the preset's terms, `groups` the task numbers of the rows, `old` the log-probabilities
         before the first update on this batch (None: those of the current weights). If the loss corrects for the engine,
         it compares `old` with the recorded log-probabilities. Raises FloatingPointError for a loss or gradient that is
@@ -175,31 +191,50 @@ class Learner:
         """
         rows = [example.row for example in examples]
         reference = self.reference_logprobs(rows, groups) if loss.kl else None
-        batch = LearnerBatch(
-            examples=examples,
-            loss=loss,
-            weights=weights,
-            denominators=[count_rows_with_tokens(examples, term) for term in range(len(weights))],
-            old=old,
-            reference=reference,
-        )
-        stats = self._accumulate_gradients(batch, self._plan(rows, groups))
+        batch = make_batch(examples, loss, weights, old=old, reference=reference)
+        active = [b for b, each in enumerate(examples) if loss.kl or has_gradient(each, weights)]
+        if not active:
+            return self._skip(rows)
+        stats = self._accumulate_gradients(batch, self._plan(rows, groups, active))
         self._check_finite("loss", stats.loss)
         norm = self._clip_gradients()
         self._check_finite("gradient", norm)
-        rate = self._step()
-        tokens = max(stats.tokens, 1)
+        rate = learning_rate(self.settings, self.steps)
+        if norm > 0:
+            self._step(rate)
+        else:
+            self._optimizer.zero_grad(set_to_none=True)
+        computed = max(stats.tokens, 1)
         return UpdateStats(
             step=self.steps,
+            skipped=norm == 0,
             loss=stats.loss,
             grad_norm=norm,
             learning_rate=rate,
-            tokens=int(stats.tokens),
-            seen_tokens=sum(len(row.token_ids) for row in rows),
-            entropy=stats.entropy / tokens,
-            kl=stats.kl / tokens,
-            kl_reference=stats.kl_reference / tokens if reference is not None else math.nan,
-            clipped=stats.clipped / tokens,
+            tokens=sum(sum(row.loss_mask) for row in rows),
+            computed_tokens=int(stats.tokens),
+            entropy=stats.entropy / computed,
+            kl=stats.kl / computed,
+            kl_reference=stats.kl_reference / computed if reference is not None else math.nan,
+            clipped=stats.clipped / computed,
+        )
+
+    def _skip(self, rows: Sequence[Row]) -> UpdateStats:
+        """Statistics of an update in which no row has a gradient."""
+        drawn = np.concatenate([np.array(row.logprobs)[np.array(row.loss_mask, bool)] for row in rows])
+        drawn = drawn[np.isfinite(drawn)]
+        return UpdateStats(
+            step=self.steps,
+            skipped=True,
+            loss=0.0,
+            grad_norm=0.0,
+            learning_rate=learning_rate(self.settings, self.steps),
+            tokens=sum(sum(row.loss_mask) for row in rows),
+            computed_tokens=0,
+            entropy=-float(drawn.mean()) if len(drawn) else 0.0,
+            kl=0.0,
+            kl_reference=math.nan,
+            clipped=0.0,
         )
 
     def _accumulate_gradients(self, batch: LearnerBatch, micros: Sequence[MicroBatch]) -> LossStats:
@@ -228,15 +263,13 @@ class Learner:
         torch.nn.utils.clip_grads_with_norm_(weights, self.settings.max_grad_norm, norm)
         return float(norm)
 
-    def _step(self) -> float:
-        """Change the weights by their gradients; the learning rate used."""
-        rate = learning_rate(self.settings, self.steps)
+    def _step(self, rate: float) -> None:
+        """Change the weights by their gradients, at this learning rate."""
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.steps += 1
-        return rate
 
     def full_state_dict(self) -> dict[str, Tensor] | None:
         """All weights by name, gathered in the main process; None if weights are not sharded: use the model's own."""

@@ -25,7 +25,8 @@ class LearnerSettings:
     micro_batch_tokens: int = 8192
     """Maximum tokens per forward pass, padding included. It bounds memory."""
     share_prefixes: bool = True
-    """True: the common prefix of a task's rows is encoded once. The gradients are the same either way."""
+    """True: the common prefix of a task's rows is encoded once, if all layers of the model have full attention. The
+    gradients are the same either way."""
     temperature: float = 1.0
     """Temperature at which the tokens were drawn."""
     autocast: bool = False

@@ -25,8 +25,8 @@ class Denominators:
     tokens: float
     """Tokens that the loss is averaged over."""
     sequences: float
-    """Sequences that the loss is averaged over: all (`count_all_rows`), or those with a token that counts
-    (`micro_batch_loss.count_rows_with_tokens`)."""
+    """Sequences that the loss is averaged over: all rows (`count_all_rows`), or the episodes with a token that counts
+    (`micro_batch_loss.count_sequences`)."""
 
 
 def count_all_rows(mask: Tensor) -> Denominators:
@@ -43,10 +43,11 @@ def policy_loss(
     *,
     rollout: Tensor | None = None,
     denominators: Denominators | None = None,
+    lengths: Tensor | None = None,
 ) -> Tensor:
-    """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute."""
+    """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute. `lengths`: see `aggregate`."""
     if loss.kind == "likelihood":
-        return aggregate(loss, -advantages * new, mask, denominators)
+        return aggregate(loss, -advantages * new, mask, denominators, lengths)
     ratio = ratios(loss, new, old, mask)
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)
@@ -55,16 +56,20 @@ def policy_loss(
         token_losses = _clip(loss, ratio, advantages)
     if rollout is not None:
         token_losses = token_losses * _rollout_weights(loss, old, rollout, mask)
-    return aggregate(loss, token_losses, mask, denominators)
+    return aggregate(loss, token_losses, mask, denominators, lengths)
 
 
 def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
-    """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per sequence."""
-    change = (new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per line: a row or a step."""
     if loss.kind != "gspo":
-        return torch.exp(change)
+        return importance_ratios(new, old)
     mean = ((new - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return torch.exp((new - new.detach() + mean.detach()).clamp(max=_MAX_LOG_RATIO / 2))
+
+
+def importance_ratios(new: Tensor, old: Tensor) -> Tensor:
+    """[B, L]: p_new / p_old of each token."""
+    return torch.exp((new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO))
 
 
 def _clip(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
@@ -101,30 +106,40 @@ def importance_weights(rule: TruncatedWeight | BandWeight, change: Tensor, mask:
     return torch.exp(change.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)).clamp(max=rule.cap)
 
 
-def aggregate(loss: Loss, token_losses: Tensor, mask: Tensor, denominators: Denominators | None = None) -> Tensor:
+def aggregate(
+    loss: Loss,
+    token_losses: Tensor,
+    mask: Tensor,
+    denominators: Denominators | None = None,
+    lengths: Tensor | None = None,
+) -> Tensor:
     """[B, L] -> a scalar: the masked losses, summed and divided as `loss.aggregation` says.
 
     `denominators` count tokens and sequences of the whole batch. None: those of these rows, each of which is then a
     sequence, even without a token (`count_all_rows`). Training gives denominators that leave such rows out. Either way
-    a row without a token adds nothing to the sum.
+    a row without a token adds nothing to the sum. `lengths` [B]: tokens of the sequence that each row is a part of;
+    None: each row is a whole sequence.
     """
     whole = denominators or count_all_rows(mask)
     masked = token_losses * mask
-    match "seq-mean-token-mean" if loss.kind == "gspo" else loss.aggregation:
+    match loss.averaging:
         case "token-mean":
             return masked.sum() / max(whole.tokens, 1.0)
         case "seq-mean-token-sum":
             return masked.sum() / max(whole.sequences, 1.0)
         case "seq-mean-token-mean":
-            return (masked.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / max(whole.sequences, 1.0)
+            own = mask.sum(-1) if lengths is None else lengths
+            return (masked.sum(-1) / own.clamp(min=1)).sum() / max(whole.sequences, 1.0)
         case _:
             return masked.sum() / (max(whole.sequences, 1.0) * float(loss.constant_length or 1))
 
 
-def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
-    """[B, L] -> [B, L]: k3 = exp(-k1) - 1 + k1 with k1 = log p - log p_ref, within +-10; never negative.
+def kl_estimate(drawn_from: Tensor, other: Tensor) -> Tensor:
+    """[B, L] -> [B, L]: k3 = exp(-k1) - 1 + k1 with k1 = log p - log q, at most 10; never negative.
+
+    Its mean over tokens drawn from p is KL(p || q): the first argument is the policy that drew the tokens.
 
     Source: John Schulman, "Approximating KL divergence"; verl's low_var_kl.
     """
-    difference = (new - reference).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    difference = (drawn_from - other).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return (torch.exp(-difference) - 1 + difference).clamp(-10.0, 10.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -11,10 +12,30 @@ import torch
 from torch import Tensor
 
 from gymcp.trainers.learner.forward import TokenValues
-from gymcp.trainers.learner.losses import Denominators, aggregate, kl_estimate, policy_loss, ratios
+from gymcp.trainers.learner.losses import (
+    Denominators,
+    aggregate,
+    importance_ratios,
+    kl_estimate,
+    policy_loss,
+    ratios,
+)
 from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
-from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.loss import Loss, SequenceUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceCounts:
+    """The tokens and sequences of the whole batch, and the length of the sequence that each row is a part of."""
+
+    denominators: Denominators
+    lengths: tuple[int, ...] | None
+    """[B]: tokens that count, of all rows of the row's episode. None: sequences are steps, which lie within a row."""
+
+    def select_lengths(self, places: Sequence[int], like: Tensor) -> Tensor | None:
+        """Lengths of the rows at these places, with the type and device of `like`."""
+        return None if self.lengths is None else like.new_tensor([self.lengths[b] for b in places])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,8 +46,10 @@ class LearnerBatch:
     loss: Loss
     weights: Sequence[float]
     """Weight of each term of the preset in the loss."""
-    denominators: Sequence[Denominators]
-    """Those of each term, over the whole batch."""
+    terms: Sequence[SequenceCounts]
+    """Those of the tokens that each term counts."""
+    drawn: SequenceCounts
+    """That of all drawn tokens, over which the KL term is averaged."""
     old: Sequence[Floats] | None
     """[L] for each row: log-probabilities before the first update on this batch. None: those of the current weights."""
     reference: Sequence[Floats] | None
@@ -42,9 +65,9 @@ class LossStats:
     entropy: float = 0.0
     """In nats."""
     kl: float = 0.0
-    """k3 estimates of the change since `LearnerBatch.old`."""
+    """k3 estimates of the divergence of `LearnerBatch.old`, which drew the tokens, from the current policy."""
     kl_reference: float = 0.0
-    """k3 estimates of the divergence from the reference policy."""
+    """k3 estimates of the divergence of the current policy from the reference policy."""
     clipped: float = 0.0
     """Tokens whose ratio lies outside of the clip range."""
     tokens: float = 0.0
@@ -64,6 +87,30 @@ class LossStats:
         return cls(**dict(zip((field.name for field in fields(cls)), values.tolist(), strict=True)))
 
 
+def make_batch(
+    examples: Sequence[Example],
+    loss: Loss,
+    weights: Sequence[float],
+    *,
+    old: Sequence[Floats] | None = None,
+    reference: Sequence[Floats] | None = None,
+) -> LearnerBatch:
+    """The batch of these examples, with what its losses are divided by."""
+    masks = [np.array(example.row.loss_mask, bool) for example in examples]
+    return LearnerBatch(
+        examples=examples,
+        loss=loss,
+        weights=weights,
+        terms=[
+            count_sequences(examples, [example.counted[term] for example in examples], loss.sequence)
+            for term in range(len(weights))
+        ],
+        drawn=count_sequences(examples, masks, loss.sequence),
+        old=old,
+        reference=reference,
+    )
+
+
 def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) -> tuple[Tensor, LossStats]:
     """The part of the batch's loss that the rows at `places` contribute, and its statistics.
 
@@ -71,7 +118,7 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
     """
     examples = [batch.examples[b] for b in places]
     rows = [example.row for example in examples]
-    loss, drawn = batch.loss, _DrawnTokens(rows)
+    loss, drawn = batch.loss, _DrawnTokens(rows, batch.loss.sequence)
     new = drawn.pad(values.logprobs)
     mask = drawn.mask(new)
     old = new.detach() if batch.old is None else drawn.select([batch.old[b] for b in places], new)
@@ -79,60 +126,104 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
     if loss.weight is not None or loss.decoupled:
         rollout = drawn.select([np.array(row.logprobs) for row in rows], new)
     part = new.new_zeros(())
-    for term, (weight, whole) in enumerate(zip(batch.weights, batch.denominators, strict=True)):
+    for term, (weight, whole) in enumerate(zip(batch.weights, batch.terms, strict=True)):
         advantages = drawn.select([example.advantages[term] for example in examples], new)
         counted = drawn.select([example.counted[term] for example in examples], new)
-        part = part + weight * policy_loss(loss, new, old, advantages, counted, rollout=rollout, denominators=whole)
-    divergence = None
+        part = part + weight * policy_loss(
+            loss,
+            new,
+            old,
+            advantages,
+            counted,
+            rollout=rollout,
+            denominators=whole.denominators,
+            lengths=whole.select_lengths(places, new),
+        )
+    reference = None
     if batch.reference is not None:
-        divergence = kl_estimate(new, drawn.select([batch.reference[b] for b in places], new))
-        part = part + loss.kl * aggregate(loss, divergence, mask, batch.denominators[0])
+        reference = drawn.select([batch.reference[b] for b in places], new)
+        divergence, lengths = kl_estimate(new, reference), batch.drawn.select_lengths(places, new)
+        part = part + loss.kl * aggregate(loss, divergence, mask, batch.drawn.denominators, lengths)
     with torch.no_grad():
-        stats = measure_loss(loss, part, new, old, mask, values.entropy)
-        if divergence is not None:
-            stats = replace(stats, kl_reference=float((divergence * mask).sum()))
+        stats = measure_loss(loss, part, new, old, mask, values.entropy, reference)
     return part, stats
 
 
-def measure_loss(loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> LossStats:
-    """Statistics of a part of the loss. new, old, mask: [B, K]; entropy: [number of drawn tokens]."""
+def measure_loss(
+    loss: Loss,
+    part: Tensor,
+    new: Tensor,
+    old: Tensor,
+    mask: Tensor,
+    entropy: Tensor,
+    reference: Tensor | None = None,
+) -> LossStats:
+    """Statistics of a part of the loss. new, old, mask, reference: [B, K]; entropy: [number of drawn tokens].
+
+    The tokens were drawn from `old`, so a divergence of the new policy weighs each by its ratio: no estimate is biased.
+    """
     ratio = ratios(loss, new, old, mask)
     outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
+    from_reference = torch.zeros_like(new)
+    if reference is not None:
+        from_reference = importance_ratios(new, old) * kl_estimate(new, reference)
     return LossStats(
         loss=float(part),
         entropy=float(entropy.sum()),
-        kl=float((kl_estimate(new, old) * mask).sum()),
+        kl=float((kl_estimate(old, new) * mask).sum()),
+        kl_reference=float((from_reference * mask).sum()),
         clipped=float((outside * mask).sum()),
         tokens=float(mask.sum()),
     )
 
 
-def count_rows_with_tokens(examples: Sequence[Example], term: int) -> Denominators:
-    """The tokens that a term's loss is averaged over, and the rows that have at least one of them."""
-    counts = [int(example.counted[term].sum()) for example in examples]
-    return Denominators(tokens=float(sum(counts)), sequences=float(sum(count > 0 for count in counts)))
+def count_sequences(
+    examples: Sequence[Example], counted: Sequence[np.ndarray[Any, Any]], unit: SequenceUnit
+) -> SequenceCounts:
+    """[L] flags for each row -> the counts of the flagged tokens; an episode or step without one is no sequence."""
+    tokens = [int(flags.sum()) for flags in counted]
+    if unit == "step":
+        rows = zip(examples, counted, strict=True)
+        lengths = [int(flags[start:end].sum()) for each, flags in rows for _, start, end in each.row.steps]
+        of_rows = None
+    else:
+        # a row without a number is an episode by itself; numbers are not negative
+        episodes = [-1 - b if each.episode is None else each.episode for b, each in enumerate(examples)]
+        by_episode: Counter[int] = Counter()
+        for episode, count in zip(episodes, tokens, strict=True):
+            by_episode[episode] += count
+        lengths = list(by_episode.values())
+        of_rows = tuple(by_episode[episode] for episode in episodes)
+    sequences = sum(length > 0 for length in lengths)
+    return SequenceCounts(
+        denominators=Denominators(tokens=float(sum(tokens)), sequences=float(sequences)), lengths=of_rows
+    )
 
 
 class _DrawnTokens:
-    """The drawn tokens of some rows, as a rectangle [B, K] in which shorter rows are padded with zeros."""
+    """The drawn tokens of some rows, as a rectangle [B, K] in which shorter ones are padded with zeros: one line for
+    each row, or for each step of each row."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._drawn = [np.flatnonzero(row.loss_mask) for row in rows]
-        self._width = max((len(indices) for indices in self._drawn), default=0)
+    def __init__(self, rows: Sequence[Row], unit: SequenceUnit) -> None:
+        if unit == "step":
+            self._drawn = [(b, np.arange(start, end)) for b, row in enumerate(rows) for _, start, end in row.steps]
+        else:
+            self._drawn = [(b, np.flatnonzero(row.loss_mask)) for b, row in enumerate(rows)]
+        self._width = max((len(indices) for _, indices in self._drawn), default=0)
 
     def pad(self, flat: Tensor) -> Tensor:
         """[values of all drawn tokens, row after row] -> [B, K]."""
-        parts = torch.split(flat, [len(indices) for indices in self._drawn])
+        parts = torch.split(flat, [len(indices) for _, indices in self._drawn])
         return torch.stack([torch.nn.functional.pad(part, (0, self._width - len(part))) for part in parts])
 
     def select(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
         """[L] for each row -> [B, K]: the values at the drawn tokens, with the type and device of `like`."""
-        table = np.zeros((len(columns), self._width))
-        for b, (column, indices) in enumerate(zip(columns, self._drawn, strict=True)):
-            table[b, : len(indices)] = column[indices]
+        table = np.zeros((len(self._drawn), self._width))
+        for line, (b, indices) in enumerate(self._drawn):
+            table[line, : len(indices)] = columns[b][indices]
         return torch.as_tensor(table, dtype=like.dtype, device=like.device)
 
     def mask(self, like: Tensor) -> Tensor:
         """[B, K]: 1 on drawn tokens, 0 on padding."""
-        lengths = torch.tensor([len(indices) for indices in self._drawn], device=like.device)
+        lengths = torch.tensor([len(indices) for _, indices in self._drawn], device=like.device)
         return (torch.arange(self._width, device=like.device)[None, :] < lengths[:, None]).to(like.dtype)

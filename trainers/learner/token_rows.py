@@ -27,6 +27,16 @@ class Row:
     """(step, start, end) spans of the tokens that each step of the trajectory drew."""
 
 
+def count_stale_tokens(row: Row, version: str) -> int:
+    """Drawn tokens of a row that are recorded as drawn by other weights than those of this version."""
+    return sum(end - start for drawn_by, start, end in row.versions if drawn_by != version)
+
+
+def has_logprobs(row: Row) -> bool:
+    """True if the engine has recorded log-probabilities; all are 0 in a row that no engine drew."""
+    return any(row.logprobs)
+
+
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
     """The contexts of an episode, in order of time.
 
@@ -95,10 +105,21 @@ class Example:
     """[L] for each term of the preset; 0 on tokens that the policy did not draw."""
     counted: tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]
     """[L] for each term: the tokens that its loss is averaged over."""
+    episode: int | None = None
+    """Number of its episode in the batch: the rows of one episode are one sequence. None: the row is a sequence."""
+
+
+def has_gradient(example: Example, weights: Sequence[float]) -> bool:
+    """True if a token that counts has an advantage in a term whose weight is not 0."""
+    terms = zip(weights, example.advantages, example.counted, strict=True)
+    return any(weight != 0 and bool(advantage[counted].any()) for weight, advantage, counted in terms)
 
 
 def make_example(
-    row: Row, advantages: Sequence[Floats], counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
+    row: Row,
+    advantages: Sequence[Floats],
+    counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
+    episode: int | None = None,
 ) -> Example:
     """[T] advantages and flags of an episode's steps, for each term -> the same on every drawn token of the step."""
     length = len(row.token_ids)
@@ -109,4 +130,4 @@ def make_example(
             per_token[start:end] = per_step[index]
         for token_flags, step_flags in zip(token_counted, counted, strict=True):
             token_flags[start:end] = step_flags[index]
-    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted))
+    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted), episode=episode)

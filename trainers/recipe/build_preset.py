@@ -9,12 +9,14 @@ from typing import Any, get_type_hints
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import BetaDensity
 from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
-from gymcp.trainers.credit.presets import REWARD, Preset, Shaper, make_preset
+from gymcp.trainers.credit.preset_functions import short_name
+from gymcp.trainers.credit.presets import PRESETS, REWARD, Preset, Shaper, make_preset
 from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
+from gymcp.trainers.recipe.preset_check import check_trainable
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
 from gymcp.trainers.settings.from_toml import record_of
-from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
+from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight, find_ignored
 from gymcp.trainers.settings.validate import check_range, check_value
 from gymcp.types import Json
 
@@ -27,10 +29,22 @@ def build_preset(recipe: Recipe) -> Preset:
     """The recipe's preset. Raises ConfigError for an unknown preset or option, or a loss that cannot exist."""
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
     preset = make_preset(recipe.preset_name, **options)
+    if recipe.preset_name not in PRESETS:
+        check_trainable(f"preset '{short_name(recipe.preset_name)}'", preset)
     preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
     if recipe.learn.overlong_tokens or recipe.learn.cost_weight:
         preset = _subtract_penalties(preset, recipe.learn)
     return _scale_negative(_add_filters(preset, recipe.learn), recipe.learn)
+
+
+def check_loss_settings(recipe: Recipe, loss: Loss) -> None:
+    """Raise ConfigError, which names both settings, if one of the recipe's keeps the loss from reading another."""
+    if found := find_ignored(loss, recipe.loss):
+        name, reason = found
+        raise ConfigError(
+            f"recipe: loss.{name} = {recipe.loss[name]!r} would change nothing, because of {reason}: remove it, or"
+            f" change {reason.partition(' = ')[0]}"
+        )
 
 
 def _add_filters(preset: Preset, learn: LearnRecipe) -> Preset:

@@ -9,7 +9,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.filters import MIN_OF_EACH
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
-from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.from_toml import record_of
@@ -68,20 +68,32 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
 
 
 def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
-    """The recipe that a training run has stored, possibly under former keys. Raises ConfigError as `make_recipe`."""
+    """The recipe that a training run has stored, possibly under former keys.
+
+    Its preset is not made, so no code of a user is run. Raises ConfigError as `make_recipe`, but for the preset.
+    """
     table = {name: dict(section) if isinstance(section, Mapping) else section for name, section in stored.items()}
     for old, new in RENAMED_KEYS.items():
         section, key = old.split(".")
         if isinstance(table.get(section), dict) and key in table[section]:
             table[section][new.partition(".")[2]] = table[section].pop(key)
-    return make_recipe(table)
+    return _read_recipe(table)
 
 
 def make_recipe(table: Mapping[str, Json]) -> Recipe:
     """The recipe of a table.
 
-    Raises ConfigError for an unknown or renamed key, or a value that is of another type or out of range.
+    Raises ConfigError for an unknown or renamed key, a value that is of another type or out of range, a preset that
+    cannot be made, or a setting of the loss that another one makes void.
     """
+    recipe = _read_recipe(table)
+    preset = build_preset(recipe)
+    _check_groups(recipe, preset)
+    check_loss_settings(recipe, preset.loss)
+    return recipe
+
+
+def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     _refuse_renamed_keys(table)
@@ -89,7 +101,6 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_name(recipe)
     _check_model(recipe)
     _check_numbers(recipe)
-    _check_groups(recipe, build_preset(recipe))
     _check_demonstrations(recipe)
     _check_engine(recipe)
     return recipe

@@ -12,9 +12,11 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
-AGENT_KEY = "rollout.agent"
-PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", AGENT_KEY)
-"""Keys of a recipe whose value is a path, or for ``env`` may be one; for `AGENT_KEY` a name follows after a colon."""
+AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
+CODE_KEYS = (AGENT_KEY, PRESET_KEY)
+"""Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
+PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", *CODE_KEYS)
+"""Keys of a recipe whose value is a path, or for ``env`` and `CODE_KEYS` may be one."""
 
 
 def place_paths(table: dict[str, Json], folder: Path) -> None:
@@ -50,7 +52,10 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))
-    return replace(recipe, env=env, model=model, warm_start=warm_start, rollout=rollout, wrappers=wrappers)
+    credit = {key: place_typed_path(f"credit.{key}", value) for key, value in recipe.credit.items()}
+    return replace(
+        recipe, env=env, model=model, warm_start=warm_start, rollout=rollout, wrappers=wrappers, credit=credit
+    )
 
 
 def _find(table: dict[str, Json], key: str) -> tuple[dict[str, Json] | None, str]:
@@ -75,20 +80,20 @@ def _absolute(path: Path) -> Path:
 
 def _exists(key: str, path: Path) -> bool:
     try:
-        return (_file_of(str(path)) if key == AGENT_KEY else path).exists()
+        return (_file_of(str(path)) if key in CODE_KEYS else path).exists()
     except OSError:  # such as a name that is too long
         return False
 
 
-def _file_of(agent: str) -> Path:
+def _file_of(named: str) -> Path:
     """The file of ``FILE.py:NAME``."""
-    return Path(agent.rpartition(":")[0])
+    return Path(named.rpartition(":")[0])
 
 
 def _is_relative_path(key: str, value: Json) -> bool:
     """True for a path that is not absolute; not for the name of an environment, or a value that is no text."""
     if not isinstance(value, str) or not value or "\0" in value or Path(value).is_absolute():
         return False
-    if key == AGENT_KEY:
+    if key in CODE_KEYS:
         return ":" in value and not is_program(value) and (_file_of(value).suffix == ".py" or "/" in value)
     return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))

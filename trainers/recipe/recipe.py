@@ -179,7 +179,7 @@ class Recipe:
     rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
     wrappers: WrapperRecipe = field(default_factory=WrapperRecipe)
     credit: Mapping[str, Json] = field(default_factory=lambda: {"preset": "gigpo"})
-    """Name of the preset, as ``preset``, and its options."""
+    """Name of the preset, or ``FILE.py:NAME`` of your own, as ``preset``, and its options."""
     loss: Mapping[str, Json] = field(default_factory=dict)
     """Settings that replace those of the preset's loss."""
     learn: LearnRecipe = field(default_factory=LearnRecipe)

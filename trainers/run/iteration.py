@@ -15,7 +15,8 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
-from gymcp.trainers.learner.token_rows import Example, make_example, rows_of
+from gymcp.trainers.learner.old_logprobs import find_old_logprobs
+from gymcp.trainers.learner.token_rows import Example, count_stale_tokens, make_example, rows_of
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Task, Trajectory
@@ -32,6 +33,9 @@ class TrainingSetup:
     """Updates per epoch: the batch is cut into this many parts, by groups."""
     epochs: int = 1
     """Times that the whole batch is gone over."""
+    engine_shares_weights: bool = False
+    """True: the engine computes with the learner's weights and precision, so what it records is what the learner would
+    compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +73,23 @@ def train_on_batch(
     gold: Mapping[str, Task],
     trackers: Trackers,
     replay: DemonstrationReplay | None = None,
+    version: str = "",
 ) -> IterationResult:
     """Assign credit to the steps of scored episodes, and change the weights by it.
 
-    `gold`: the tasks by id. Raises ConfigError if the preset needs a column that the batch lacks, FloatingPointError
-    as the learner and the critic do.
+    `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked at.
+    Raises ConfigError if the preset needs a column that the batch lacks, or as `find_old_logprobs` does,
+    FloatingPointError as the learner and the critic do.
     """
     started = time.perf_counter()
-    batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic)
+    batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic, trackers)
     credit = assign_credit(batch, setup.preset, trackers)
     metrics = credit_metrics(credit, batch, setup.preset)
     credit_s = time.perf_counter() - started
 
     if setup.critic is not None and targets is not None:
         metrics |= fit_critic(setup.critic, targets)
-    metrics |= update_policy(setup, credit, replay)
+    metrics |= update_policy(setup, credit, replay, version)
     return IterationResult(metrics=metrics, trackers=credit.trackers, credit=credit, credit_s=credit_s)
 
 
@@ -107,7 +113,9 @@ def fit_critic(critic: Critic, targets: CriticTargets) -> dict[str, Json]:
     return {"critic/loss": critic.fit(targets.features, targets.returns), "critic/explained": targets.explained}
 
 
-def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationReplay | None) -> dict[str, Json]:
+def update_policy(
+    setup: TrainingSetup, credit: Credit, replay: DemonstrationReplay | None, version: str
+) -> dict[str, Json]:
     """Update the policy once per minibatch and epoch, with a replay after each update; the metrics of that.
 
     Empty if the filters have left no step.
@@ -116,8 +124,16 @@ def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationRep
     if not examples:
         return {}
     learner, weights = setup.learner, [term.weight for term in credit.terms]
-    several = setup.minibatches * setup.epochs > 1
-    old = learner.logprobs([example.row for example in examples], groups) if several else None
+    old = find_old_logprobs(
+        learner,
+        examples,
+        setup.preset.loss,
+        weights=weights,
+        groups=groups,
+        version=version,
+        engine_shares_weights=setup.engine_shares_weights,
+        several=setup.minibatches * setup.epochs > 1,
+    )
     updates, replay_losses = [], []
     for minibatch in [*range(setup.minibatches)] * setup.epochs:
         chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
@@ -135,6 +151,8 @@ def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationRep
         if replay is not None:
             replay_losses.append(replay.update(learner))
     metrics = update_metrics(updates)
+    if version:
+        metrics["tokens/stale"] = sum(count_stale_tokens(example.row, version) for example in examples)
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
 
 
@@ -147,16 +165,29 @@ def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
         own = slice(int(starts[n]), int(starts[n + 1]))
         for row in rows_of(record):
             advantages = [term.advantage[own] for term in credit.terms]
-            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms]))
+            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms], episode=n))
             groups.append(int(credit.batch.keys["group"][starts[n]]))
     return examples, groups
 
 
 def update_metrics(updates: Sequence[UpdateStats]) -> dict[str, Json]:
-    """Metrics of an iteration's updates: means over their tokens."""
+    """Metrics of an iteration's updates: means over the tokens that were computed, or if none was, over all tokens."""
     tokens = sum(update.tokens for update in updates)
+    shares = [update.computed_tokens for update in updates]
+    if not any(shares):
+        shares = [update.tokens for update in updates]
     names = ["loss", "grad_norm", "entropy", "kl", "clipped"]
     if not np.isnan(updates[0].kl_reference):
         names.append("kl_reference")
-    means = {name: sum(getattr(update, name) * update.tokens for update in updates) / max(tokens, 1) for name in names}
-    return {**means, "tokens": tokens, "learning_rate": updates[-1].learning_rate, "updates": updates[-1].step}
+    means = {
+        name: sum(share * getattr(update, name) for share, update in zip(shares, updates, strict=True))
+        / max(sum(shares), 1)
+        for name in names
+    }
+    return {
+        **means,
+        "tokens": tokens,
+        "learning_rate": updates[-1].learning_rate,
+        "updates": updates[-1].step,
+        "updates/skipped": sum(update.skipped for update in updates),
+    }

@@ -17,6 +17,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.store.heldout import HeldoutResult, record_heldout
 from gymcp.trainers.credit.assign import Credit, step_credits
+from gymcp.trainers.credit.preset_functions import find_user_preset, short_name
+from gymcp.trainers.credit.presets import PRESETS
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
@@ -35,7 +37,7 @@ from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reas
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
-from gymcp.trainers.run.provenance import check_agent_unchanged, record_training_start
+from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
 from gymcp.types import Json, Task, Trajectory
@@ -85,11 +87,12 @@ def train(
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     agent = load_rollout_agent(recipe)
+    own_preset = None if recipe.preset_name in PRESETS else find_user_preset(recipe.preset_name, PRESETS)
     create_run_folder(folder)
     if saved is None:
-        record_training_start(folder, recipe, env, agent)
+        record_training_start(folder, recipe, env, agent, own_preset)
     else:
-        check_agent_unchanged(folder, agent)
+        check_code_unchanged(folder, agent, own_preset)
     on_start()
     disable_progress_bar()
     inputs = RunInputs(
@@ -148,7 +151,9 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     replay = _make_replay(run, state)
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay),
+        lambda: train_on_batch(
+            run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=str(state.iteration)
+        ),
     )
     if result.credit is not None:
         _store_credit(run, result.credit)
@@ -216,7 +221,8 @@ def _make_replay(run: TrainingRun, state: TrainingState) -> DemonstrationReplay 
 def _store_credit(run: TrainingRun, credit: Credit) -> None:
     recipe = run.inputs.recipe
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
-    run.episodes.store.add_credits(step_credits(credit, run.setup.preset, name=recipe.preset_name, options=options))
+    name = short_name(recipe.preset_name)
+    run.episodes.store.add_credits(step_credits(credit, run.setup.preset, name=name, options=options))
 
 
 def _log_row(run: TrainingRun, row: Mapping[str, Json]) -> None:

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.assign import shape_rewards
 from gymcp.trainers.credit.estimators import AdvantageTerm
-from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.credit.presets import MODEL_COLUMNS, Preset
 from gymcp.trainers.credit.returns import gae
+from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
-
-MODEL_COLUMNS = frozenset({"entropy", "value"})
-"""Names of the columns that `add_model_columns` computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,9 +35,11 @@ class CriticTargets:
 
 
 def add_model_columns(
-    batch: StepBatch, preset: Preset, learner: Learner, critic: Critic | None
+    batch: StepBatch, preset: Preset, learner: Learner, critic: Critic | None, trackers: Trackers | None = None
 ) -> tuple[StepBatch, CriticTargets | None]:
     """The batch with the columns that the preset needs, and the targets of the critic if the preset needs one.
+
+    The targets are returns of the shaped reward, such as the score less penalties; shapers get `trackers`.
 
     Raises ConfigError for a step without tokens.
     """
@@ -53,7 +54,9 @@ def add_model_columns(
     features = torch.empty_like(by_row)
     features[torch.as_tensor(places)] = by_row
     values = critic.values(features)
-    return batch.with_columns(value=values), _critic_targets(batch, values, features, _gae_term(preset))
+    batch = batch.with_columns(value=values)
+    shaped, _ = shape_rewards(batch, preset, trackers or Trackers())
+    return batch, _critic_targets(shaped, values, features, _gae_term(preset))
 
 
 def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:

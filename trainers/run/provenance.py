@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,15 +14,19 @@ from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.environment import select_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.types import Json
+from gymcp.user_code import UserObject
 
-_RECIPE = "recipe"
+_RECIPE, _AGENT_DIGEST, _PRESET_DIGEST = "recipe", "agent_digest", "preset_digest"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
-def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: RolloutAgent | None) -> None:
+def record_training_start(
+    folder: Path, recipe: Recipe, env: LoadedEnv, agent: RolloutAgent | None, preset: UserObject | None
+) -> None:
     """Write the record of a new training run. Raises ConfigError if the folder holds a run of another kind.
 
-    `agent`: the user's, which plays over the trained model.
+    `agent` and `preset`: the user's, if there are any.
 
     The record has no ``source`` and no digests, because practice tasks need not be tasks of the suite: so no verb
     takes them for those of an evaluation.
@@ -34,6 +39,7 @@ def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: R
         "suite_version": env.suite.version,
         "agent": f"training '{recipe.name}'",
         **(agent.config() if agent is not None else {}),
+        **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
         **select_wrappers(recipe).to_config(),
         _RECIPE: recipe_as_json(recipe),
     }
@@ -43,19 +49,22 @@ def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv, agent: R
         raise ConfigError(str(error)) from error
 
 
-def check_agent_unchanged(folder: Path, agent: RolloutAgent | None) -> None:
-    """Raise ConfigError if the user's agent is not the one with which the run was started."""
-    if agent is None:
-        return
+def check_code_unchanged(folder: Path, agent: RolloutAgent | None, preset: UserObject | None) -> None:
+    """Raise ConfigError if the user's agent or preset is not the one with which the run was started."""
+    used = [("agent", _AGENT_DIGEST, agent), ("preset", _PRESET_DIGEST, preset)]
+    for kind, key, code in used:
+        if code is not None and _read_config(folder).get(key) != code.digest:
+            raise ConfigError(
+                f"training run {folder}: the file of {kind} '{code.name}' has changed since the run began; put it back"
+                " as it was, or train in another folder"
+            )
+
+
+def _read_config(folder: Path) -> Mapping[str, Json]:
     try:
-        recorded = open_run(folder).config.get("agent_digest")
+        return open_run(folder).config
     except StoreError as error:
         raise ConfigError(f"training run {folder}: {error}") from error
-    if recorded != agent.digest:
-        raise ConfigError(
-            f"training run {folder}: the file of agent '{agent.name}' has changed since the run began; put it back as"
-            " it was, or train in another folder"
-        )
 
 
 def _refuse_other_run(folder: Path) -> None:

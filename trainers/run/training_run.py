@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.learner.forward import why_no_shared_prefix
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
@@ -33,6 +35,7 @@ from gymcp.trainers.run.model_files import MODEL, model_folder
 from gymcp.trainers.run.warm_start import warm_start, warm_start_examples
 from gymcp.types import Json, Trajectory
 
+log = logging.getLogger(__name__)
 OnRow = Callable[[Mapping[str, Json]], None]
 """Called with each row of metrics: those of the warm start's epochs, then those of the iterations."""
 
@@ -85,16 +88,18 @@ async def open_run(
         if saved is None:
             make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
+        _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
         critic = _make_critic(recipe, inputs.preset, trainable)
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
+        settings = _learner_settings(recipe, trainable)
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
             state = TrainingState()
             save_training(folder, recipe, state, learner, critic)
         else:
-            learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
+            learner = make_learner(trainable, settings, inputs.processes)
             state = saved
             load_training(folder, state, learner, critic)
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
@@ -106,6 +111,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            engine_shares_weights=not server and not settings.autocast,
         )
         run = TrainingRun(
             inputs=inputs,
@@ -117,6 +123,16 @@ async def open_run(
             log=log,
         )
         yield run, state
+
+
+def _say_what_is_slower(recipe: Recipe, trainable: TrainableModel) -> None:
+    if kind := why_no_shared_prefix(trainable.model):
+        log.warning(
+            "training '%s': %s has %s, so the prompt that the episodes of a task share is computed for each of them",
+            recipe.name,
+            type(trainable.model).__name__,
+            kind,
+        )
 
 
 def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequence[Trajectory]) -> Learner:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from gymcp.errors import ConfigError
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+SequenceUnit = Literal["episode", "step"]
+_OF_RATIOS = ("clip_low", "clip_high", "dual_clip", "weight", "decoupled", "behaviour_cap")
+"""Settings of losses that have ratios."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +41,17 @@ class Loss:
     """Settings of the loss."""
 
     kind: Literal["ppo", "gspo", "cispo", "likelihood"] = "ppo"
-    """ppo: token ratios, clipped. gspo: one ratio per sequence. cispo: clipped weights, so that no gradient is lost.
+    """ppo: token ratios, clipped. gspo: one ratio per `sequence`. cispo: clipped weights, so that no gradient is lost.
     likelihood: -A log p, which is supervised learning for A = 1."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: no bound."""
     aggregation: Aggregation = "token-mean"
+    sequence: SequenceUnit = "episode"
+    """The sequences of ``seq-mean`` and of ``gspo``. episode: a mean is over the tokens of an episode, also if edits of
+    its context have made several rows of it; a ratio is of one row. step: both are of one step, for algorithms in which
+    every step is a sample."""
     constant_length: float | None = None
     """Divisor of ``seq-mean-token-sum-norm``, in tokens: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
@@ -55,8 +63,44 @@ class Loss:
     kl: float = 0.0
     """Weight of the k3 estimate of the KL divergence from the reference policy."""
 
+    @property
+    def averaging(self) -> Aggregation:
+        """The aggregation that is computed: gspo has one of its own."""
+        return "seq-mean-token-mean" if self.kind == "gspo" else self.aggregation
+
     def __post_init__(self) -> None:
         if self.aggregation == "seq-mean-token-sum-norm" and not self.constant_length:
             raise ConfigError("loss: seq-mean-token-sum-norm needs constant_length, the tokens it divides by")
         if self.clip_low < 0 or self.clip_high < 0 or (self.dual_clip is not None and self.dual_clip <= 1):
             raise ConfigError("loss: clips must be positive, and dual_clip above 1")
+
+
+def find_ignored(loss: Loss, named: Iterable[str]) -> tuple[str, str] | None:
+    """The first of the settings that somebody has `named` and this loss never reads, and why; None: it reads them all.
+
+    The reason is the setting that replaces it, as ``loss.kind = 'gspo'``.
+    """
+    return next(((name, reason) for name in named if (reason := _reason_to_ignore(loss, name))), None)
+
+
+def _reason_to_ignore(loss: Loss, name: str) -> str:
+    kind = f"loss.kind = '{loss.kind}'"
+    if loss.kind == "likelihood" and name in _OF_RATIOS:
+        return kind
+    if name == "dual_clip" and loss.kind != "ppo":
+        return kind
+    if name == "aggregation" and loss.averaging != loss.aggregation:
+        return kind
+    if name == "constant_length" and loss.averaging != "seq-mean-token-sum-norm":
+        return kind if loss.kind == "gspo" else f"loss.aggregation = '{loss.aggregation}'"
+    if name == "weight" and loss.decoupled:
+        return "loss.decoupled = true"
+    if name == "behaviour_cap" and not loss.decoupled:
+        return "loss.decoupled = false"
+    if name == "sequence" and loss.averaging == "token-mean" and not _weighs_sequences(loss):
+        return f"loss.aggregation = '{loss.aggregation}'"
+    return ""
+
+
+def _weighs_sequences(loss: Loss) -> bool:
+    return isinstance(loss.weight, TruncatedWeight) and loss.weight.level == "sequence"

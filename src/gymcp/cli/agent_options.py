@@ -16,7 +16,6 @@ from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import (
-    FORMS,
     UserAgent,
     check_user_agents,
     list_plugin_agents,
@@ -31,6 +30,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Task
+from gymcp.user_code import FORMS
 
 ORACLE = "oracle"
 

@@ -18,7 +18,7 @@ from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
-USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_")
+USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_", "gymcp_preset_")
 """Beginnings of the names under which files of the user are imported."""
 LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"
 _VARIABLES = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gymcp
 from gymcp.cli import known_names
-from gymcp.user_code import AGENT_PLUGINS, ENVIRONMENT_PLUGINS, find_plugins
+from gymcp.user_code import AGENT_PLUGINS, ENVIRONMENT_PLUGINS, PRESET_PLUGINS, find_plugins
 
 MAX_OFFERED = 200
 """Most files or folders that are offered."""
@@ -44,9 +44,7 @@ def complete_suite(incomplete: str) -> list[str]:
 
 def complete_agent(incomplete: str) -> list[str]:
     """Names of agents, also of those that installed packages bring, and Python files in the folder that was typed."""
-    own = known_names.AGENTS
-    files = [f"{file}:" for file in _find_files(incomplete, ".py")]
-    return [*offer([*own, *(name for name in find_plugins(AGENT_PLUGINS) if name not in own)])(incomplete), *files]
+    return _complete_code(known_names.AGENTS, AGENT_PLUGINS, incomplete)
 
 
 def complete_environment(incomplete: str) -> list[str]:
@@ -63,8 +61,14 @@ def complete_run(incomplete: str) -> list[str]:
 
 
 def complete_preset(incomplete: str) -> list[str]:
-    """Presets of credit."""
-    return offer(known_names.PRESETS)(incomplete)
+    """Presets of credit, also those of installed packages, and Python files in the folder that was typed."""
+    return _complete_code(known_names.PRESETS, PRESET_PLUGINS, incomplete)
+
+
+def _complete_code(own: Sequence[str], plugins: str, incomplete: str) -> list[str]:
+    """Names of gymcp's own objects and of plug-ins, and ``FILE.py:`` for the files in the folder that was typed."""
+    files = [f"{file}:" for file in _find_files(incomplete, ".py")]
+    return [*offer([*own, *(name for name in find_plugins(plugins) if name not in own)])(incomplete), *files]
 
 
 def _find_files(incomplete: str, suffix: str) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from gymcp.cli.completion import complete_environment, complete_preset, complete_run, offer
-from gymcp.cli.known_names import MIN_COVERAGE, SANDBOXES
+from gymcp.cli.known_names import AGENT_FORMS, MIN_COVERAGE, SANDBOXES
 from gymcp.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and no text.")]
@@ -52,7 +52,13 @@ TaskPatterns = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")]
-PresetOption = Annotated[str, typer.Option(help="Preset that assigns the credit.", autocompletion=complete_preset)]
+PresetOption = Annotated[
+    str,
+    typer.Option(
+        help=f"Preset that assigns the credit, or your own, whose code is run: {AGENT_FORMS}.",
+        autocompletion=complete_preset,
+    ),
+]
 PresetSettings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Option of the preset as KEY=VALUE (gamma=0.9); repeatable; default: the preset's own."),

@@ -18,12 +18,13 @@ from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.credit.assign import Credit, assign_credit, step_credits
+from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.diagnostics import anchor_statistics
-from gymcp.trainers.credit.presets import Preset, make_preset
+from gymcp.trainers.credit.preset_functions import short_name
+from gymcp.trainers.credit.presets import MODEL_COLUMNS, Preset, make_preset
 from gymcp.trainers.credit.shapers import MatchedCalls
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run.model_columns import MODEL_COLUMNS
 from gymcp.trainers.run.run_state import read_recipe_and_iterations
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
@@ -39,6 +40,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     advantages, and ``gymcp view`` shows them.
     """
     chosen = make_preset(preset, **options)
+    preset = short_name(preset)
     batch = _batch(folder, chosen, env)
     credit = assign_credit(batch, chosen)
     if save and len(credit.batch.tasks):
@@ -49,10 +51,13 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
         for name in ANCHORS
         if len(credit.batch.tasks)
     }
+    cautions = find_cautions(chosen)
     if as_json:
-        print_json(_to_json(preset, options, credit, anchors))
+        print_json({**_to_json(preset, options, credit, anchors), "cautions": cautions})
     else:
         _print(preset, credit, anchors)
+        for caution in cautions:
+            console.print(f"caution: {caution}", markup=False, highlight=False)
 
 
 def advantages_of(

@@ -1,0 +1,61 @@
+"""Checks of a preset of the user before the first rollout: its columns, keys and loss, on two made-up episodes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.assign import shape_rewards
+from gymcp.trainers.credit.presets import GOLD, MODEL_COLUMNS, Preset
+from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.settings.loss import Loss, find_ignored
+from gymcp.types import Action, Observation, Sampled, Step, Trajectory
+
+
+def check_trainable(who: str, preset: Preset) -> None:
+    """Raise ConfigError, which begins with `who`, if the preset needs or reads what nothing makes, or if its loss has a
+    setting that another one makes void.
+
+    A preset whose shapers cannot work on made-up episodes is not checked: they may need gold, or components of a score.
+    """
+    if not preset.advantage_terms:
+        raise ConfigError(f"{who}: has no advantage term, so nothing would be learnt")
+    if unknown := sorted(preset.needs - MODEL_COLUMNS - {GOLD}):
+        known = ", ".join(sorted(MODEL_COLUMNS | {GOLD}))
+        raise ConfigError(f"{who}: needs {', '.join(unknown)}, and training can give {known} only")
+    if "value" in preset.needs and all(term.returns != "gae" for term in preset.advantage_terms):
+        raise ConfigError(f"{who}: needs value, whose critic is fitted to a term with returns='gae', and it has none")
+    plain = Loss()
+    changed = [each.name for each in fields(Loss) if getattr(preset.loss, each.name) != getattr(plain, each.name)]
+    if found := find_ignored(preset.loss, [name for name in changed if getattr(preset.loss, name) is not None]):
+        raise ConfigError(f"{who}: its loss.{found[0]} would change nothing, because of {found[1]}")
+    try:
+        batch, _ = shape_rewards(_make_example(preset), preset, Trackers())
+    except Exception:  # the shapers are the user's code, which may raise anything
+        return
+    for term in preset.advantage_terms:
+        read = (term.signal, term.penalty, "value" if term.returns == "gae" else None)
+        for column in filter(None, read):
+            if column not in batch.columns:
+                raise ConfigError(f"{who}: reads a column '{column}'; have {', '.join(sorted(batch.columns))}")
+        for key in term.key:
+            if key not in batch.keys:
+                raise ConfigError(f"{who}: compares by a key '{key}'; have {', '.join(sorted(batch.keys))}")
+
+
+def _make_example(preset: Preset) -> StepBatch:
+    """Two episodes of one task, with every column that the preset asks for."""
+    step = Step(
+        turn=0,
+        observation=Observation(messages=(), tools=()),
+        action=Action(text="done"),
+        sampled=Sampled(prompt_ids=(1,), ids=(2,), logprobs=(-1.0,), versions=(("0", 0, 1),)),
+        state_key="start",
+    )
+    records = [
+        Trajectory(id=str(n), env="example", task="example", group="example", steps=(step,), score=float(n))
+        for n in range(2)
+    ]
+    batch = batch_of(records)
+    return batch.with_columns(**{name: batch.column("reward") for name in preset.needs})
