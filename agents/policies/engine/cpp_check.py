@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from gymcp.agents.policies.engine.cpp_forward import CppForward, CppLibrary
+from gymcp.agents.policies.engine.cpp_forward import CppForward, CppLibrary, draw_tokens
 from gymcp.agents.policies.engine.llama_weights import LayerWeights, Sizes, Weights
 from gymcp.agents.policies.engine.sampler import draw
 from gymcp.agents.policies.engine.torch_forward import TorchForward
@@ -70,8 +70,6 @@ def check_forward(library: CppLibrary, sizes: Sizes) -> None:
 
 def check_draws(library: CppLibrary) -> None:
     """Exit unless the same random numbers draw the tokens that torch draws, with the same log-probabilities."""
-    sizes = SHAPES[0]
-    way = CppForward(library, lambda: make_weights(sizes, 0), sizes, 1, MAX_CONTEXT)
     generator = torch.Generator().manual_seed(0)
     rules = [
         Sampling(temperature=temperature, top_p=top_p, top_k=top_k)
@@ -81,7 +79,7 @@ def check_draws(library: CppLibrary) -> None:
     ]
     logits = 3 * torch.randn(len(rules), 300, generator=generator)
     uniforms = torch.rand(len(rules), generator=generator).tolist()
-    ours, plain = way.draw(logits, rules, uniforms), draw(logits, rules, uniforms)
+    ours, plain = draw_tokens(library, logits, rules, uniforms), draw(logits, rules, uniforms)
     difference = max(abs(a - b) for a, b in zip(ours.logprobs, plain.logprobs, strict=True))
     if ours.ids != plain.ids or not difference <= TOLERANCE:
         sys.exit(f"a drawn token differs from torch's, or its log-probability by {difference:.2g}")

@@ -144,19 +144,8 @@ class CppForward:
         return logits[:, :vocabulary]
 
     def draw(self, logits: Tensor, rules: Sequence[Sampling], uniforms: Sequence[float]) -> Drawn:
-        """Sample one token per row, as `sampler.draw` does up to rounding."""
-        temperatures = [rule.temperature if rule.temperature >= GREEDY_BELOW else 0.0 for rule in rules]
-        settings = (
-            np.array(temperatures, dtype=np.float64),
-            np.array([rule.top_p for rule in rules], dtype=np.float64),
-            np.array([rule.top_k for rule in rules], dtype=np.int64),
-            np.array([min(number, MAX_UNIFORM) for number in uniforms], dtype=np.float64),
-        )
-        ids, logprobs = np.empty(len(rules), dtype=np.int64), np.empty(len(rules), dtype=np.float64)
-        addresses = [_address(numbers) for numbers in (*settings, ids, logprobs)]
-        size = (len(rules), logits.shape[1], logits.stride(0))
-        _check_memory(self._library.draw(*size, logits.data_ptr(), *addresses))
-        return Drawn(ids=ids.tolist(), logprobs=logprobs.tolist())
+        """Sample one token per row; equal to `sampler.draw` up to rounding."""
+        return draw_tokens(self._library, logits, rules, uniforms)
 
     @torch.inference_mode()
     def _reserve(self, tokens: int) -> None:
@@ -206,6 +195,23 @@ class CppForward:
     def _hold(self, tensor: Tensor) -> int:
         self._held.append(tensor)
         return tensor.data_ptr()
+
+
+def draw_tokens(library: CppLibrary, logits: Tensor, rules: Sequence[Sampling], uniforms: Sequence[float]) -> Drawn:
+    """Logits [B, V] in float32 -> one token per row; equal to `sampler.draw` up to rounding."""
+    assert logits.dtype == torch.float32
+    assert logits.stride(1) == 1
+    temperatures = [rule.temperature if rule.temperature >= GREEDY_BELOW else 0.0 for rule in rules]
+    settings = (
+        np.array(temperatures, dtype=np.float64),
+        np.array([rule.top_p for rule in rules], dtype=np.float64),
+        np.array([rule.top_k for rule in rules], dtype=np.int64),
+        np.array([min(number, MAX_UNIFORM) for number in uniforms], dtype=np.float64),
+    )
+    ids, logprobs = np.empty(len(rules), dtype=np.int64), np.empty(len(rules), dtype=np.float64)
+    size = (len(rules), logits.shape[1], logits.stride(0))
+    _check_memory(library.draw(*size, logits.data_ptr(), *map(_address, (*settings, ids, logprobs))))
+    return Drawn(ids=ids.tolist(), logprobs=logprobs.tolist())
 
 
 def _address(numbers: NDArray[np.int64] | NDArray[np.float64]) -> int:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import platform
-import shlex
 import shutil
 import signal
 import subprocess
@@ -26,13 +26,18 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.paths import gymcp_home
 
+FORWARD_VARIABLE = "GYMCP_ENGINE_FORWARD"
+"""Environment variable that names the forward pass; unset or empty for the fastest that computes the model."""
+FORWARD_PASSES = ("cpp", "torch", "transformers")
+"""Names of the forward passes, the fastest first."""
 SOURCE = Path(__file__).with_name("slot_forward.cpp")
 OPTIONS = (
     *("-std=gnu++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
     *("-fPIC", "-shared"),
 )
-BUILD_TIMEOUT_S = 120.0
-"""Maximum seconds for the compiler, and again for the check of what it made."""
+BUILD_TIMEOUT_S = 60.0
+"""Maximum seconds for the compiler, and again for the check of its library; both take about two."""
+log = logging.getLogger(__name__)
 _CHECK = "gymcp.agents.policies.engine.cpp_check"
 
 
@@ -45,6 +50,8 @@ class Build:
     source: bytes
     compiler: tuple[str, ...]
     """The compiler and its first arguments; empty if there is none."""
+    sought: str = ""
+    """Names of programs that were looked for."""
     timeout_s: float = BUILD_TIMEOUT_S
 
     @property
@@ -71,13 +78,14 @@ class Found:
 
 def plan_build() -> Build:
     """The build of this machine: the compiler in $CXX, else the first in PATH."""
-    named = shlex.split(os.environ.get("CXX", ""))
-    programs = [named[0]] if named else ["g++", "clang++", "c++"]
+    named = os.environ.get("CXX", "").split()
+    programs = named[:1] or ["g++", "clang++", "c++"]
     found = next((path for name in programs if (path := shutil.which(name))), None)
     return Build(
         folder=gymcp_home() / "engine",
         source=SOURCE.read_bytes(),
         compiler=(found, *named[1:]) if found else (),
+        sought=", ".join(programs),
     )
 
 
@@ -87,7 +95,7 @@ def look_up(build: Build) -> Found | None:
         if build.library.is_file():
             return Found(path=build.library, detail=f"compiled: {build.library}")
         if not build.compiler:
-            return Found(path=None, detail="no C++ compiler in PATH (g++, clang++, c++)")
+            return Found(path=None, detail=f"no C++ compiler in PATH ({build.sought})")
         if build.failure.is_file():
             reason = build.failure.read_text(encoding="utf-8")
             return Found(path=None, detail=f"{reason}; to try again: rm {build.failure}")
@@ -114,6 +122,9 @@ def _make(build: Build) -> Found:
     """Compile, check and keep the library, or keep the reason of the failure."""
     staged = build.library.with_suffix(f".{os.getpid()}.so")
     source = staged.with_suffix(".cpp")
+    log.info("compiling the engine's forward pass into %s", build.library)
+    for left in build.folder.glob(f"{build.library.stem}.*.*"):  # by a process that was killed
+        left.unlink()
     try:
         source.write_bytes(build.source)
         compiler = Path(build.compiler[0]).name
@@ -147,11 +158,11 @@ def _run(argv: Sequence[str], who: str, timeout_s: float) -> str:
     with process:
         try:
             said = process.communicate(timeout=timeout_s)[1].decode(errors="replace").split("\n")
-        except subprocess.TimeoutExpired:
-            return f"{who} has not ended within {timeout_s:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                return f"{who} has not ended within {timeout_s:g} s"
+            raise
     if process.returncode == 0:
         return ""
     lines = [line.strip() for line in said if line.strip()]

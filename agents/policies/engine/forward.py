@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from gymcp.agents.policies.engine.cpp_forward import CppForward, CppLibrary
-from gymcp.agents.policies.engine.cpp_library import find_library, plan_build
+from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, find_library, plan_build
 from gymcp.agents.policies.engine.llama_model import find_obstacle, read_sizes, read_weights
 from gymcp.agents.policies.engine.model import SlotModel, check_exact
 from gymcp.agents.policies.engine.sampler import Drawn
@@ -19,11 +19,6 @@ from gymcp.agents.policies.engine.torch_forward import TorchForward
 from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
-
-FORWARD_VARIABLE = "GYMCP_ENGINE_FORWARD"
-"""Environment variable that names the forward pass; unset or empty for the fastest that computes the model."""
-NAMES = ("cpp", "torch", "transformers")
-"""Names of the forward passes, the fastest first."""
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +66,8 @@ def open_forward(model: Any, slots: int, max_context: int, name: str = "") -> Sl
     none can.
     """
     name = name or os.environ.get(FORWARD_VARIABLE, "")
-    if name not in ("", *NAMES):
-        raise ConfigError(f"{FORWARD_VARIABLE}: no forward pass {name!r}; have {', '.join(NAMES)}")
+    if name not in ("", *FORWARD_PASSES):
+        raise ConfigError(f"{FORWARD_VARIABLE}: no forward pass {name!r}; have {', '.join(FORWARD_PASSES)}")
     if name:
         return _open_checked(name, model, slots, max_context)
     for candidate in _choose_candidates(model):
@@ -93,7 +88,7 @@ def _choose_candidates(model: Any) -> Sequence[str]:
     if obstacle := find_obstacle(model):
         _warn_once(f"embedded engine: the forward pass is that of transformers, the slowest: {obstacle}")
         return ()
-    return NAMES[:2]
+    return FORWARD_PASSES[:2]
 
 
 def _open_checked(name: str, model: Any, slots: int, max_context: int) -> SlotForward:
