@@ -89,7 +89,7 @@ def test_another_version_of_the_compiler_builds_again(with_compiler: Compiler, c
 
 def test_a_library_with_other_numbers_than_torch_is_not_used(tmp_path: Path, cpp_library: CppLibrary) -> None:
     build = replace(plan_build(), folder=tmp_path)
-    wrong = build.source.replace(b"rest * 1.9875691500e-4f", b"rest * 5.9e-4f")
+    wrong = build.source.replace(b"second * sine[i]", b"second * cosine[i]")
     assert wrong != build.source
     found = find_library(replace(build, source=wrong))
     assert found.path is None

@@ -126,6 +126,7 @@ def qwen2() -> Any:
     return Qwen2ForCausalLM(Qwen2Config(**shape)).eval()
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
 @pytest.mark.parametrize(
     ("model_of", "reason"),
     [

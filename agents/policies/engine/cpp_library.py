@@ -35,8 +35,8 @@ OPTIONS = (
     *("-std=gnu++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
     *("-fPIC", "-shared"),
 )
-BUILD_TIMEOUT_S = 60.0
-"""Maximum seconds for the compiler, and again for the check of its library; both take about two."""
+BUILD_TIMEOUT_S = 120.0
+"""Maximum seconds for the compiler, and again for the check; both take about two on an idle machine."""
 log = logging.getLogger(__name__)
 _CHECK = "gymcp.agents.policies.engine.cpp_check"
 
