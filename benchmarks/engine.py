@@ -157,7 +157,8 @@ async def measure(model: Any, server: VllmServer | None, *, rounds: int) -> list
         engine = await stack.enter_async_context(open_engine(model, slots=SLOTS, options=EngineOptions(seed=0)))
         by_way = await open_every_way(model, stack)
         other = await stack.enter_async_context(open_vllm(server.url, server.model)) if server else None
-        for policy in (engine, *by_way.values(), *([other] if other else [])):
+        policies: list[Policy] = [engine, *by_way.values(), *([other] if other else [])]
+        for policy in policies:
             await all_at_once(policy, random_prompts(0))  # warm
         for at in range(rounds):
             continuous.append(transformers_rate(model, random_prompts(2 * at + 1)))

@@ -45,7 +45,7 @@ def main() -> None:
 def check_forward(library: CppLibrary, sizes: Sizes) -> None:
     """Exit unless ragged batches, with copied prefixes and new weights between them, give torch's logits."""
     rng, weights = random.Random(0), [make_weights(sizes, 0)]
-    ways = [
+    ways: list[CppForward | TorchForward] = [
         CppForward(library, lambda: weights[-1], sizes, SLOTS, MAX_CONTEXT),
         TorchForward(lambda: weights[-1], sizes, SLOTS, MAX_CONTEXT),
     ]
@@ -90,7 +90,7 @@ def make_weights(sizes: Sizes, seed: int) -> Weights:
     generator = torch.Generator().manual_seed(seed)
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator) / columns**0.5
+        return torch.randn(rows, columns, generator=generator).mul(columns**-0.5)
 
     def norm(size: int) -> torch.Tensor:
         return 1 + 0.3 * torch.randn(size, generator=generator)

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +26,12 @@ CACHE_CHUNK_TOKENS = 256
 """Number of tokens to whose multiples the cache grows; a multiple of every panel's width."""
 
 
+_SIZES = ("layers", "hidden", "intermediate", "heads", "key_heads", "head_size", "vocabulary", "head_norms", "eps")
+
+
 class _Shape(ctypes.Structure):
     _fields_ = [
-        *((name, c_int64) for name in ("layers", "hidden", "intermediate", "heads", "key_heads", "head_size")),
-        ("vocabulary", c_int64),
-        ("head_norms", c_int64),
+        *((name, c_int64) for name in _SIZES[:-1]),
         ("eps", c_double),
         ("scaling", c_double),
     ]
@@ -90,8 +92,7 @@ class CppForward:
     ) -> None:
         self.max_context = max_context
         self._library, self._read, self._sizes, self._slots = library, read, sizes, slots
-        names = [name for name, _ in _Shape._fields_ if name != "scaling"]
-        self._shape = _Shape(**{name: getattr(sizes, name) for name in names}, scaling=sizes.head_size**-0.5)
+        self._shape = _Shape(**{name: getattr(sizes, name) for name in _SIZES}, scaling=sizes.head_size**-0.5)
         self._weights: _Weights | None = None
         self._held: list[Tensor] = []
         """The tensors to which `_weights` points."""
@@ -214,7 +215,7 @@ def draw_tokens(library: CppLibrary, logits: Tensor, rules: Sequence[Sampling], 
     return Drawn(ids=ids.tolist(), logprobs=logprobs.tolist())
 
 
-def _address(numbers: NDArray[np.int64] | NDArray[np.float64]) -> int:
+def _address(numbers: NDArray[Any]) -> int:
     return numbers.ctypes.data
 
 

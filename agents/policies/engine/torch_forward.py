@@ -119,7 +119,7 @@ class TorchForward:
         sizes = self._sizes
         normed = F.rms_norm(x, x.shape[-1:], layer.norm, sizes.eps)
         qkv = F.linear(normed, layer.qkv).view(len(x), -1, sizes.head_size)
-        queries, keys, values = qkv.split([sizes.heads, sizes.key_heads, sizes.key_heads], dim=1)
+        queries, keys, values = torch.split(qkv, [sizes.heads, sizes.key_heads, sizes.key_heads], dim=1)
         if layer.query_norm is not None:
             queries = F.rms_norm(queries, queries.shape[-1:], layer.query_norm, sizes.eps)
             keys = F.rms_norm(keys, keys.shape[-1:], layer.key_norm, sizes.eps)
@@ -168,8 +168,8 @@ class TorchForward:
                 plan.append(_Queries(tokens, slice(slot, slot + 1), None, start + count, mask))
             first += count
         if single:
-            chosen, tokens, positions = zip(*single, strict=True)
-            plan.append(self._join(list(chosen), torch.tensor(tokens), torch.tensor(positions), window=window))
+            chosen, places, positions = zip(*single, strict=True)
+            plan.append(self._join(list(chosen), torch.tensor(places), torch.tensor(positions), window=window))
         return plan
 
     def _join(self, slots: list[int], tokens: Tensor, positions: Tensor, *, window: bool) -> _Queries:
