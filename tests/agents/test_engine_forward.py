@@ -25,7 +25,7 @@ from gymcp.agents.policies.engine.torch_forward import TorchForward
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 
-SLOTS, CONTEXT = 5, 256
+SLOTS, CONTEXT = 5, 2048
 Make = Callable[[Any], SlotForward]
 
 
@@ -43,16 +43,22 @@ def make(request: pytest.FixtureRequest) -> Make:
     return make_forward
 
 
-@pytest.mark.parametrize("model_of", [qwen, llama])
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 64}
+"""Positions whose cosines and sines have a factor."""
+
+
+@pytest.mark.parametrize(
+    "model_of", [qwen, llama, functools.partial(llama, rope_parameters=YARN)], ids=["qwen3", "llama", "yarn"]
+)
 def test_logits_equal_those_of_a_plain_forward_pass(make: Make, model_of: Callable[..., Any]) -> None:
-    """Prompts and single tokens in one call, truncated and copied slots, and new weights half way."""
-    model, rng = model_of(), random.Random(0)
+    """Prompts and single tokens in one call, truncated and copied slots, growing tables, new weights half way."""
+    model, rng = model_of(max_position_embeddings=CONTEXT), random.Random(0)
     runner = make(model)
     held: list[list[int]] = [[] for _ in range(SLOTS)]
     worst, compared = 0.0, 0
     for number in range(24):
         if number == 12:
-            model.load_state_dict(model_of(1).state_dict())
+            model.load_state_dict(model_of(1, max_position_embeddings=CONTEXT).state_dict())
             runner.reload()
             held = [[] for _ in range(SLOTS)]
         for slot in range(SLOTS):
@@ -62,13 +68,14 @@ def test_logits_equal_those_of_a_plain_forward_pass(make: Make, model_of: Callab
                 runner.copy(source, slot, len(held[source]))
                 held[slot] = list(held[source])
         rows = rng.sample(range(SLOTS), rng.randint(1, SLOTS))
-        chunks = [[rng.randrange(VOCABULARY) for _ in range(rng.choice([1, 1, 2, 17]))] for _ in rows]
+        chunks = [[rng.randrange(VOCABULARY) for _ in range(rng.choice([1, 1, 2, 17, 150]))] for _ in rows]
         logits = runner.forward(rows, [len(held[row]) for row in rows], chunks, window=rng.random() < 0.5)
         for at, row in enumerate(rows):
             held[row] = [*held[row], *chunks[at]]
             worst = max(worst, float((logits[at] - plain_logits(model, held[row])[-1]).abs().max()))
             compared += 1
     assert compared > 40
+    assert max(map(len, held)) > 256
     assert worst < 1e-5
 
 
