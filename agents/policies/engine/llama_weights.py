@@ -63,14 +63,14 @@ class Weights:
 
 def check_weights(weights: Weights, sizes: Sizes) -> None:
     """Raises ValueError for a tensor whose shape, type or device is not the model's."""
-    for name, tensor, shape in _expected(weights, sizes):
+    for name, tensor, shape in _list_shapes(weights, sizes):
         if tensor.shape != shape or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             raise ValueError(
                 f"{name} is {tuple(tensor.shape)} in {tensor.dtype} on {tensor.device}; expected {shape} in float32"
             )
 
 
-def _expected(weights: Weights, sizes: Sizes) -> Iterator[tuple[str, Tensor, tuple[int, ...]]]:
+def _list_shapes(weights: Weights, sizes: Sizes) -> Iterator[tuple[str, Tensor, tuple[int, ...]]]:
     hidden, size = sizes.hidden, sizes.head_size
     queries, keys = sizes.heads * size, sizes.key_heads * size
     yield "embedding", weights.embedding, (sizes.vocabulary, hidden)
