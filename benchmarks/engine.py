@@ -1,5 +1,7 @@
 """Tokens per second of the embedded engine, against transformers' continuous batching and vLLM on the same model.
 
+The engine's forward passes are compared as well: C++, plain torch, and the modules of transformers.
+
 A random Qwen3 of 1.3 M parameters (4 layers of 128, 4096 tokens) in float32; 64 requests at once on 64 slots, 256
 tokens in and 64 out. The rounds of all contenders are interleaved, and the median of each counts, so that all meet the
 same machine. vLLM, on the CPU and over HTTP, takes part if it is installed (``gymcp serve MODEL --cpu`` installs it);
@@ -31,11 +33,13 @@ from rich.table import Table
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
+from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES
 from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engine
 from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.install import CPU, vllm_python
 from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
+from gymcp.errors import ConfigError
 from gymcp.protocols import Policy
 from gymcp.types import Sampling
 
@@ -148,14 +152,19 @@ async def measure(model: Any, server: VllmServer | None, *, rounds: int) -> list
     ours: list[Rate] = []
     kept: list[Rate] = []
     recomputed: list[Rate] = []
+    ways: dict[str, list[Rate]] = {name: [] for name in FORWARD_PASSES}
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(open_engine(model, slots=SLOTS, options=EngineOptions(seed=0)))
+        by_way = await open_every_way(model, stack)
         other = await stack.enter_async_context(open_vllm(server.url, server.model)) if server else None
-        for policy in (engine, other) if other else (engine,):
+        policies: list[Policy] = [engine, *by_way.values(), *([other] if other else [])]
+        for policy in policies:
             await all_at_once(policy, random_prompts(0))  # warm
         for at in range(rounds):
             continuous.append(transformers_rate(model, random_prompts(2 * at + 1)))
             ours.append(await all_at_once(engine, random_prompts(2 * at + 2)))
+            for name, way in by_way.items():
+                ways[name].append(await all_at_once(way, random_prompts(2 * at + 2)))
             vllm += [await all_at_once(other, random_prompts(2 * at + 2))] if other else []
             kept.append(await episodes(engine, at, keep=True))
             recomputed.append(await episodes(engine, at, keep=False))
@@ -163,8 +172,28 @@ async def measure(model: Any, server: VllmServer | None, *, rounds: int) -> list
         *compare_rates("embedded engine", ours, "transformers continuous batching", continuous),
         # vLLM computes in processes of its own, whose CPU time is not this one's
         *(compare_rates("embedded engine", ours, "vLLM on the CPU", vllm)[:2] if vllm else []),
+        *(
+            result
+            for name in ("cpp", "torch")
+            if ways[name]
+            for result in compare_rates(
+                f"forward pass in {name}", ways[name], "forward pass of transformers", ways["transformers"]
+            )
+        ),
         *compare_rates("episodes, keys and values kept", kept, "episodes, everything recomputed", recomputed),
     ]
+
+
+async def open_every_way(model: Any, stack: contextlib.AsyncExitStack) -> dict[str, Engine]:
+    """An engine for each forward pass that this machine has."""
+    engines = {}
+    for name in FORWARD_PASSES:
+        options = EngineOptions(seed=0, forward=name)
+        try:
+            engines[name] = await stack.enter_async_context(open_engine(model, slots=SLOTS, options=options))
+        except ConfigError as error:
+            print(f"{error}; it takes no part", file=sys.stderr)
+    return engines
 
 
 async def all_at_once(policy: Policy, prompts: Sequence[Sequence[int]]) -> Rate:

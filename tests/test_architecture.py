@@ -65,6 +65,7 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     policy = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "agents" / "policies" / "tiny").iterdir()}
     assert {
         "gymcp/py.typed",
+        "gymcp/agents/policies/engine/slot_forward.cpp",
         "gymcp/envs/catalog/servers.lock",
         "gymcp/envs/suites/agentdojo/agentdojo.lock",
         *policy,

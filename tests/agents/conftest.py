@@ -1,4 +1,7 @@
-"""One real vLLM server for all tests that need one: started once, as a user does, with tied embeddings."""
+"""The engine's forward passes, and one real vLLM server for all tests that need one.
+
+The server is started once, as a user does, with tied embeddings.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from equipment import is_required
+from equipment import is_required, lacking
 from vllm_serving import Serving, nothing_is_left, serving
 
+from gymcp.agents.policies.engine.cpp_forward import CppLibrary
+from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, find_library, plan_build
 from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.agents.policies.vllm.install import CPU, ensure_vllm, vllm_python
+
+
+@pytest.fixture(scope="session")
+def cpp_library() -> CppLibrary:
+    """The engine's forward pass in C++, compiled if this machine has not done so before."""
+    found = find_library(plan_build())
+    if found.path is None:
+        lacking("compiler", found.detail)
+    return CppLibrary(found.path)
+
+
+@pytest.fixture(params=FORWARD_PASSES)
+def forward_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of the forward pass that every engine of the test has."""
+    name: str = request.param
+    if name == "cpp":
+        request.getfixturevalue("cpp_library")
+    monkeypatch.setenv(FORWARD_VARIABLE, name)
+    return name
 
 
 @pytest.fixture(scope="session")

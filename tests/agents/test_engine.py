@@ -1,4 +1,7 @@
-"""The engine as a policy: exact logprobs, reuse, stops, limits, updates, cancellation, failures."""
+"""The engine as a policy: exact logprobs, reuse, stops, limits, updates, cancellation, failures.
+
+Every test runs with each forward pass.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.protocols import Policy
 from gymcp.types import Sampled, Sampling
+
+pytestmark = pytest.mark.usefixtures("forward_pass")
 
 WAIT_S = 120.0
 """Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
@@ -448,6 +453,7 @@ def test_a_folder_provides_the_tokenizer_and_the_stop_tokens(tmp_path: Any) -> N
     assert asyncio.run(play()).versions[0][0] == "v7"
 
 
+@pytest.mark.parametrize("forward_pass", ["transformers"], indirect=True)
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
 def test_a_trainer_and_the_engine_share_adapters() -> None:
     """An optimizer step over a peft model, given to the engine as an update, changes the samples."""

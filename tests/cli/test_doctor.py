@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from cli_runner import GYMCP, gymcp, path_without
 
-from gymcp.cli.machine.doctor import choose_docker_fix, namespaces, node, uv
+from gymcp.agents.policies.engine.cpp_library import FORWARD_VARIABLE
+from gymcp.cli.machine.doctor import choose_docker_fix, forward_pass, namespaces, node, uv
 
 
 def program(path: Path, script: str) -> Path:
@@ -90,6 +91,23 @@ def test_node_is_missing_too_old_or_fine(tmp_path: Path) -> None:
     assert (old.works, old.detail) == (False, f"servers from npm: {tmp_path}/old is v16.20.2, too old: they need 18")
     assert old.fix.startswith("apt-get install nodejs npm")
     assert "cannot be run" in node(tmp_path).detail
+
+
+def test_the_engine_s_forward_pass_and_the_reason_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in (FORWARD_VARIABLE, "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    found = forward_pass()
+    assert (found.works, found.optional) == (False, True)
+    assert found.detail == (
+        "the forward pass is plain torch, which is slower: no C++ compiler in PATH (g++, clang++, c++)"
+    )
+    assert found.fix.startswith("apt-get install g++")
+    compiler = program(tmp_path / "g++", "exit 1")
+    assert forward_pass().detail == f"the forward pass is C++, compiled at its first use by {compiler}"
+    monkeypatch.setenv(FORWARD_VARIABLE, "fortran")
+    assert (forward_pass().works, forward_pass().fix) == (False, f"unset {FORWARD_VARIABLE}")
 
 
 def test_the_fix_for_missing_uv_installs_it() -> None:

@@ -132,7 +132,7 @@ def test_an_error_in_a_file_of_the_user_names_debug_which_shows_the_line(tmp_pat
 
 def test_environment_variables_are_documented() -> None:
     help_text = gymcp("--help", env={"COLUMNS": "200"}).stdout
-    for variable in ("GYMCP_HOME", "OPENAI_API_KEY", "VLLM_API_KEY", "DOCKER_HOST", "NO_COLOR"):
+    for variable in ("GYMCP_HOME", "OPENAI_API_KEY", "VLLM_API_KEY", "DOCKER_HOST", "GYMCP_ENGINE_FORWARD", "NO_COLOR"):
         assert f"{variable}: " in help_text
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gymcp.agents.policies.engine.forward import open_forward
 from gymcp.agents.policies.engine.loop import EngineLoop, EngineStats, Update
-from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported
+from gymcp.agents.policies.engine.model import check_supported
 from gymcp.agents.policies.engine.request import Decoder, Request, StopRule
 from gymcp.agents.policies.engine.sampler import check_sampling
 from gymcp.errors import ConfigError
@@ -46,9 +47,11 @@ class EngineOptions:
     """Seed of the generator for requests without a seed of their own; None for a random one."""
     deterministic: bool = False
     """True for results that do not depend on what else is sampled at the same time: the same seed, prompt and weights
-    give the same tokens and logprobs to the last bit. This takes one request per forward pass and reuses nothing, which
-    costs most of the speed. If False, the same holds up to rounding: a token can differ if its random number falls
-    within rounding of the border between two tokens."""
+    give the same tokens and logprobs to the last bit. The forward pass in C++ always does. The others then take one
+    request per forward pass and reuse nothing, which costs most of the speed. If False, the same holds up to rounding:
+    a token can differ if its random number falls within rounding of the border between two tokens."""
+    forward: str = ""
+    """Forward pass: cpp, torch or transformers; empty for $GYMCP_ENGINE_FORWARD, else the fastest that can be used."""
 
 
 class Engine:
@@ -66,6 +69,11 @@ class Engine:
     def version(self) -> str:
         """The version of the weights with which the next token is sampled."""
         return self._loop.version
+
+    @property
+    def forward_pass(self) -> str:
+        """Name of the forward pass: cpp, torch or transformers."""
+        return self._loop.forward_pass
 
     @property
     def stats(self) -> EngineStats:
@@ -177,9 +185,8 @@ def _build(
             f"embedded engine: max_context is {max_context}; the model is made for 2 to {trained_for} tokens"
         )
     check_supported(inner, max_context)
-    check_exact(inner, max_context)
     loop = EngineLoop(
-        SlotModel(inner, slots, max_context),
+        open_forward(inner, slots, max_context, options.forward),
         slots,
         version=version,
         stop=StopRule(_stop_ids(inner) | frozenset(options.stop_ids), options.tokenizer),

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from gymcp.agents.policies.engine.model import SlotModel
+from gymcp.agents.policies.engine.forward import SlotForward
 from gymcp.agents.policies.engine.request import Request, StopRule
-from gymcp.agents.policies.engine.sampler import draw
 from gymcp.agents.policies.engine.slots import Slots
 from gymcp.errors import PolicyInfraError
 from gymcp.types import Sampled
@@ -56,7 +55,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        model: SlotModel,
+        model: SlotForward,
         slots: int,
         *,
         version: str,
@@ -70,7 +69,8 @@ class EngineLoop:
         self._slots = Slots(slots, model.max_context)
         self._stop = stop
         self._prefill_tokens = prefill_tokens
-        self._deterministic = deterministic
+        self._one_by_one = deterministic and not model.batch_invariant
+        """True if requests must share no forward pass, no keys and no values."""
         self._inbox: queue.SimpleQueue[Request | Update | None] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
@@ -81,6 +81,11 @@ class EngineLoop:
         """The reason why the thread has ended; None while it runs."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="gymcp-engine", daemon=True)
+
+    @property
+    def forward_pass(self) -> str:
+        """Name of the forward pass."""
+        return self._model.name
 
     def start(self) -> None:
         """Start the thread."""
@@ -148,6 +153,7 @@ class EngineLoop:
             update.done.set_exception(error)
             return
         self.version = update.version
+        self._model.reload()
         self._slots.forget()
         for at, request in enumerate(self._running):
             self._find_source(request, [earlier.slot for earlier in self._running[:at]])
@@ -160,8 +166,11 @@ class EngineLoop:
         for request in self._running:
             self._copy_prefix(request)
         try:
-            self._prefill()
-            self._decode()
+            if self._model.ragged and not self._one_by_one:
+                self._compute_ragged()
+            else:
+                self._prefill()
+                self._decode()
         except Exception as error:  # the boundary: out of memory, a device that is gone, a model that does not fit
             failure = PolicyInfraError(f"embedded engine: forward pass failed: {type(error).__name__}: {error}")
             for request in list(self._running):
@@ -179,7 +188,7 @@ class EngineLoop:
                 return
             self._waiting.popleft()
             request.slot = slot
-            if self._deterministic:
+            if self._one_by_one:
                 self._slots.filled[slot] = 0
             self._running.append(request)
             kept = int(self._slots.filled[slot])
@@ -190,7 +199,7 @@ class EngineLoop:
     def _find_source(self, request: Request, among: Sequence[int] | None) -> None:
         """Set the slot to copy from: one of an earlier request, so that no two requests wait for each other."""
         request.source = -1
-        if not self._deterministic:
+        if not self._one_by_one:
             request.source, _ = self._slots.find_source(request.slot, among)
 
     def _copy_prefix(self, request: Request, *, wait: bool = True) -> None:
@@ -204,7 +213,7 @@ class EngineLoop:
         if wait and ready < planned and slots.busy[request.source]:
             return
         if ready > slots.filled[slot]:
-            self._model.cache.copy(request.source, slot, ready)
+            self._model.copy(request.source, slot, ready)
             self._count(copied_tokens=ready - int(slots.filled[slot]))
             slots.filled[slot] = ready
         request.source = -1
@@ -219,15 +228,31 @@ class EngineLoop:
         if answer is not None:
             self._answers.append((request, answer))
 
+    def _compute_ragged(self) -> None:
+        """Compute the next token of every request that waits for one, and prompts, the first admitted first."""
+        sizes: dict[int, int] = {}
+        budget = self._prefill_tokens
+        ready = [request for request in self._running if request.source < 0]
+        for request in ready:
+            missing = self._missing(request)
+            size = 1 if missing == 1 else min(missing, budget)
+            if size > 0:
+                sizes[request.slot] = size
+            if missing > 1:
+                budget -= size
+                self._count(computed_tokens=size)
+        if sizes:
+            self._forward([request for request in ready if request.slot in sizes], sizes)
+
     def _prefill(self) -> None:
         """Compute prompts, the first admitted first, in batches of chunks of similar length."""
         budget = self._prefill_tokens
         todo = [request for request in self._running if request.source < 0 and self._missing(request) > 1]
         while todo and budget > 0:
             # deterministic: the chunks of a request must always be cut at the same places
-            lead = min(self._missing(todo[0]), self._prefill_tokens if self._deterministic else budget)
+            lead = min(self._missing(todo[0]), self._prefill_tokens if self._one_by_one else budget)
             batch, width = [todo[0]], lead
-            for request in todo[1:] if not self._deterministic else ():
+            for request in todo[1:] if not self._one_by_one else ():
                 size = min(self._missing(request), budget)
                 if lead <= 2 * size and size <= 2 * lead and max(width, size) * (len(batch) + 1) <= budget:
                     batch.append(request)
@@ -235,35 +260,35 @@ class EngineLoop:
             chosen = {request.slot for request in batch}
             todo = [request for request in todo if request.slot not in chosen]
             budget -= width * len(batch)
-            self._count(computed_tokens=sum(min(self._missing(request), width) for request in batch))
-            self._forward(batch, width)
+            sizes = {request.slot: min(self._missing(request), width) for request in batch}
+            self._count(computed_tokens=sum(sizes.values()))
+            self._forward(batch, sizes)
 
     def _decode(self) -> None:
         """Sample one token for every request that has all its tokens but the last in the cache."""
         batch = [request for request in self._running if request.source < 0 and self._missing(request) == 1]
-        for rows in [[request] for request in batch] if self._deterministic else [batch] if batch else []:
-            self._forward(rows, 1)
+        for rows in [[request] for request in batch] if self._one_by_one else [batch] if batch else []:
+            self._forward(rows, {request.slot: 1 for request in rows})
 
     def _missing(self, request: Request) -> int:
         return int(self._slots.length[request.slot] - self._slots.filled[request.slot])
 
-    def _forward(self, batch: Sequence[Request], width: int) -> None:
-        """Compute at most `width` more tokens of each request; sample a token for each one that is then complete."""
+    def _forward(self, batch: Sequence[Request], sizes: dict[int, int]) -> None:
+        """Compute so many more tokens of each request's slot; sample a token for each one that is then complete."""
         slots = self._slots
-        starts = {request.slot: int(slots.filled[request.slot]) for request in batch}
-        chunks = {
-            slot: slots.tokens[slot, start : slots.length[slot]][:width].tolist() for slot, start in starts.items()
-        }
+        starts = {slot: int(slots.filled[slot]) for slot in sizes}
+        chunks = {slot: slots.tokens[slot, start : start + sizes[slot]].tolist() for slot, start in starts.items()}
         rows = sorted(starts)
         first, last = rows[0], rows[-1] + 1
-        if width == 1 and not self._deterministic and last - first <= 2 * len(rows):
+        in_vain = not self._model.ragged and not self._one_by_one and max(sizes.values()) == 1
+        if in_vain and last - first <= 2 * len(rows):
             # computing some slots in vain, with garbage behind their tokens, is cheaper than copying all the others
             rows = list(range(first, last))
         logits = self._model.forward(
             rows,
             [starts.get(slot, int(slots.filled[slot])) for slot in rows],
             [chunks.get(slot, [0]) for slot in rows],
-            window=not self._deterministic,
+            window=not self._one_by_one,
         )
         self._count(forwards=1)
         for slot, chunk in chunks.items():
@@ -274,7 +299,9 @@ class EngineLoop:
             self._sample(complete, logits if index == list(range(len(rows))) else logits[index])
 
     def _sample(self, batch: Sequence[Request], logits: torch.Tensor) -> None:
-        drawn = draw(logits, [request.sampling for request in batch], [request.uniform() for request in batch])
+        drawn = self._model.draw(
+            logits, [request.sampling for request in batch], [request.uniform() for request in batch]
+        )
         self._count(sampled_tokens=len(batch))
         for request, token, logprob in zip(batch, drawn.ids, drawn.logprobs, strict=True):
             if not math.isfinite(logprob):

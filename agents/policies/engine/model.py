@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from gymcp.agents.policies.engine.sampler import Drawn, draw
 from gymcp.errors import ConfigError
+from gymcp.types import Sampling
 
 CACHE_CHUNK_TOKENS = 256
 """Number of tokens to whose multiples the cache grows."""
@@ -91,6 +93,10 @@ class SlotCache:
 class SlotModel:
     """Runs a model over slots. The weights are the caller's own tensors; the mode and the attention kernel are not."""
 
+    name = "transformers"
+    ragged = False
+    batch_invariant = False
+
     def __init__(self, model: Any, slots: int, max_context: int) -> None:
         self.weights = model
         self.max_context = max_context
@@ -136,6 +142,17 @@ class SlotModel:
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
+    def draw(self, logits: torch.Tensor, rules: Sequence[Sampling], uniforms: Sequence[float]) -> Drawn:
+        """Sample one token per row."""
+        return draw(logits, rules, uniforms)
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Copy the keys and values of the first `tokens` of one slot into another."""
+        self.cache.copy(source, target, tokens)
+
+    def reload(self) -> None:
+        """Nothing to do: the modules hold the caller's own tensors."""
+
     def close(self) -> None:
         """Release the keys and values."""
         self.cache = SlotCache(0)
@@ -174,16 +191,28 @@ def check_supported(model: Any, max_context: int) -> None:
             )
 
 
-def check_exact(model: Any, max_context: int) -> None:
-    """Raises ConfigError if a forward pass over slots fails or does not give the model's own logits."""
+class ExactForward(Protocol):
+    """The part of a forward pass that is checked."""
+
+    def forward(
+        self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[Sequence[int]], *, window: bool
+    ) -> torch.Tensor: ...
+
+
+def check_exact(model: Any, max_context: int, runner: ExactForward | None = None) -> None:
+    """Raises ConfigError if a forward pass over slots fails or does not give the model's own logits.
+
+    `runner`: a forward pass over two slots; None for that of transformers.
+    """
     who = f"embedded engine: {type(model).__name__}"
     vocabulary = model.get_input_embeddings().weight.shape[0]
     length = min(PROBE_TOKENS, max_context - 1)
     ids = [(7 * at + 3) % vocabulary for at in range(length)]
-    runner = SlotModel(model, 2, max_context)
+    parameter = next(model.parameters())
+    runner = runner or SlotModel(model, 2, max_context)
     try:
         with torch.inference_mode():
-            inputs = torch.tensor([ids], device=runner.device)
+            inputs = torch.tensor([ids], device=parameter.device)
             plain = copy_sharing_weights(model)(input_ids=inputs, use_cache=False).logits[0]
         cut = length // 2
         runner.forward([0, 1], [0, 0], [ids[:cut], ids[: cut - 1]], window=False)
@@ -191,7 +220,7 @@ def check_exact(model: Any, max_context: int) -> None:
     except (TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError) as error:
         raise ConfigError(f"{who} does not run over slots: {type(error).__name__}: {error}; use vLLM") from error
     difference = float((ours - plain[-1]).abs().max())
-    tolerance = (1e-4 if runner.dtype == torch.float32 else 5e-2) * max(1.0, float(plain[-1].abs().max()))
+    tolerance = (1e-4 if parameter.dtype == torch.float32 else 5e-2) * max(1.0, float(plain[-1].abs().max()))
     if not difference <= tolerance:
         raise ConfigError(
             f"{who} over slots differs from its own forward pass by {difference:.2g} in a logit; use vLLM"

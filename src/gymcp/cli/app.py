@@ -26,6 +26,7 @@ _VARIABLES = (
     "OPENAI_API_KEY: key of an endpoint; --key-env names another variable.",
     "VLLM_API_KEY: key of gymcp serve.",
     "DOCKER_HOST: address of the engine of --sandbox docker.",
+    "GYMCP_ENGINE_FORWARD: forward pass of the embedded engine: cpp, torch or transformers (default: the fastest).",
     "NO_COLOR: no colours.",
 )
 

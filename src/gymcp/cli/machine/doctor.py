@@ -16,6 +16,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from gymcp import __version__
+from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, look_up, plan_build
 from gymcp.cli.output import console, print_json
 from gymcp.errors import EnvInfraError, UsageError
 from gymcp.mcp_servers.cleanup import find_leftovers
@@ -62,6 +63,7 @@ def execute(*, as_json: bool) -> None:
         workspaces(),
         node(),
         uv(),
+        forward_pass(),
         _probe("cache", _cache),
         leftovers(),
     ]
@@ -178,6 +180,24 @@ def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
         detail = f"servers from a package index: uv is not there: {error}"
         return Finding(what="uv", works=False, detail=detail, fix=f"{sys.executable} -m pip install uv", optional=True)
     return Finding(what="uv", works=True, detail=said.strip())
+
+
+def forward_pass() -> Finding:
+    """Forward pass of the embedded engine: C++, or plain torch if it cannot be compiled."""
+    what, build = "engine", plan_build()
+    if named := os.environ.get(FORWARD_VARIABLE):
+        known = named in FORWARD_PASSES
+        detail = f"the forward pass is {named!r}, by {FORWARD_VARIABLE}; have {', '.join(FORWARD_PASSES)}"
+        return Finding(what=what, works=known, detail=detail, fix="" if known else f"unset {FORWARD_VARIABLE}")
+    found = look_up(build)
+    if found is None:
+        detail = f"the forward pass is C++, compiled at its first use by {build.compiler[0]}"
+        return Finding(what=what, works=True, detail=detail)
+    if found.path is None:
+        detail = f"the forward pass is plain torch, which is slower: {found.detail}"
+        fix = "" if build.compiler else _INSTALL.format("g++", "gcc-c++")
+        return Finding(what=what, works=False, detail=detail, fix=fix, optional=True)
+    return Finding(what=what, works=True, detail=f"the forward pass is C++, {found.detail}")
 
 
 def leftovers() -> Finding:
