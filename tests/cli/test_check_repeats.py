@@ -9,8 +9,6 @@ from cli_runner import gymcp
 from own_programs import SERVE
 
 NOTES = '''
-import uuid
-
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
 from gymcp.mcp_servers.native.server import native_server
@@ -80,7 +78,8 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 CALL = ToolCall(id="call_1", name="play")
-TASK = Task(id="t", prompts=("Play.",), target=as_target([CALL]), gold=(GoldTurn(calls=(CALL,)),), last_necessary=(0, 0))
+GOLD = (GoldTurn(calls=(CALL,)),)
+TASK = Task(id="t", prompts=("Play.",), target=as_target([CALL]), gold=GOLD, last_necessary=(0, 0))
 SOURCE = Mount(source=Path(__file__).with_name("program"), target=PurePosixPath("/srv/program"))
 ENV = EnvSpec(
     name="casino",
