@@ -22,11 +22,10 @@ MAX_LOGS = 200
 LONG_CHARS, CUT_CHARS = 10_000, 1_000
 """Characters from which on an output counts as long, and those that are cut off then."""
 _FILLED = "█▏▎▍▌▋▊▉━─╸╺▓▒░"
-_BAR = rf"(?:[|\[][{_FILLED}#=>. -]{{3,}}[|\]]|[{_FILLED}]{{3,}}|[#=>]{{5,}})"
-_PROGRESS = re.compile(rf"\d\s?%.*{_BAR}|{_BAR}.*\d\s?%|[⠀-⣿]")
-"""A bar with a percentage in any order, or a spinner of braille dots."""
+_BAR = re.compile(rf"[|\[][{_FILLED}#=>. -]{{3,}}[|\]]|[{_FILLED}]{{3}}|[#=>]{{5}}")
+_PERCENT, _SPINNER = re.compile(r"\d\s?%"), re.compile("[⠀-⣿]")
 MAX_BAR_CHARS = 300
-"""Characters of the longest line that may be a bar: longer ones would take the pattern too long."""
+"""Characters of the longest line that may be a bar."""
 
 
 def show_output(output: str) -> str:
@@ -53,9 +52,16 @@ def describe_last_words(shown: str, name: str) -> str:
 def drop_noise(shown: str) -> list[str]:
     """The lines that say something; the last one if none does. A repeated line has the number of times."""
     lines = [line.rstrip() for line in shown.split("\n") if line.strip()]
-    kept = [line for line in lines if len(line) > MAX_BAR_CHARS or not _PROGRESS.search(line)] or lines[-1:]
+    kept = [line for line in lines if not _shows_progress(line)] or lines[-1:]
     counted = ((line, sum(1 for _ in same)) for line, same in groupby(kept))
     return [line if count == 1 else f"{line} ({count} times)" for line, count in counted]
+
+
+def _shows_progress(line: str) -> bool:
+    """True for a spinner of braille dots, and for a bar with a percentage."""
+    if len(line) > MAX_BAR_CHARS:
+        return False
+    return bool(_SPINNER.search(line) or (_PERCENT.search(line) and _BAR.search(line)))
 
 
 def quote_last_lines(lines: list[str], chars: int = LAST_WORDS_CHARS) -> str:
