@@ -27,6 +27,7 @@ END_TIMEOUT_S = 5.0
 """Seconds to wait for the end of a server that closed its pipe. Its exit status is the reason, and comes late on a busy
 machine."""
 
+START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
 ResultT = TypeVar("ResultT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
 ErrorRule = Callable[[str, int], type[EnvInfraError] | None]
@@ -68,7 +69,8 @@ class ServerConnection:
             async with Deadline(timeout_s):
                 yield
         except TimeoutError as error:
-            raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s")) from error
+            limit = f", {START_LIMIT}" if timeout_s == self.spec.start_timeout_s else ""
+            raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s{limit}")) from error
         except (MCPError, OSError, ValidationError, RuntimeError, BaseExceptionGroup) as error:
             raise await self._translate(stage, _innermost(error)) from error
 

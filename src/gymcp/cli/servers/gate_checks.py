@@ -15,11 +15,10 @@ from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.servers.verdicts import Verdict
 from gymcp.cli.summary_table import network_line
 from gymcp.envs.audit.repeats import Repeats, compare_plays
-from gymcp.envs.episodes.usage import WITHOUT_NETWORK
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.types import Json, Trajectory
+from gymcp.types import WITHOUT_NETWORK, Json, Trajectory
 
 GOLD = "oracle"
 """The agent that is played twice."""
