@@ -45,7 +45,7 @@ def describe_last_words(shown: str, name: str) -> str:
     words = quote_last_lines(drop_noise(shown))
     if not words:
         return ""
-    log = keep_log(shown, name) if words != shown else None
+    log = keep_log(shown, name) if words != shown.strip() else None
     return (f"; its log: {log}" if log else "") + f"; its last words: {words}"
 
 

@@ -55,7 +55,7 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 def _network_rows(metrics: Metrics) -> list[tuple[str, str]]:
     """The calls that failed because no host could be reached, which says nothing of the agent; empty without any."""
-    failed = {name: int(figures.get(WITHOUT_NETWORK, 0)) for name, figures in metrics.tools.items()}
+    failed = {name: int(figures.get(WITHOUT_NETWORK, 0)) for name, figures in metrics.spent.tools.items()}
     names = ", ".join(f"{name} {count}" for name, count in failed.items() if count)
     return [("calls that failed for want of network", f"{sum(failed.values())} ({names})")] if names else []
 

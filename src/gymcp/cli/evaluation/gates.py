@@ -57,7 +57,7 @@ def play(
                 ended.append(rollout.trajectory)
                 progress.advance(rollout.trajectory)
                 address = rollout.trajectory.final_state
-                if final_states is not None and address in rollout.states:
+                if final_states is not None and address is not None and address in rollout.states:
                     final_states[address] = rollout.states[address]
 
         schedule = Schedule(concurrency=concurrency, agent_s=agent_s)
