@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
-from own_programs import write_javascript, write_kv, write_project
+from own_programs import write_javascript, write_kv, write_project, write_typescript
 from said import errors
 
 from gymcp.mcp_servers.packages.lockfile import read_lock
@@ -151,6 +151,18 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
     assert [package.name for package in entry.packages] == ["node_modules/is-number"]
     assert entry.source is not None
     assert sorted(entry.source.files) == ["kv.js", "package.json", "tools.js"]
+
+
+def test_typescript_becomes_an_environment(node: None, tmp_path: Path) -> None:
+    """Its types are left out in the sandbox by the compiler that its package.json names."""
+    write_typescript(tmp_path / "ts")
+    text = made(tmp_path, "kv", "--path", "ts", "--server-name", "kv")
+    assert "state=FileState()" in text
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert [package.name for package in entry.packages] == ["node_modules/typescript"]
+    assert entry.source is not None
+    assert sorted(entry.source.files) == ["kv.ts", "package.json", "tools.ts"]
 
 
 def test_typescript_that_node_does_not_run_is_one_line(node: None, tmp_path: Path) -> None:
