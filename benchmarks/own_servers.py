@@ -175,7 +175,11 @@ def main() -> None:
     results: list[Result] = []
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
-            results += _measure_kind(kind, Path(folder), sandbox, 1 if args.quick else 4)
+            measured = _measure_kind(kind, Path(folder), sandbox, 1 if args.quick else 4)
+        print(
+            ", ".join(f"{each.metric}: {each.value:.2f} {each.unit}" for each in measured), file=sys.stderr, flush=True
+        )
+        results += measured
     show("own_servers", results, as_json=args.json)
 
 

@@ -40,6 +40,7 @@ def describe(tool):
 '''
 KV = '''\
 import os
+import socket
 from pathlib import Path
 
 from wire import serve
@@ -66,8 +67,13 @@ def look():
         return sorted(os.listdir("/srv/source")), "refused"
 
 
+def fetch(host):
+    """Return the address of a host."""
+    return socket.getaddrinfo(host, 80)
+
+
 def main():
-    serve(put, get, look)
+    serve(put, get, look, fetch)
 
 
 if __name__ == "__main__":

@@ -70,9 +70,15 @@ def made(folder: Path, name: str, *options: str) -> str:
 
 def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    text = made(tmp_path, "kv", "--server", "python kv_server.py")
+    done = gymcp("new", "kv", "--server", "python kv_server.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "state: FileState(): the trial calls changed files (kv.txt)" in done.stdout
+    assert "calls failed for want of network" in done.stdout
+    text = (tmp_path / "kv.py").read_text()
     assert 'locked_server("kv", lock=LOCK, state=FileState())' in text
+    assert "# A call that works on a fresh server, and changes kv.txt." in text
     assert 'name="put"' in text
+    assert "Store a value under a key: key" in text
     checked = gymcp("check", "kv.py", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     assert plays(tmp_path, "kv")["success"] == 1.0

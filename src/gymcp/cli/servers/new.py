@@ -22,6 +22,7 @@ from gymcp.cli.servers.servers import (
 )
 from gymcp.cli.servers.state_kinds import MAX_NAMES, describe_state
 from gymcp.cli.servers.trial import Trial, try_out
+from gymcp.cli.summary_table import network_line
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.locked_server import lock_server
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
@@ -124,6 +125,8 @@ def execute(
     console.print(f"wrote {file} and {lock}: {len(found.tools)} tools, one task", highlight=False)
     kind = describe_state(found.state.state)
     console.print(in_one_line(f"state: {kind}: {found.state.reason}"), highlight=False, soft_wrap=True)
+    if line := network_line(found.offline):
+        console.print(in_one_line(line), highlight=False, soft_wrap=True, style="yellow")
     console.print(f"next: {_commands(entry, str(file))[0]}", style="dim", highlight=False)
 
 

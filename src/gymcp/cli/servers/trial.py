@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.cli.servers.state_kinds import MAX_NAMES, Files, StateChoice, choose_state, find_changes
 from gymcp.envs.audit.repeats import AnswerPair, find_difference
+from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.packages.locked_server import make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer
@@ -18,7 +20,7 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.types import Json, Tool, ToolCall, ToolResult
+from gymcp.types import WITHOUT_NETWORK, Json, Tool, ToolCall, ToolResult
 
 CALLS_PER_TOOL = 6
 """Most calls of one tool with random arguments, until one succeeds."""
@@ -43,6 +45,8 @@ class Trial:
     """None: the call was not made."""
     changed: tuple[str, ...] = ()
     """Paths of the files that the call changes."""
+    offline: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Calls that failed for want of network, by tool, under the key of `Usage.tools`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +81,19 @@ async def try_out(entry: LockedServer, backend: Sandbox) -> Trial:
     async with open_session(spec, backend, initial_state=None, seed=0) as session:
         tools = session.tools
         start = await _read_files(session) or {}
-        candidates = await _call_tools(session)
+        candidates, offline = await _call_tools(session)
         end = await _read_files(session)
     plays = await _find_task(spec, backend, candidates)
     starts = [play.before for play in plays] or [await _read_start(spec, backend)]
     state = choose_state([start, *starts], end, tools, alike=bool(plays) and _answer_alike(plays))
     if not plays:
         call = candidates[0].call if candidates else _first_call(tools)
-        return Trial(tools=tools, call=call, state=state, succeeded=False)
+        return Trial(tools=tools, call=call, state=state, succeeded=False, offline=offline)
     first, second = plays
     if varying := sorted(find_changes(first.after, second.after)):
         state = replace(state, reason=f"{state.reason}; {', '.join(varying[:MAX_NAMES])}: other content each time")
     changed = tuple(sorted(find_changes(first.before, first.after)))
-    return Trial(tools=tools, call=first.call, state=state, succeeded=True, changed=changed)
+    return Trial(tools=tools, call=first.call, state=state, succeeded=True, changed=changed, offline=offline)
 
 
 async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_Candidate]) -> list[_Alone]:
@@ -108,13 +112,13 @@ async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_C
     return works
 
 
-async def _call_tools(session: ToolSession) -> list[_Candidate]:
-    """The best call of each tool that has answered, the best of all first; read-only tools are called first.
+async def _call_tools(session: ToolSession) -> tuple[list[_Candidate], dict[str, dict[str, float]]]:
+    """(best call of each tool that has answered, the best of all first; calls that failed for want of network).
 
-    The loss of the server, or of time, ends it if a call has succeeded before.
+    Read-only tools are called first. The loss of the server, or of time, ends it if a call has succeeded before.
     """
     tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
-    started, best = time.monotonic(), dict[str, _Candidate]()
+    started, best, offline = time.monotonic(), dict[str, _Candidate](), Counter[str]()
     for tool, arguments in generate_calls(tools):
         known = best.get(tool.name)
         if (known is not None and known.rank > 0) or (best and time.monotonic() > started + TRIAL_S):
@@ -129,11 +133,13 @@ async def _call_tools(session: ToolSession) -> list[_Candidate]:
                 raise
             break
         if result.is_error:
+            offline.update({tool.name: int(lacks_network(result))})
             continue
         rank = 2 if session.world_key != key else 0 if _ERROR.match(result.content) else 1
         if known is None or rank > known.rank:
             best[tool.name] = _Candidate(rank=rank, call=call)
-    return sorted(best.values(), key=lambda candidate: -candidate.rank)
+    ranked = sorted(best.values(), key=lambda candidate: -candidate.rank)
+    return ranked, {name: {WITHOUT_NETWORK: count} for name, count in offline.items()}
 
 
 async def _call_alone(spec: ServerSpec, backend: Sandbox, call: ToolCall) -> _Alone:
