@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from gymcp.envs.episodes.network_failures import lacks_network
-from gymcp.types import WITHOUT_NETWORK, Decision, Step
+from gymcp.evaluators.names import WITHOUT_NETWORK
+from gymcp.types import Decision, Step
 
 UNKNOWN_TOOL = "(no such tool)"
 """Name under which calls of tools that were not on offer are counted."""

@@ -316,10 +316,6 @@ class Step:
     """Part of `agent_s`; None if no model was asked, or the times are not known."""
 
 
-WITHOUT_NETWORK = "without_network"
-"""Key in `Usage.tools` of the number of a tool's calls that failed for want of network; there is none if none did."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     tool_calls: int = 0

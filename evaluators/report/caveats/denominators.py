@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.types import WITHOUT_NETWORK
 
 SIGNIFICANCE_LEVEL = 0.05
 DENOMINATORS = "What the figures rest on"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
-from gymcp.evaluators.names import label_of_part
-from gymcp.types import WITHOUT_NETWORK, Json
+from gymcp.evaluators.names import WITHOUT_NETWORK, label_of_part
+from gymcp.types import Json
 
 
 def print_summary(summary: Mapping[str, Json]) -> None:

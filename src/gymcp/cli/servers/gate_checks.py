@@ -17,8 +17,9 @@ from gymcp.cli.summary_table import network_line
 from gymcp.envs.audit.repeats import Repeats, compare_plays
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.types import WITHOUT_NETWORK, Json, Trajectory
+from gymcp.types import Json, Trajectory
 
 GOLD = "oracle"
 """The agent that is played twice."""

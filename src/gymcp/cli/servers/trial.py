@@ -14,13 +14,14 @@ from gymcp.cli.servers.state_kinds import MAX_NAMES, Files, StateChoice, choose_
 from gymcp.envs.audit.repeats import AnswerPair, find_difference
 from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.errors import EnvInfraError
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.mcp_servers.packages.locked_server import make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.types import WITHOUT_NETWORK, Json, Tool, ToolCall, ToolResult
+from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 CALLS_PER_TOOL = 6
 """Most calls of one tool with random arguments, until one succeeds."""
