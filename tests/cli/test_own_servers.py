@@ -257,3 +257,24 @@ def test_a_dependency_that_does_not_resolve_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "server 'kv': resolve: " in done.stderr
     assert not (tmp_path / "servers.lock").exists()
+
+
+def test_a_dependency_of_a_package_json_that_does_not_resolve_is_one_line(node: None, tmp_path: Path) -> None:
+    write_javascript(tmp_path / "js", '{"gymcp-no-such-package": "1.0.0"}')
+    done = gymcp("new", "kv", "--path", "js", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert "resolve: " in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["js"]
+
+
+def test_a_program_that_does_not_run_is_quoted_and_nothing_is_written(tmp_path: Path) -> None:
+    """The error ends with the program's own last words, after a bar of progress and lines that say the same."""
+    noise = "import sys\nfor n in range(9):\n    print(f'{n}0%|###       |', 'waiting', sep='\\n', file=sys.stderr)\n"
+    (tmp_path / "kv.py").write_text(f"{noise}raise RuntimeError('no key for the store')\n")
+    done = gymcp("new", "shop", "--server", "python kv.py", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "gymcp: server 'kv': start: the server ended (exit status 1); its log: " in done.stderr
+    assert done.stderr.rstrip().endswith("RuntimeError: no key for the store")
+    assert "waiting (9 times)" in done.stderr
+    assert "%|" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["kv.py"]
