@@ -22,7 +22,7 @@ _VOLATILE = {
         r"|\b(?=[a-f]{0,63}\d)(?=\d{0,63}[a-f])[0-9a-f]{12,64}\b"
     ),
     "a time": (
-        r"\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z\b|\s?[+-]\d\d:?\d\d\b)?"
+        r"\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z\b|\s?[+-]\d\d:?\d\d\b)?"
         r"|\b1[6-9]\d{8}(?:\.\d+|\d{3}|\d{6})?\b"
     ),
     "a duration": r"\b\d+(?:\.\d+)?(?:e-\d+)?\s?(?:[mnµu]s|s|sec(?:ond)?s?|milliseconds?|minutes?)\b",

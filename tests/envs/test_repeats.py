@@ -23,6 +23,7 @@ def differ(first: str, second: str) -> AnswerDifference | None:
     [
         ("now 2026-11-23T04:40:01+00:00", "now 2026-11-23T04:40:09+00:00", "a time (2026-11-23T04:40:01+00:00)"),
         ("Mon Nov 23 04:32:15 UTC", "Mon Nov 23 04:32:59 UTC", "a time (04:32:15)"),
+        ("it is 04:32", "it is 04:33", "a time (04:32)"),
         ("at 1763872801", "at 1763872809", "a time (1763872801)"),
         ("took 3.2 ms", "took 12 ms", "a duration (3.2 ms)"),
         ("in /tmp/tmpab12/x", "in /tmp/tmpcd34/x", "a temporary path (/tmp/tmpab12/x)"),
