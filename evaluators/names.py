@@ -1,4 +1,4 @@
-"""Names for people: of models, of runs, and of the parts of a breakdown."""
+"""Names for people: of models, of runs, and of the parts of a breakdown; and the name of a figure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from gymcp.types import Json
 
+WITHOUT_NETWORK = "without_network"
+"""Key in `Usage.tools` of the number of a tool's calls that failed for want of network; there is none if none did."""
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 

@@ -120,6 +120,11 @@ class ServerSpec:
     """sha256 of a source of the user's own that is run as it is now, because it was locked with ``--dev``. Empty: the
     server's code was compared with its lock, or it has none."""
 
+    @property
+    def shows_state(self) -> bool:
+        """True if the harness can see the server's state, and so compare a fresh one with its baseline."""
+        return self.state == "declared" or isinstance(self.state, FileState)
+
     def parts(self) -> list[Json]:
         """Everything that the server's fresh state and its tools depend on, as JSON.
 

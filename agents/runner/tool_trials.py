@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -45,22 +45,25 @@ class ToolTrial:
     """error: the tool answered with an error, as it may when the arguments are made up. defect: it has an error in its
     own code, or its server was lost."""
     text: str = ""
-    """Answer of a tool that did not succeed, or the reason why it was not called."""
+    """The answer, or the reason why the tool was not called."""
+    again: str | None = None
+    """The answer to the same call on another fresh server; None: it was not called again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedTools:
     """Trials of the tools that no gold of the suite calls."""
 
-    tools: int
-    """Number of all tools."""
+    servers: Mapping[str, str]
+    """Tool -> name of its server, for all tools."""
     trials: tuple[ToolTrial, ...]
 
 
 async def try_unused_tools(env: LoadedEnv, sandbox: Sandbox, *, seed: int = 0) -> UnusedTools:
     """Call each tool that no gold calls once, in worlds that are thrown away, with valid arguments drawn by the seed.
 
-    Nothing is called on a remote server, or in a sandbox that confines nothing, because such a call cannot be undone.
+    A tool of a server whose state cannot be seen is called a second time, on another fresh server. Nothing is called on
+    a remote server, or in a sandbox that confines nothing, because such a call cannot be undone.
     Raises EnvInfraError if a server does not start.
     """
     used = {call.name for task in env.suite.tasks for turn in task.gold for call in turn.calls}
@@ -80,8 +83,12 @@ async def try_unused_tools(env: LoadedEnv, sandbox: Sandbox, *, seed: int = 0) -
                 trials += [ToolTrial(tool=tool.name, ending="not called", text=why) for tool in tools]
             else:
                 setup = EpisodeSetup(env=env, sandbox=warm, task=listing.tasks[tools[0].name], seed=seed)
-                trials += await _try_tools(setup, tools, native=is_native(server))
-    return UnusedTools(tools=len(listing.tools), trials=tuple(sorted(trials, key=lambda trial: trial.tool)))
+                made = await _try_tools(setup, tools, native=is_native(server))
+                if not server.shows_state:
+                    again = await _try_tools(setup, tools, native=is_native(server))
+                    made = [replace(one, again=other.text) for one, other in zip(made, again, strict=True)]
+                trials += made
+    return UnusedTools(servers=listing.servers, trials=tuple(sorted(trials, key=lambda trial: trial.tool)))
 
 
 async def _try_tools(setup: EpisodeSetup, tools: Sequence[Tool], *, native: bool) -> list[ToolTrial]:
@@ -105,8 +112,7 @@ async def _try_tools(setup: EpisodeSetup, tools: Sequence[Tool], *, native: bool
                     break
                 is_defect = native and result.is_error and _DEFECT.match(result.content)
                 ending: Ending = "defect" if is_defect else "error" if result.is_error else "answered"
-                text = result.content if result.is_error else ""
-                trials.append(ToolTrial(tool=tool.name, ending=ending, text=text))
+                trials.append(ToolTrial(tool=tool.name, ending=ending, text=result.content))
     return trials
 
 

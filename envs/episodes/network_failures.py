@@ -20,7 +20,9 @@ _WORDS = re.compile(
 
 def lacks_network(result: ToolResult) -> bool:
     """True for an error result that speaks of a network which is not there."""
-    if not result.is_error:
-        return False
-    text = result.content
-    return any(_WORDS.search(part) for part in (text[:SEARCHED_CHARS], text[-SEARCHED_CHARS:]))
+    return result.is_error and speaks_of_no_network(result.content)
+
+
+def speaks_of_no_network(error: str) -> bool:
+    """True if the text of an error says that a host could not be reached."""
+    return any(_WORDS.search(part) for part in (error[:SEARCHED_CHARS], error[-SEARCHED_CHARS:]))

@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from gymcp.envs.episodes.network_failures import lacks_network
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.types import Decision, Step
 
-WITHOUT_NETWORK = "without_network"
-"""Key of the number of a tool's calls that failed for want of network; there is none if no call did."""
 UNKNOWN_TOOL = "(no such tool)"
 """Name under which calls of tools that were not on offer are counted."""
 

@@ -44,6 +44,7 @@ from gymcp.mcp_servers.forkserver.spawner import (
     Started,
     StartServer,
 )
+from gymcp.mcp_servers.last_words import show_output
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -184,7 +185,7 @@ class ForkServer:
                 self._preloaded.set_result(None)
 
     def _message(self, why: str) -> str:
-        tail = plain_text(self.process.stderr_tail())
+        tail = show_output(self.process.stderr_tail())
         return compose_message(why, tail if self._redaction is None else self._redaction.text(tail))
 
     @contextlib.asynccontextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gymcp.mcp_servers.last_words import describe_last_words
+
 START_TIMEOUT_S = 20.0
 """Seconds in which a fork server must have imported its program."""
-_MAX_TAIL_CHARS = 500
-"""Characters of a fork server's standard error that an error quotes."""
 
 
 def describe_failure(error: Exception) -> str:
@@ -15,7 +15,6 @@ def describe_failure(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def compose_message(why: str, last_words: str) -> str:
-    """Text of an error: the reason, and the end of the fork server's standard error if it wrote anything."""
-    tail = last_words.strip()[-_MAX_TAIL_CHARS:]
-    return f"fork server: {why}" + (f"; its last words: {tail}" if tail else "")
+def compose_message(why: str, shown: str) -> str:
+    """Text of an error: the reason, and the end of the fork server's standard error, if there is any, as shown."""
+    return f"fork server: {why}{describe_last_words(shown, 'fork-server')}"

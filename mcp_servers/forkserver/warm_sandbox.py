@@ -15,6 +15,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.client import ForkServer, open_fork_server
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
+from gymcp.mcp_servers.last_words import describe_last_words, show_output
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -182,8 +183,7 @@ def _why_not_forked(launch: Launch) -> str | None:
 
 
 def _last_words(process: SandboxProcess, launch: Launch) -> str:
-    last = _redact(plain_text(process.stderr_tail()), launch).strip()[-500:]
-    return f"; its last words: {last}" if last else ""
+    return describe_last_words(_redact(show_output(process.stderr_tail()), launch), "warm-server")
 
 
 def _redact(text: str, launch: Launch) -> str:

@@ -22,7 +22,14 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import MAX_NAME_CHARS, check_name
 from gymcp.mcp_servers.packages.own_source.files import to_plain_path
-from gymcp.mcp_servers.packages.own_source.lines import NODE_FILES, PYTHON_FILES, parse_node, parse_python, parse_uv
+from gymcp.mcp_servers.packages.own_source.lines import (
+    NODE_FILES,
+    PYTHON_FILES,
+    parse_node,
+    parse_python,
+    parse_uv,
+    replace_runner,
+)
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
 from gymcp.mcp_servers.variables import VARIABLE, is_secret
 from gymcp.types import Json
@@ -61,7 +68,7 @@ def parse_command(
     `base`: folder of the lock, to which the request's paths are relative. `start`: folder that the paths in the words
     of an own program are relative to; None: `base`.
     """
-    line = split_words(words)
+    line = replace_runner(split_words(words))
     who = f"server '{name}'" if name else "server"
     if not line:
         raise ConfigError(f"{who}: an empty command; {_EXPECTED}")

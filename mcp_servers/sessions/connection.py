@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.last_words import describe_last_words, show_output
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.sandbox import SandboxProcess
@@ -25,9 +26,8 @@ from gymcp.types import Json
 END_TIMEOUT_S = 5.0
 """Seconds to wait for the end of a server that closed its pipe. Its exit status is the reason, and comes late on a busy
 machine."""
-LAST_WORDS_CHARS = 500
-"""Characters of a server's standard error that an error message quotes."""
 
+START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
 ResultT = TypeVar("ResultT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
 ErrorRule = Callable[[str, int], type[EnvInfraError] | None]
@@ -69,17 +69,18 @@ class ServerConnection:
             async with Deadline(timeout_s):
                 yield
         except TimeoutError as error:
-            raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s")) from error
+            limit = f", {START_LIMIT}" if timeout_s == self.spec.start_timeout_s else ""
+            raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s{limit}")) from error
         except (MCPError, OSError, ValidationError, RuntimeError, BaseExceptionGroup) as error:
             raise await self._translate(stage, _innermost(error)) from error
 
     def message(self, stage: str, why: str) -> str:
         """Text of an error: server, stage, reason, and the end of the server's standard error."""
-        tail = plain_text(self.process.stderr_tail()).strip()
+        shown = show_output(self.process.stderr_tail())
         text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
         if self._redaction is not None:
-            tail, text = self._redaction.text(tail), self._redaction.text(text)
-        return text + (f"; its last words: {_last_lines(tail)}" if tail else "")
+            shown, text = self._redaction.text(shown), self._redaction.text(text)
+        return text + describe_last_words(shown, self.spec.name)
 
     async def _translate(self, stage: str, error: BaseException) -> BaseException:
         match error:
@@ -124,13 +125,6 @@ async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
             return await answer
     except TimeoutError:
         raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
-
-
-def _last_lines(text: str) -> str:
-    """The last whole lines with at most `LAST_WORDS_CHARS` characters together; the end of a longer last line."""
-    tail = text[-LAST_WORDS_CHARS:]
-    _, newline, whole_lines = tail.partition("\n")
-    return whole_lines if newline and len(text) > len(tail) else tail
 
 
 def _innermost(error: BaseException) -> BaseException:

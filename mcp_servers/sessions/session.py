@@ -30,6 +30,7 @@ from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 PING_TIMEOUT_S = 5.0
+CALL_LIMIT = "the limit of a call (to raise it: EpisodeLimits(call_timeout_s=...) of the environment)"
 MAX_TOOLS = 10_000
 MAX_PAGES = 100
 MAX_TEXT_CHARS = 1_000_000
@@ -138,9 +139,10 @@ class ToolSession:
                 content, is_error = await self._send_call(call.name, arguments, timeout_s)
         except ServerTimeout as error:
             if not self._tracker.interrupts_calls:
-                why = f"hung: no answer within {timeout_s:g} s, the limit of a call (call_timeout_s), nor to a ping"
+                why = f"hung: no answer within {timeout_s:g} s, {CALL_LIMIT}, nor to a ping"
                 raise ServerTimeout(self._server.message(stage, why)) from error
-            raise ServerLimitExceeded(self._server.message(stage, f"did not end within {timeout_s:g} s")) from error
+            why = f"did not end within {timeout_s:g} s, {CALL_LIMIT}"
+            raise ServerLimitExceeded(self._server.message(stage, why)) from error
         except ServerDied as error:
             if self.process.limit_hit() is None:
                 raise

@@ -16,6 +16,7 @@ from pathlib import Path
 from gymcp.cache import cache_errors
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
+from gymcp.mcp_servers.last_words import drop_noise, quote_last_lines, show_output
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers
 from gymcp.paths import gymcp_home
@@ -130,7 +131,8 @@ async def _run(argv: tuple[str, ...], folder: Path, sandbox: Sandbox) -> None:
             await process.stdout.read()
             status = await process.wait()
             if status != 0:
-                why = process.limit_hit() or f"ended with {status}: {process.stderr_tail().strip()[-500:]}"
+                words = quote_last_lines(drop_noise(show_output(process.stderr_tail())))
+                why = process.limit_hit() or f"ended with {status}: {words}"
                 raise EnvInfraError(f"seed: command {argv[0]!r}: {why}")
     except TimeoutError as error:
         raise EnvInfraError(f"seed: command {argv[0]!r}: not done within {COMMAND_TIMEOUT_S:g} s") from error

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import check_user_agents, load_agent, make_user_agents
 from gymcp.errors import ConfigError
-from gymcp.types import Action, Observation, Task
+from gymcp.outcome import Outcome
+from gymcp.types import Action, GiveUp, Observation, Task
 from gymcp.user_code import find_plugins
 
 TASK = Task(id="t", prompts=("Do it.",))
+MODEL = ChatModel(name="silent", policy=None)  # type: ignore[arg-type]
+"""A model that no agent of these tests asks."""
 SOURCE = """
 from gymcp.types import Action
 
@@ -58,6 +63,19 @@ def of_one(task):
 
 async def later(task, seed):
     return Speaker(task, seed)
+
+
+class Crashing(Mute):
+    async def act(self, observation):
+        raise KeyError("missing")
+
+
+def make_crashing(task, seed):
+    return Crashing(task, seed)
+
+
+def crashing_over_a_model(model, settings):
+    return make_crashing
 
 
 NUMBER = 3
@@ -175,6 +193,29 @@ def test_a_package_brings_agents(packages: Callable[[str, str, str], None]) -> N
     agent = load_agent("speaker")
     assert agent is not None
     assert (agent.name, agent.takes_model, len(agent.digest)) == ("gymcp_test_agents:Speaker", False, 64)
+
+
+@pytest.mark.parametrize("name", ["Crashing", "make_crashing", "crashing_over_a_model"])
+@pytest.mark.parametrize("is_plug_in", [False, True])
+def test_an_agent_that_raises_is_shown_and_not_tried_again(
+    name: str,
+    is_plug_in: bool,
+    file: Path,
+    packages: Callable[[str, str, str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its outcome is ``agent_error``, which no schedule tries again, whichever way the agent came in."""
+    packages("gymcp_test_crashing", SOURCE, f"[gymcp.agents]\ncrash = gymcp_test_crashing:{name}\n")
+    agent = load_agent("crash" if is_plug_in else f"{file}:{name}")
+    assert agent is not None
+    make = make_user_agents(agent, MODEL if agent.takes_model else None, ReactSettings())
+    with caplog.at_level(logging.WARNING, logger="gymcp"):
+        ended = asyncio.run(make(TASK, 7).act(Observation(messages=(), tools=())))
+    assert isinstance(ended, GiveUp)
+    assert (ended.outcome, ended.outcome.runs_again) == (Outcome.AGENT_ERROR, False)
+    (record,) = caplog.records
+    assert "in act\n" in record.getMessage()
+    assert record.getMessage().endswith("KeyError: 'missing'")
 
 
 def test_a_broken_plug_in_is_named_with_its_package(packages: Callable[[str, str, str], None]) -> None:

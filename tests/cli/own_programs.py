@@ -40,6 +40,7 @@ def describe(tool):
 '''
 KV = '''\
 import os
+import socket
 from pathlib import Path
 
 from wire import serve
@@ -66,8 +67,13 @@ def look():
         return sorted(os.listdir("/srv/source")), "refused"
 
 
+def fetch(host):
+    """Return the address of a host."""
+    return socket.getaddrinfo(host, 80)
+
+
 def main():
-    serve(put, get, look)
+    serve(put, get, look, fetch)
 
 
 if __name__ == "__main__":
@@ -112,6 +118,10 @@ const schema = (args) => ({
   required: args,
 });
 """
+KV_TS = KV_JS.replace(
+    "const call = {", "type Call = (args: Record<string, string>) => string;\nconst call: Record<string, Call> = {"
+)
+TOOLS_TS = TOOLS_JS.replace("(...rows) =>", "(...rows: string[][]) =>").replace("(args) =>", "(args: string[]) =>")
 PYPROJECT = """\
 [project]
 name = "kv-tools"
@@ -147,4 +157,14 @@ def write_javascript(folder: Path, dependencies: str = "{}") -> Path:
     (folder / "kv.js").write_text(KV_JS)
     (folder / "tools.js").write_text(TOOLS_JS)
     (folder / "package.json").write_text(f'{{"type": "module", "bin": "kv.js", "dependencies": {dependencies}}}')
+    return folder
+
+
+def write_typescript(folder: Path) -> Path:
+    """A program ``kv.ts``, which imports ``./tools.js`` for tools.ts, of a folder with the compiler in package.json."""
+    folder.mkdir(exist_ok=True)
+    (folder / "kv.ts").write_text(KV_TS)
+    (folder / "tools.ts").write_text(TOOLS_TS)
+    compiler = '"devDependencies": {"typescript": "5.4.5"}'
+    (folder / "package.json").write_text(f'{{"type": "module", "bin": "kv.ts", {compiler}}}')
     return folder

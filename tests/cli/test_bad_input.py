@@ -8,6 +8,8 @@ import pytest
 from cli_runner import gymcp
 from said import errors
 
+from gymcp.mcp_servers.sessions.connection import START_LIMIT
+
 ENV_FILE = """
 import json
 from gymcp.envs import EnvSpec
@@ -52,7 +54,7 @@ def env_file(folder: Path, mode: str, *, image: str | None = None, timeout_s: fl
 @pytest.mark.parametrize(
     ("mode", "says"),
     [
-        ("silent", "handshake: no answer within 5 s" + STARTING),
+        ("silent", f"handshake: no answer within 5 s, {START_LIMIT}" + STARTING),
         ("prints", "handshake: a line on standard output is not a JSON-RPC message: 'Welcome!\\n'" + STARTING),
         ("none", "list: it lists no tools" + STARTING),
         ("two", "list: it lists two tools named 'add'" + STARTING),

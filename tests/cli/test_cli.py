@@ -66,7 +66,7 @@ def test_check_passes_the_example_and_says_what_it_checked() -> None:
     done = gymcp("check", BANK, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: check["passed"] for name, check in json.loads(done.stdout)["checks"].items()} == dict.fromkeys(
-        ["check_env", "oracle", "null", "mutated", "reset", "tools", "leaks"], True
+        ["check_env", "oracle", "null", "mutated", "reset", "repeat", "answers", "tools", "leaks"], True
     )
 
 
@@ -291,7 +291,7 @@ def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
     done = gymcp("check", "talk.py", "--sandbox", "none", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     checks = json.loads(done.stdout)["checks"]
-    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "leaks"}
+    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "answers", "leaks"}
     assert checks["leaks"]["detail"] == "not applicable: nothing is confined"
 
 

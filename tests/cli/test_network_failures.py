@@ -58,6 +58,9 @@ def test_calls_without_network_are_counted_and_said(tmp_path: Path) -> None:
     tools = json.loads((tmp_path / "run" / "summary.json").read_text())["tools"]
     assert (tools["read"]["without_network"], tools["read"]["errors"]) == (2, 2)
     assert "without_network" not in tools["refuse"]
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "calls that failed for want of network" in report
+    assert "2 (read 2)" in report
 
 
 @pytest.mark.parametrize(

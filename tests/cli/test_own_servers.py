@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
-from own_programs import write_javascript, write_kv, write_project
+from own_programs import write_javascript, write_kv, write_project, write_typescript
 from said import errors
 
 from gymcp.mcp_servers.packages.lockfile import read_lock
@@ -70,9 +70,15 @@ def made(folder: Path, name: str, *options: str) -> str:
 
 def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    text = made(tmp_path, "kv", "--server", "python kv_server.py")
+    done = gymcp("new", "kv", "--server", "python kv_server.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "state: FileState(): the trial calls changed files (kv.txt)" in done.stdout
+    assert "calls failed for want of network" in done.stdout
+    text = (tmp_path / "kv.py").read_text()
     assert 'locked_server("kv", lock=LOCK, state=FileState())' in text
+    assert "# A call that works on a fresh server, and changes kv.txt." in text
     assert 'name="put"' in text
+    assert "Store a value under a key: key" in text
     checked = gymcp("check", "kv.py", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     assert plays(tmp_path, "kv")["success"] == 1.0
@@ -151,6 +157,18 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
     assert [package.name for package in entry.packages] == ["node_modules/is-number"]
     assert entry.source is not None
     assert sorted(entry.source.files) == ["kv.js", "package.json", "tools.js"]
+
+
+def test_typescript_becomes_an_environment(node: None, tmp_path: Path) -> None:
+    """Its types are left out in the sandbox by the compiler that its package.json names."""
+    write_typescript(tmp_path / "ts")
+    text = made(tmp_path, "kv", "--path", "ts", "--server-name", "kv")
+    assert "state=FileState()" in text
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert [package.name for package in entry.packages] == ["node_modules/typescript"]
+    assert entry.source is not None
+    assert sorted(entry.source.files) == ["kv.ts", "package.json", "tools.ts"]
 
 
 def test_typescript_that_node_does_not_run_is_one_line(node: None, tmp_path: Path) -> None:
@@ -239,3 +257,24 @@ def test_a_dependency_that_does_not_resolve_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "server 'kv': resolve: " in done.stderr
     assert not (tmp_path / "servers.lock").exists()
+
+
+def test_a_dependency_of_a_package_json_that_does_not_resolve_is_one_line(node: None, tmp_path: Path) -> None:
+    write_javascript(tmp_path / "js", '{"gymcp-no-such-package": "1.0.0"}')
+    done = gymcp("new", "kv", "--path", "js", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert "resolve: " in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["js"]
+
+
+def test_a_program_that_does_not_run_is_quoted_and_nothing_is_written(tmp_path: Path) -> None:
+    """The error ends with the program's own last words, after a bar of progress and lines that say the same."""
+    noise = "import sys\nfor n in range(9):\n    print(f'{n}0%|###       |', 'waiting', sep='\\n', file=sys.stderr)\n"
+    (tmp_path / "kv.py").write_text(f"{noise}raise RuntimeError('no key for the store')\n")
+    done = gymcp("new", "shop", "--server", "python kv.py", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "gymcp: server 'kv': start: the server ended (exit status 1); its log: " in done.stderr
+    assert done.stderr.rstrip().endswith("RuntimeError: no key for the store")
+    assert "waiting (9 times)" in done.stderr
+    assert "%|" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["kv.py"]

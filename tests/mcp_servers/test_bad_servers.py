@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from gymcp.errors import GymcpError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.connection import START_LIMIT
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.types import Tool, ToolCall
@@ -140,13 +142,17 @@ def test_the_last_words_of_a_server_are_its_last_lines(bwrap: Sandbox) -> None:
     said = str(caught.value)
     assert said.endswith("loading part 99\nno API key was given")
     assert re.search(r"its last words: loading part \d+\n", said), "no line is begun in its middle"
+    log = re.search(r"; its log: (\S+); its last words: ", said)
+    assert log is not None
+    assert Path(log[1]).read_text().splitlines()[0] == "loading part 0"
 
 
 def test_a_silent_server_is_given_up(bwrap: Sandbox) -> None:
     code = "import sys\nprint('still loading', file=sys.stderr)\nfor line in sys.stdin: pass"
     with pytest.raises(ServerTimeout) as caught:
         started(spec(code, timeout_s=5.0), bwrap)
-    assert str(caught.value) == "server 'bad': handshake: no answer within 5 s; its last words: still loading"
+    said = f"server 'bad': handshake: no answer within 5 s, {START_LIMIT}; its last words: still loading"
+    assert str(caught.value) == said
 
 
 def test_a_missing_command_is_named(bwrap: Sandbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from gymcp.mcp_servers.packages.commands import parse_command, read_config
 from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.packages.own_source import files as files_module
+from gymcp.mcp_servers.packages.own_source import typescript
 from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
 from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, compare_source, lock_source, read_source
 
@@ -168,6 +170,51 @@ def test_a_javascript_program_gets_what_it_imports(tmp_path: Path) -> None:
     assert sorted(found.contents) == sorted(tree.keys() - {"gold.js"})
     assert found.requires == ("zod@^3.0.0",)
     assert words_of_folder("server", tmp_path, ()) == ("node", str(tmp_path / "dist/index.js"))
+
+
+def test_a_typescript_program_is_started_with_the_project_s_compiler(tmp_path: Path) -> None:
+    package = {"type": "module", "bin": "src/kv.ts", "devDependencies": {"typescript": "^5.4.0", "vitest": "1.0.0"}}
+    tree = {
+        "package.json": json.dumps(package),
+        "src/kv.ts": 'import { tools } from "./tools.js";\nimport type { T } from "./types";\n',
+        "src/tools.ts": "",
+        "src/types.ts": "",
+        "src/gold.ts": "",
+    }
+    write(tmp_path, tree)
+    for line in ("node src/kv.ts", "npx -y tsx src/kv.ts", "tsx ./src/kv.ts", "ts-node src/kv.ts"):
+        found = source(line, tmp_path)
+        assert sorted(found.contents) == sorted(tree.keys() - {"src/gold.ts"})
+        assert (found.requires, found.start) == (("typescript@^5.4.0",), "gymcp_start.mjs")
+        assert 'new URL("./src/kv.ts", import.meta.url)' in found.extra["gymcp_start.mjs"]
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "compiler", "said"),
+    [
+        ((20, 20), "s.js", None, {}),
+        ((20, 20), "s.ts", "5.4.0", {"typescript": "5.4.0"}),
+        ((20, 20), "s.ts", None, "'s.ts' is TypeScript, which node 20.20 does not run"),
+        ((20, 20), "s.cts", "5.4.0", "npm install --save-dev typescript, or build it"),
+        ((18, 0), "s.ts", "5.4.0", "which node 18.0 does not run"),
+        ((22, 18), "s.ts", None, {}),
+        ((24, 0), "s.mts", "5.4.0", {"typescript": "5.4.0"}),
+    ],
+)
+def test_typescript_needs_a_compiler_or_a_new_node(
+    node: tuple[int, int],
+    name: str,
+    compiler: str | None,
+    said: str | dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(typescript, "node_version", lambda: node)
+    content = {"devDependencies": {"typescript": compiler}} if compiler else {}
+    if isinstance(said, dict):
+        assert typescript.find_compiler("server", name, content) == said
+    else:
+        with pytest.raises(ConfigError, match=said):
+            typescript.find_compiler("server", name, content)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
@@ -49,7 +50,14 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
         f"; no figure says anything about the other {metrics.tasks_without_score}" if with_score < metrics.tasks else ""
     )
     rows.append(("tasks with a score", f"{with_score} of {metrics.tasks}{gone}"))
-    return rows + _retry_rows(metrics)
+    return rows + _network_rows(metrics) + _retry_rows(metrics)
+
+
+def _network_rows(metrics: Metrics) -> list[tuple[str, str]]:
+    """The calls that failed because no host could be reached, which says nothing of the agent; empty without any."""
+    failed = {name: int(figures.get(WITHOUT_NETWORK, 0)) for name, figures in metrics.spent.tools.items()}
+    names = ", ".join(f"{name} {count}" for name, count in failed.items() if count)
+    return [("calls that failed for want of network", f"{sum(failed.values())} ({names})")] if names else []
 
 
 def _retry_rows(metrics: Metrics) -> list[tuple[str, str]]:

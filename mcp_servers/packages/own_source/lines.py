@@ -14,8 +14,9 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
 from gymcp.mcp_servers.packages.own_source.files import to_plain_path
 from gymcp.mcp_servers.packages.own_source.metadata import only_script, read_json
+from gymcp.mcp_servers.packages.own_source.typescript import TYPESCRIPT
 
-PYTHON_FILES, NODE_FILES = (".py",), (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
+PYTHON_FILES, NODE_FILES = (".py",), (".js", ".mjs", ".cjs", *TYPESCRIPT)
 PROJECT_FILES = ("pyproject.toml", "package.json")
 MAX_PARENTS = 4
 """Folders above a JavaScript file in which its package.json is looked for."""
@@ -75,6 +76,16 @@ def parse_node(who: str, words: Sequence[str], base: Path, start: Path) -> Insta
     folder = next((parent for parent in parents if (parent / "package.json").is_file()), file.parent)
     name = str(file.relative_to(folder))
     return _request(Program(folder=_relative(folder, base), kind="file", name=name), list(words[1:]), "node")
+
+
+def replace_runner(words: tuple[str, ...]) -> tuple[str, ...]:
+    """``node FILE.ts`` for a line that runs a TypeScript file by a program such as ``npx tsx``; else the same words.
+
+    The runner itself is not used: the sandbox leaves the types out by itself (`typescript`).
+    """
+    rest = [word for word in words[1:] if word not in ("-y", "--yes")] if words[:1] == ("npx",) else list(words)
+    runs = rest[:1] in (["tsx"], ["ts-node"]) and len(rest) > 1 and rest[1].endswith(TYPESCRIPT)
+    return ("node", *rest[1:]) if runs else words
 
 
 def words_of_folder(who: str, folder: Path, words: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements, read_json, read_text
 from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, lock_source, read_source
+from gymcp.mcp_servers.packages.own_source.typescript import find_compiler
 from gymcp.types import Json
 
 VERSION_CHARS = 12
@@ -60,6 +61,8 @@ def _resolve_node(who: str, request: InstallRequest, program: Program) -> tuple[
         return (), None
     content = read_json(who, folder / "package.json")
     root: dict[str, Json] = {key: content[key] for key in _KEPT if key in content}
+    if compiler := find_compiler(who, program.name, content):
+        root["dependencies"] = {**dict(root.get("dependencies", {})), **compiler}
     lock = folder / "package-lock.json"
     text = read_text(who, lock) if lock.is_file() else None
     return node.resolve_closure(who, {**root, "private": True}, request.build, package_lock=text)

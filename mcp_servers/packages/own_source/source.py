@@ -27,6 +27,8 @@ from gymcp.mcp_servers.packages.own_source.files import SKIPPED_FOLDERS, SourceF
 from gymcp.mcp_servers.packages.own_source.metadata import Project, check_requirements, decode, read_json, read_project
 from gymcp.mcp_servers.packages.own_source.node_imports import add_node_files
 from gymcp.mcp_servers.packages.own_source.python_imports import add_python_files
+from gymcp.mcp_servers.packages.own_source.typescript import START_FILE as TYPESCRIPT_START
+from gymcp.mcp_servers.packages.own_source.typescript import find_compiler, start_files
 from gymcp.mcp_servers.sandbox import Mount, interpreter
 
 SOURCE = PurePosixPath("/srv/source")
@@ -218,10 +220,13 @@ def _read_node(who: str, request: InstallRequest, program: Program, folder: Path
     if request.added or request.constraints:
         raise ConfigError(f"{who}: --with and --constraint are for Python; name the dependencies in package.json")
     add_node_files(who, files, folder, program)
-    requires: tuple[str, ...] = ()
-    if (folder / "package.json").is_file():
-        requires = node_requires(who, read_json(who, folder / "package.json"))
-    return OwnSource(contents=files.contents, requires=requires, python="", start=program.name, extra={})
+    has_package = (folder / "package.json").is_file()
+    content = read_json(who, folder / "package.json") if has_package else {}
+    requires, start, extra = node_requires(who, content), program.name, dict[str, str]()
+    if compiler := find_compiler(who, program.name, content):
+        requires = tuple(dict.fromkeys((*requires, *(f"{name}@{version}" for name, version in compiler.items()))))
+        start, extra = TYPESCRIPT_START, start_files(program.name)
+    return OwnSource(contents=files.contents, requires=requires, python="", start=start, extra=extra)
 
 
 def node_requires(who: str, content: Mapping[str, object]) -> tuple[str, ...]:

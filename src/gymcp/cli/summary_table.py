@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
-from gymcp.envs.episodes.usage import WITHOUT_NETWORK
-from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.names import WITHOUT_NETWORK, label_of_part
 from gymcp.types import Json
 
 

@@ -39,12 +39,13 @@ def play(
     make_agent: AgentFactory | None = None,
     runner: asyncio.Runner | None = None,
     agent_s: float | None = None,
+    final_states: dict[str, Json] | None = None,
 ) -> list[Trajectory]:
     """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task.
 
     `make_agent` is needed for an agent that is not scripted, `runner` if its model, or the environment's judge,
-    lives on an event loop. `agent_s`:
-    seconds of the agent's own time in an episode.
+    lives on an event loop. `agent_s`: seconds of the agent's own time in an episode. `final_states`: gets the last
+    state of each episode, by content address.
     """
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
@@ -55,6 +56,9 @@ def play(
             if last:
                 ended.append(rollout.trajectory)
                 progress.advance(rollout.trajectory)
+                address = rollout.trajectory.final_state
+                if final_states is not None and address is not None and address in rollout.states:
+                    final_states[address] = rollout.states[address]
 
         schedule = Schedule(concurrency=concurrency, agent_s=agent_s)
         agents = make_agent or SCRIPTED[plan.agent]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
-from gymcp.cli.output import console
+from gymcp.cli.output import console, in_one_line
 from gymcp.cli.servers.scaffold import write_scaffold
 from gymcp.cli.servers.servers import (
     add_packages,
@@ -17,13 +20,17 @@ from gymcp.cli.servers.servers import (
     refuse_other_server,
     sandbox_for,
 )
-from gymcp.cli.servers.trial import Trial, describe_state, try_out
+from gymcp.cli.servers.state_kinds import MAX_NAMES, describe_state
+from gymcp.cli.servers.trial import Trial, try_out
+from gymcp.cli.summary_table import network_line
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.locked_server import lock_server
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Json, Tool
 
+GOAL_CHARS = 160
+"""Characters of the longest sentence of a description that becomes a task's prompt."""
 DESCRIPTION_LINES = 4
 """Lines of a tool's description that the comments of the file repeat."""
 
@@ -47,6 +54,8 @@ LOCK = Path(__file__).with_name("{lock}")
 #
 {tools}
 
+# The state of the server is {state_kind}: {state_reason}.
+#
 # A call that {found}. Write tasks of your own in its place: a prompt, the calls that solve it, a target.
 CALL = ToolCall(
     id="call_1",
@@ -114,6 +123,10 @@ def execute(
     found = asyncio.run(try_out(entry, backend))
     _write(name, file, entry, found)
     console.print(f"wrote {file} and {lock}: {len(found.tools)} tools, one task", highlight=False)
+    kind = describe_state(found.state.state)
+    console.print(in_one_line(f"state: {kind}: {found.state.reason}"), highlight=False, soft_wrap=True)
+    if line := network_line(found.offline):
+        console.print(in_one_line(line), highlight=False, soft_wrap=True, style="yellow")
     console.print(f"next: {_commands(entry, str(file))[0]}", style="dim", highlight=False)
 
 
@@ -155,14 +168,14 @@ def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
 
 
 _CALL_NOTES = {
-    True: "works",
+    True: "works on a fresh server",
     False: "the schema allows (the server answers it with an error)",
     None: "the schema allows (it was not tried: what it does elsewhere, nobody could undo)",
 }
 
 
 def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
-    remote, has_files = entry.runtime == "remote", isinstance(found.state, FileState)
+    remote, state = entry.runtime == "remote", found.state.state
     first, second = _commands(entry, path.name)
     return _FILE.format(
         name=name,
@@ -170,20 +183,45 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         second=second,
         cassette=f'CASSETTE = Path(__file__).with_name("{path.stem}.cassette.jsonl")\n' if remote else "",
         play=", cassette=CASSETTE" if remote else "",
-        state=f", state={describe_state(found.state)}" if has_files else "",
-        more_imports="from gymcp.mcp_servers.spec import FileState\n" if has_files else "",
+        state="" if state == "opaque" else f", state={describe_state(state)}",
+        state_kind="in its files" if isinstance(state, FileState) else state,
+        state_reason=_comment_text(found.state.reason),
+        more_imports="from gymcp.mcp_servers.spec import FileState\n" if isinstance(state, FileState) else "",
         server=entry.name,
         package=_plain(entry.package),
         version=f" {entry.version}" if entry.version and entry.source is None else "",
         lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
-        found=_CALL_NOTES[found.succeeded],
+        found=_describe_call(found),
         call_name=_quote(found.call.name),
         arguments=repr(found.call.arguments),
-        prompt=_quote(f"Call {found.call.name} with {found.call.arguments}."),
+        prompt=_quote(describe_goal(found)),
         description=_quote(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
+
+
+def _describe_call(found: Trial) -> str:
+    """The call in a comment, with the files that it changes."""
+    changes = f", and changes {', '.join(found.changed[:MAX_NAMES])}" if found.changed else ""
+    return _comment_text(f"{_CALL_NOTES[found.succeeded]}{changes}")
+
+
+def describe_goal(found: Trial) -> str:
+    """The first task's prompt: what the tool's description says that it does, and the arguments in words."""
+    call, tool = found.call, next(tool for tool in found.tools if tool.name == found.call.name)
+    sentence = re.split(r"(?<=[.!?])\s", " ".join(tool.description.split()))[0].rstrip(".")
+    plain = "".join(char if char.isprintable() else "?" for char in sentence)
+    goal = plain if 0 < len(plain) <= GOAL_CHARS else f"Use the tool {call.name}"
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    words = [f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()]
+    listed = " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return f"{goal}: {listed}." if listed else f"{goal}."
+
+
+def _comment_text(text: str) -> str:
+    """Untrusted text, such as names of files, for a comment of one line."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _plain(text: str) -> str:

@@ -1,102 +1,128 @@
-"""Try out the tools of a server that `gymcp new` locks: a call that works, and the files that the calls change."""
+"""Try out the tools of a server that `gymcp new` locks: a call for a first task, and the files that calls change."""
 
 from __future__ import annotations
 
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from gymcp.agents.strategies.random_arguments import sample_instance
+from gymcp.cli.servers.state_kinds import MAX_NAMES, Files, StateChoice, choose_state, find_changes
+from gymcp.envs.audit.repeats import AnswerPair, find_difference
+from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.errors import EnvInfraError
+from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.mcp_servers.packages.locked_server import make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.spec import FileState, ServerSpec, StateSource
-from gymcp.types import Json, Tool, ToolCall
+from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 CALLS_PER_TOOL = 6
 """Most calls of one tool with random arguments, until one succeeds."""
 CALL_TIMEOUT_S = 10.0
 TRIAL_S = 60.0
 """Seconds after which no further tool is called, once a call has succeeded."""
-_SQLITE, _SQLITE_BASE64 = "SQLite format 3", "U1FMaXRlIGZvcm1hdCAz"
-"""Words with which every SQLite database begins."""
-_SQLITE_NAMES = (".db", ".sqlite", ".sqlite3")
+MAX_CANDIDATES = 4
+"""Calls that are tried alone, on fresh servers, until one of them is fit for a first task."""
 _ERROR = re.compile(r"\W*(\w+\W+){0,2}(error|exception|failed|invalid)\b", re.IGNORECASE)
 """Beginning of an answer that reports an error, though its server does not say that it is one."""
-_BESIDE_SQLITE = ("-wal", "-shm", "-journal")
+REMOTE = StateChoice(state="opaque", reason="it runs elsewhere, so nothing is known of what it keeps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Tools of the server, and a call of one of them."""
+    """Tools of the server, a call of one of them, and the state kind that fits."""
 
     tools: tuple[Tool, ...]
     call: ToolCall
+    state: StateChoice
     succeeded: bool | None = None
     """None: the call was not made."""
-    state: StateSource = "opaque"
-    """State kind that fits the files that the calls changed."""
+    changed: tuple[str, ...] = ()
+    """Paths of the files that the call changes."""
+    offline: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Calls that failed for want of network, by tool, under the key of `Usage.tools`."""
 
 
-@dataclass(slots=True)
-class _Found:
-    call: ToolCall | None = None
-    """Best call that succeeded, the first of equally good ones."""
-    rank: int = -1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A call that succeeded among others."""
+
+    rank: int
     """2: it changed files. 1: it did not. 0: its answer reads like an error."""
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alone:
+    """One call on a fresh server: the answer, and the files before and after it."""
+
+    call: ToolCall
+    result: ToolResult
+    before: Files
+    after: Files
 
 
 async def try_out(entry: LockedServer, backend: Sandbox) -> Trial:
-    """Call each tool with random valid arguments until a call succeeds; read-only tools are called first.
+    """Call each tool with random valid arguments until a call succeeds, then the best calls alone, twice each.
 
     Nothing is called on a remote server, because effects there cannot be undone. Raises EnvInfraError if the server
     does not start.
     """
     if entry.runtime == "remote":
         async with open_session(make_spec(entry), backend, initial_state=None, seed=0) as session:
-            return Trial(tools=session.tools, call=_first_call(session.tools))
+            return Trial(tools=session.tools, call=_first_call(session.tools), state=REMOTE)
     spec = make_spec(entry, state=FileState())
-    start = await _read_start(spec, backend)
-    found = _Found()
     async with open_session(spec, backend, initial_state=None, seed=0) as session:
-        state: StateSource = "opaque"
-        if session.world_key == start:  # else two fresh servers have different files, and no reset would be clean
-            before = (await session.state())[1]
-            await _call_tools(session, found)
-            state = await _read_kind(session, before)
-        else:
-            await _call_tools(session, found)
-        call = found.call or _first_call(session.tools)
-        return Trial(tools=session.tools, call=call, succeeded=found.call is not None, state=state)
+        tools = session.tools
+        start = await _read_files(session) or {}
+        candidates, offline = await _call_tools(session)
+        end = await _read_files(session)
+    plays = await _find_task(spec, backend, candidates)
+    starts = [play.before for play in plays] or [await _read_start(spec, backend)]
+    state = choose_state([start, *starts], end, tools, alike=bool(plays) and _answer_alike(plays))
+    if not plays:
+        call = candidates[0].call if candidates else _first_call(tools)
+        return Trial(tools=tools, call=call, state=state, succeeded=False, offline=offline)
+    first, second = plays
+    if varying := sorted(find_changes(first.after, second.after)):
+        state = replace(state, reason=f"{state.reason}; {', '.join(varying[:MAX_NAMES])}: other content each time")
+    changed = tuple(sorted(find_changes(first.before, first.after)))
+    return Trial(tools=tools, call=first.call, state=state, succeeded=True, changed=changed, offline=offline)
 
 
-def describe_state(state: StateSource) -> str:
-    """The state kind as Python code."""
-    if not isinstance(state, FileState):
-        return repr(state)
-    parts = [f"kind={state.kind!r}"] if state.kind != "workspace" else []
-    parts += [f"path={state.path!r}"] if state.path != "." else []
-    return f"FileState({', '.join(parts)})".replace("'", '"')
+async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_Candidate]) -> list[_Alone]:
+    """Two plays, each on a fresh server, of the best call that succeeds there; empty if none does.
+
+    A call that leaves the same files both times comes before one that does not.
+    """
+    works: list[_Alone] = []
+    for candidate in candidates[:MAX_CANDIDATES]:
+        plays = [await _call_alone(spec, backend, candidate.call) for _ in range(2)]
+        if any(play.result.is_error for play in plays):
+            continue
+        if plays[0].after == plays[1].after:
+            return plays
+        works = works or plays
+    return works
 
 
-async def _read_start(spec: ServerSpec, backend: Sandbox) -> str:
-    """Key of the files that a fresh server starts with."""
-    async with open_session(spec, backend, initial_state=None, seed=0) as session:
-        return session.world_key
+async def _call_tools(session: ToolSession) -> tuple[list[_Candidate], dict[str, dict[str, float]]]:
+    """(best call of each tool that has answered, the best of all first; calls that failed for want of network).
 
-
-async def _call_tools(session: ToolSession, found: _Found) -> None:
-    """Call the tools until time is up; the loss of the server ends it, if a call has succeeded before."""
+    Read-only tools are called first. The loss of the server, or of time, ends it if a call has succeeded before.
+    """
     tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
-    started, done = time.monotonic(), set[str]()
+    started, best, offline = time.monotonic(), dict[str, _Candidate](), Counter[str]()
     for tool, arguments in generate_calls(tools):
-        if tool.name in done or (found.call is not None and time.monotonic() > started + TRIAL_S):
+        known = best.get(tool.name)
+        if (known is not None and known.rank > 0) or (best and time.monotonic() > started + TRIAL_S):
             continue
         call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
         key = session.world_key
@@ -104,57 +130,53 @@ async def _call_tools(session: ToolSession, found: _Found) -> None:
             result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             await session.update()
         except EnvInfraError:
-            if found.call is None:
+            if not best:
                 raise
-            return
+            break
         if result.is_error:
+            offline.update({tool.name: int(lacks_network(result))})
             continue
         rank = 2 if session.world_key != key else 0 if _ERROR.match(result.content) else 1
-        if rank > 0:
-            done.add(tool.name)
-        if rank > found.rank:
-            found.call, found.rank = call, rank
+        if known is None or rank > known.rank:
+            best[tool.name] = _Candidate(rank=rank, call=call)
+    ranked = sorted(best.values(), key=lambda candidate: -candidate.rank)
+    return ranked, {name: {WITHOUT_NETWORK: count} for name, count in offline.items()}
 
 
-async def _read_kind(session: ToolSession, before: Json) -> StateSource:
-    """State kind for the files that differ from `before`, or for all if none does, as of a database made at the start.
+async def _call_alone(spec: ServerSpec, backend: Sandbox, call: ToolCall) -> _Alone:
+    """The call on a fresh server. A server that it costs has given an error."""
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    before: Files = {}
+    async with open_session(spec, backend, initial_state=None, seed=0) as session:
+        before = await _read_files(session) or {}
+        try:
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
+        except EnvInfraError as error:
+            lost = ToolResult(call_id=call.id, content=str(error), is_error=True)
+            return _Alone(call=call, result=lost, before=before, after=before)
+        return _Alone(call=call, result=result, before=before, after=await _read_files(session) or {})
 
-    It is opaque if there are no files, or if they cannot be read.
-    """
+
+def _answer_alike(plays: Sequence[_Alone]) -> bool:
+    first, second = (play.result.content for play in plays)
+    difference = find_difference(AnswerPair(tool="", first=first, second=second))
+    return difference is None or difference.volatile
+
+
+async def _read_start(spec: ServerSpec, backend: Sandbox) -> Files:
+    """The files that a fresh server starts with."""
+    async with open_session(spec, backend, initial_state=None, seed=0) as session:
+        return await _read_files(session) or {}
+
+
+async def _read_files(session: ToolSession) -> Files | None:
+    """The files of the server as they are now; None if they cannot be read."""
     try:
         await session.update()
-        after = (await session.state())[1]
+        state = (await session.state())[1]
     except EnvInfraError:
-        return "opaque"
-    old, new = before.get("files", {}), after.get("files", {})
-    changed = {path: new.get(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
-    return state_kind(changed or new)
-
-
-def state_kind(changed: Mapping[str, Json]) -> StateSource:
-    """State kind that fits the server's files: path -> recorded file, None for one that is gone."""
-    if not changed:
-        return "opaque"
-    git = {path.partition("/.git/")[0] for path in changed if "/.git/" in f"/{path}"}
-    if len(git) == 1:
-        root = next(iter(git))
-        return FileState(kind="git", path="." if root.startswith(".git") else root)
-    plain = [path for path in changed if not path.endswith(_BESIDE_SQLITE) and not _is_folder(changed[path])]
-    if len(plain) == 1 and _is_sqlite(plain[0], changed[plain[0]]):
-        return FileState(kind="sqlite", path=plain[0])
-    return FileState()
-
-
-def _is_folder(entry: Json) -> bool:
-    return isinstance(entry, dict) and entry.get("kind") == "folder"
-
-
-def _is_sqlite(path: str, entry: Json) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    if "sha256" in entry or entry.get("text") == "":  # too large for its content to be recorded, or no table yet
-        return PurePosixPath(path).suffix in _SQLITE_NAMES
-    return str(entry.get("text", "")).startswith(_SQLITE) or str(entry.get("base64", "")).startswith(_SQLITE_BASE64)
+        return None
+    return dict(state.get("files", {}))
 
 
 def _first_call(tools: tuple[Tool, ...]) -> ToolCall:
