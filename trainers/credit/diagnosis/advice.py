@@ -1,0 +1,111 @@
+"""Sentences of advice that follow from a diagnosis.
+
+The bounds come from simulated practice (docs/credit.md, "When does step credit pay?"): step-level credit paid in worlds
+with 12 steps or more, states that recur, and 5 to 80 % success, and not in single-call tasks or without success.
+"""
+
+from __future__ import annotations
+
+from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds
+from gymcp.trainers.credit.diagnosis.signal import Signal
+
+MIN_RECURRING = 0.5
+"""Smallest share of steps whose state recurs."""
+MIN_STEPS, ENOUGH_STEPS = 3.0, 10.0
+"""Steps per episode below which there is nothing to tell apart, and from which on step credit paid."""
+MIN_SUCCESS, MAX_SUCCESS = 0.05, 0.9
+"""Success below which groups hold nothing to compare, and above which little is left to learn."""
+MAX_FOLLOWS_TURN = 0.9
+"""Share of the step part that the index of the step may explain."""
+MAX_ALIKE = 0.5
+"""Share of groups that may end alike before other tasks are the better advice."""
+
+
+def advise(found: Diagnosis) -> tuple[str, ...]:
+    """What to do next, the most important first; at least one sentence."""
+    sentences = (_advise_on_tasks(found.ends), _advise_on_steps(found), _advise_on_preset(found), _warn(found))
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _advise_on_tasks(ends: GroupEnds) -> str:
+    if ends.alike < MAX_ALIKE * ends.groups:
+        return ""
+    if ends.failed > 2 * ends.solved:
+        wanted = "easier tasks, or demonstrations first"
+    elif ends.solved > 2 * ends.failed:
+        wanted = "harder tasks"
+    else:
+        wanted = "tasks that are sometimes solved"
+    ways = f"{ends.failed} failed, {ends.solved} solved"
+    return f"{ends.alike} of {ends.groups} groups ended alike ({ways}), so their scores teach nothing: use {wanted}."
+
+
+def _advise_on_steps(found: Diagnosis) -> str:
+    against = reasons_against(found)
+    if against:
+        return f"Step credit is not likely to pay here: {'; '.join(against)}."
+    facts = (
+        f"{_percent(1 - found.anchors.singletons)} of steps recur, episodes have {found.steps_per_episode:.0f} steps,"
+        f" {_percent(found.success)} succeed"
+    )
+    best = best_step_preset(found)
+    if found.steps_per_episode >= ENOUGH_STEPS or (best is not None and best.low > 1):
+        return f"Step credit is likely to pay here: {facts}."
+    return f"Step credit may pay a little here: {facts}; it paid clearly from {ENOUGH_STEPS:.0f} steps on."
+
+
+def reasons_against(found: Diagnosis) -> list[str]:
+    """Reasons why step-level credit would bring nothing; empty if there are none."""
+    recurring, best = 1 - found.anchors.singletons, best_step_preset(found)
+    reasons = []
+    if found.steps_per_episode < MIN_STEPS:
+        reasons.append(f"episodes have {found.steps_per_episode:.1f} steps, so there is little to tell apart")
+    if recurring < MIN_RECURRING:
+        reasons.append(f"only {_percent(recurring)} of steps share their state with another step")
+    if found.success < MIN_SUCCESS:
+        reasons.append(f"{_percent(found.success)} of episodes succeed, so most groups hold no success")
+    if found.success > MAX_SUCCESS:
+        reasons.append(f"{_percent(found.success)} of episodes succeed already")
+    if found.anchors.step_share and found.anchors.follows_turn > MAX_FOLLOWS_TURN:
+        share = _percent(found.anchors.follows_turn)
+        reasons.append(f"the index of a step explains {share} of its step part, which then only says that late is good")
+    if best is not None and best.high < 1:
+        reasons.append(f"the gradient of {best.preset} has {_times(best)} of GRPO's signal-to-noise ratio")
+    return reasons
+
+
+def best_step_preset(found: Diagnosis) -> Signal | None:
+    """The signal of GiGPO's best settings that were measured; None if the record does not tell any."""
+    steps = [
+        each for each in found.signal.signals if each.preset.startswith("gigpo") and "step_weight 0" not in each.preset
+    ]
+    return max(steps, key=lambda each: each.ratio, default=None)
+
+
+def _advise_on_preset(found: Diagnosis) -> str:
+    if found.signal.missing:
+        return f"No gradient can be estimated: {found.signal.missing}."
+    best = best_step_preset(found)
+    if best is None or best.low <= 1:
+        return ""
+    return (
+        f"The gradient of {best.preset} has {_times(best)} of GRPO's signal-to-noise ratio, so about that many times"
+        " fewer episodes would teach the same."
+    )
+
+
+def _warn(found: Diagnosis) -> str:
+    if not found.call_logs:
+        return ""
+    return (
+        "The servers do not tell their state, and a log of the calls stands for it: steps are compared only if all"
+        " calls before them were the same."
+    )
+
+
+def _times(signal: Signal) -> str:
+    return f"{signal.ratio:.1f} times ({signal.low:.1f} to {signal.high:.1f})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

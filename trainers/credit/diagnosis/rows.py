@@ -1,0 +1,62 @@
+"""A diagnosis as rows of names and values, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gymcp.evaluators.report import CreditAdvice
+from gymcp.trainers.credit.diagnosis.advice import advise
+from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
+from gymcp.trainers.credit.diagnosis.progress import Progress
+from gymcp.trainers.credit.presets import gigpo
+from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.types import Task, Trajectory
+
+Row = tuple[str, str]
+_MEASURE = {
+    "transitions": "nearer to success by recorded transitions",
+    "gold": "a gold call that was not made before",
+}
+
+
+def credit_advice(records: Iterable[Trajectory], tasks: Mapping[str, Task]) -> CreditAdvice:
+    """The diagnosis of a run's records for its report, with the signals of GiGPO only. Raises ConfigError as `diagnose`
+    does."""
+    found = diagnose(batch_of(records, tasks), gigpo())
+    signals = tuple(row for row in signal_rows(found) if row[0].startswith("gigpo"))
+    named = tuple((f"signal-to-noise of {name} over GRPO's", value) for name, value in signals)
+    return CreditAdvice(advice=advise(found), figures=(*figure_rows(found), *named))
+
+
+def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
+    """All figures but the signals."""
+    ends, anchors = found.ends, found.anchors
+    groups = f"{ends.groups}, of which {ends.alike} ended alike ({ends.failed} failed, {ends.solved} solved)"
+    single = f"; {ends.single} more with one episode" if ends.single else ""
+    return (
+        ("episodes", f"{found.episodes}, {_percent(found.success)} solved, {found.steps_per_episode:.1f} steps each"),
+        ("groups with episodes to compare", groups + single),
+        ("steps alone in their state", _percent(anchors.singletons)),
+        ("|advantage| that comes from steps", _percent(anchors.step_share)),
+        ("of it explained by the step's index", _percent(anchors.follows_turn)),
+        *(row for progress in found.progress for row in _progress_rows(progress)),
+        ("steps behind the signals below", _percent(found.signal.steps_used)),
+    )
+
+
+def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
+    """Each preset with its signal-to-noise ratio over GRPO's and the interval, best first."""
+    best_first = sorted(found.signal.signals, key=lambda each: -each.ratio)
+    return tuple((each.preset, f"{each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})") for each in best_first)
+
+
+def _progress_rows(progress: Progress) -> tuple[Row, ...]:
+    measure = _MEASURE[progress.by]
+    return (
+        (f"steps of failed episodes that made progress: {measure}", _percent(progress.in_failed)),
+        ("steps of solved episodes that made none, by the same", _percent(progress.none_in_solved)),
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
