@@ -7,7 +7,7 @@ from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import section
 
 CREDIT = "Where credit comes from"
-CREDIT_NOTE = "For training on such episodes. docs/credit.md explains the figures; gymcp credit RUN --diagnose prints all."
+CREDIT_NOTE = "For training on such episodes; docs/credit.md explains it, gymcp credit RUN --diagnose prints all of it."
 
 
 def credit_section(evidence: Evidence) -> Html:

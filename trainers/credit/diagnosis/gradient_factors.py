@@ -24,8 +24,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
         {"norm": "mean_std", "step_weight": 3.0, "gamma": 0.85},
     ),
 }
-"""Settings that are measured beside the presets: name -> preset and its options. Without its step part, gigpo shows what
-the aggregation of the loss alone does."""
+"""Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
+the aggregation of the loss does alone."""
 
 
 def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:

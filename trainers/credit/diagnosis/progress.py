@@ -32,7 +32,8 @@ class Progress:
     """Share of these steps in failed episodes that made progress, and are blamed with their episode; None: no such
     step."""
     none_in_solved: float | None
-    """Share of these steps in solved episodes that made none, and are praised with their episode; None: no such step."""
+    """Share of these steps in solved episodes that made none, and are praised with their episode; None: no such
+    step."""
 
 
 def measure_progress(batch: StepBatch) -> tuple[Progress, ...]:

@@ -1,14 +1,17 @@
 """Signal-to-noise ratio of each preset's gradient relative to GRPO's, estimated from a record alone.
 
-Model of the policy: a table with one softmax pi for each state of each group; an action is a step's calls. The episodes
-of a group are independent draws. If step t has the factor B (its advantage, times what the aggregation of the loss makes
-of it), it adds B (e(a) - pi) to the gradient at its state. The gradient of success is the same with B = the score. With G for a preset's gradient, and g for that of success:
+Model of the policy: a table with one softmax pi for each state of each group; an action is a step's calls. The
+episodes of a group are independent draws. If step t has the factor B (its advantage, times what the aggregation of the
+loss makes of it), it adds B (e(a) - pi) to the gradient at its state. The gradient of success is the same with B = the
+score. With G for a preset's gradient, and g for that of success:
 
     cos^2 = <E G, g>^2 / (E|G|^2 |g|^2)        signal-to-noise ratio = cos^2 / (1 - cos^2)
 
 The result is this ratio over that of GRPO: about how many times fewer episodes teach the same. Products of two means
-come from two halves of each group's episodes, so that the noise of one is independent of the other's. E|G|^2 is n times
-the noise of one of the n episodes, plus n (n - 1) times |E G / n|^2.
+come from two halves of each group's episodes, so that the noise of one is independent of the other's; states that
+fewer than four episodes visited have none. E|G|^2 is n times the noise of one of the n episodes, plus n (n - 1) times
+|E G / n|^2. On a chain whose ratios are known, estimates from groups of 16 are within a fifth of them, and from groups
+of 8 within a third: what divides by the deviation, as GRPO does, comes out too low.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def credit_command(
     diagnose: Annotated[
         bool,
         typer.Option(
-            "--diagnose", help="Print where the credit comes from instead, and what that says for training on such runs."
+            "--diagnose", help="Print where credit comes from and advice for training, instead of the advantages."
         ),
     ] = False,
     as_json: AsJson = False,
