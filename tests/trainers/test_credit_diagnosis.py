@@ -112,7 +112,7 @@ def test_presets_that_need_a_model_or_gold_are_not_measured() -> None:
 
 
 def test_a_diagnosis_has_all_figures() -> None:
-    found = diagnose(batch_of(RECORDS), gigpo(gamma=1.0))
+    found = diagnose(RECORDS, {}, gigpo(gamma=1.0))
     assert (found.episodes, found.steps, found.success, found.call_logs) == (8, 17, 3 / 8, False)
     assert found.anchors.singletons == pytest.approx(3 / 17)  # the end in a, x in b, and s in d
     assert found.signal.missing.startswith("1 group has a state that enough")
@@ -120,7 +120,7 @@ def test_a_diagnosis_has_all_figures() -> None:
 
 def test_opaque_servers_are_told_by_keys_that_never_return() -> None:
     one, other = (episode("a", score, ("s", "go"), ("x", "go"), log=True) for score in (1.0, 0.0))
-    found = diagnose(batch_of([one, other]), gigpo())
+    found = diagnose([one, other], {}, gigpo())
     assert found.call_logs
     assert "a log of the calls stands for it" in advise(found)[-1]
 
@@ -138,7 +138,7 @@ def test_opaque_servers_are_told_by_keys_that_never_return() -> None:
 )
 def test_runs_that_cannot_be_diagnosed_are_refused(records: Sequence[Trajectory], said: str) -> None:
     with pytest.raises(ConfigError, match=said[:60]):
-        diagnose(batch_of(records), gigpo())
+        diagnose(records, {}, gigpo())
 
 
 def a_diagnosis(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,8 @@ from gymcp.trainers.credit.diagnosis.signal import SignalEstimate, estimate_sign
 from gymcp.trainers.credit.diagnostics import AnchorStatistics, anchor_statistics
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.credit.shapers import is_solved
-from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.types import Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +58,14 @@ class Diagnosis:
         return self.steps / self.episodes
 
 
-def diagnose(batch: StepBatch, preset: Preset) -> Diagnosis:
-    """Diagnosis of a batch of records; the share of steps in the advantage is that of `preset`, or of GiGPO's defaults.
+def diagnose(records: Iterable[Trajectory], tasks: Mapping[str, Task], preset: Preset) -> Diagnosis:
+    """Diagnosis of records, the same in whatever order they were recorded.
 
-    Raises ConfigError if all groups have one episode, or if no step has a state key.
+    `tasks`: tasks by id, for gold calls. `preset`: the share of steps in the advantage is that of this preset if it
+    compares steps, else that of GiGPO's defaults. Raises ConfigError if no record has a score, if all groups have one
+    episode, or if a step has no state key.
     """
+    batch = batch_of(sorted(records, key=lambda record: (record.group, record.trial, record.id)), tasks)
     ends = count_ends(batch)
     if not ends.groups:
         raise ConfigError(

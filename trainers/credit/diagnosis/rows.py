@@ -9,7 +9,6 @@ from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.progress import Progress
 from gymcp.trainers.credit.presets import gigpo
-from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.types import Task, Trajectory
 
 Row = tuple[str, str]
@@ -22,7 +21,7 @@ _MEASURE = {
 def credit_advice(records: Iterable[Trajectory], tasks: Mapping[str, Task]) -> CreditAdvice:
     """The diagnosis of a run's records for its report, with the signals of GiGPO only. Raises ConfigError as `diagnose`
     does."""
-    found = diagnose(batch_of(records, tasks), gigpo())
+    found = diagnose(records, tasks, gigpo())
     signals = tuple(row for row in signal_rows(found) if row[0].startswith("gigpo"))
     named = tuple((f"signal-to-noise of {name} over GRPO's", value) for name, value in signals)
     return CreditAdvice(advice=advise(found), figures=(*figure_rows(found), *named))

@@ -16,7 +16,6 @@ from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.rows import figure_rows, signal_rows
 from gymcp.trainers.credit.presets import make_preset
-from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.types import Json, Task
 
 
@@ -25,8 +24,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     chosen = make_preset(preset, **options)
     tasks = _find_gold(folder, env)
     with TrajectoryStore.open(folder) as store:
-        batch = batch_of(store.iter_trajectories(latest=True), tasks)
-    found = diagnose(batch, chosen)
+        found = diagnose(store.iter_trajectories(latest=True), tasks, chosen)
     if as_json:
         print_json({**asdict(found), "steps_per_episode": found.steps_per_episode, "advice": list(advise(found))})
     else:
