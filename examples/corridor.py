@@ -13,8 +13,8 @@ from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Suite, Task, ToolCall
 
 LEVERS = ("red", "green", "blue", "white")
-DOORS, STEPS = 8, 24
-KNOWN = 0.6
+DOORS, STEPS = 6, 18
+KNOWN = 0.65
 """Probability that the walker pulls the right lever; else it draws one of the others."""
 
 

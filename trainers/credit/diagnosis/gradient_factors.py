@@ -55,7 +55,7 @@ def measure_factors(batch: StepBatch, presets: Mapping[str, Preset]) -> dict[str
 def gradient_factors(batch: StepBatch, preset: Preset) -> Floats:
     """[S]: factor of each step's gradient in the preset's first update; 0 for a step that its filters drop.
 
-    Up to a common scale, as long as every probability ratio is 1, so that nothing is clipped.
+    Every probability ratio is 1 then, so that nothing is clipped.
     """
     credit = assign_credit(batch, preset)
     kept = np.isin(batch.keys["trajectory"], credit.batch.keys["trajectory"])
@@ -75,8 +75,8 @@ def _share(loss: Loss, credit: Credit, term: TermCredit) -> Floats:
             share = np.full(len(tokens), 1.0 / max(float(tokens.sum()), 1.0))
         case "seq-mean-token-mean":
             share = 1.0 / (np.maximum(batch.per_step(of_trajectory), 1.0) * sequences)
-        case _:  # a sum of tokens, divided by the sequences and perhaps a constant
-            share = np.full(len(tokens), 1.0 / sequences)
+        case _:
+            share = np.full(len(tokens), 1.0 / (sequences * float(loss.constant_length or 1)))
     return np.where(term.counted, share, 0.0)
 
 

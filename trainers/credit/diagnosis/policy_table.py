@@ -34,7 +34,8 @@ class Grouping:
     def by(cls, *keys: Ints) -> Grouping:
         """Steps that agree in all keys are together."""
         code = combine_keys(keys, len(keys[0]))
-        return cls(code=code, matrix=csr_array((np.ones(len(code)), (code, np.arange(len(code))))))
+        entries = np.ones(len(code)), (code, np.arange(len(code)))
+        return cls(code=code, matrix=csr_array(entries, shape=(int(code.max(initial=-1)) + 1, len(code))))
 
     def sum(self, values: Floats) -> Floats:
         """[S, P] -> [codes, P]."""

@@ -13,8 +13,8 @@ from gymcp.types import Task, Trajectory
 
 Row = tuple[str, str]
 _MEASURE = {
-    "transitions": "nearer to success by recorded transitions",
-    "gold": "a gold call that was not made before",
+    "transitions": "recorded transitions",
+    "gold": "gold calls",
 }
 
 
@@ -30,16 +30,16 @@ def credit_advice(records: Iterable[Trajectory], tasks: Mapping[str, Task]) -> C
 def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
     """All figures but the signals."""
     ends, anchors = found.ends, found.anchors
-    groups = f"{ends.groups}, of which {ends.alike} ended alike ({ends.failed} failed, {ends.solved} solved)"
-    single = f"; {ends.single} more with one episode" if ends.single else ""
+    alike = f"{ends.alike} of {ends.groups} ({ends.failed} failed, {ends.solved} solved)"
+    single = f"; {ends.single} more have one episode" if ends.single else ""
     return (
         ("episodes", f"{found.episodes}, {_percent(found.success)} solved, {found.steps_per_episode:.1f} steps each"),
-        ("groups with episodes to compare", groups + single),
+        ("groups that ended alike", alike + single),
         ("steps alone in their state", _percent(anchors.singletons)),
         ("|advantage| that comes from steps", _percent(anchors.step_share)),
-        ("of it explained by the step's index", _percent(anchors.follows_turn)),
+        ("of that explained by the step's index", _percent(anchors.follows_turn)),
         *(row for progress in found.progress for row in _progress_rows(progress)),
-        ("steps behind the signals below", _percent(found.signal.steps_used)),
+        ("steps that the signals rest on", _percent(found.signal.steps_used)),
     )
 
 
@@ -52,8 +52,8 @@ def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
 def _progress_rows(progress: Progress) -> tuple[Row, ...]:
     measure = _MEASURE[progress.by]
     return (
-        (f"steps of failed episodes that made progress: {measure}", _percent(progress.in_failed)),
-        ("steps of solved episodes that made none, by the same", _percent(progress.none_in_solved)),
+        (f"progress in failed episodes ({measure})", _percent(progress.in_failed)),
+        (f"no progress in solved episodes ({measure})", _percent(progress.none_in_solved)),
     )
 
 
