@@ -147,7 +147,7 @@ def a_diagnosis(
     """A diagnosis of 80 episodes in 10 groups."""
     signals = (
         Signal(preset="gigpo, norm mean_std", ratio=best, low=0.9 * best, high=1.1 * best),
-        Signal(preset="gigpo, step_weight 0", ratio=9.0, low=9.0, high=9.0),
+        Signal(preset="gigpo, step_weight 0", ratio=0.9, low=0.8, high=1.0),
     )
     return Diagnosis(
         episodes=80,
@@ -171,8 +171,8 @@ def a_diagnosis(
             a_diagnosis(),
             (
                 "Step credit is likely to pay here: 70 % of steps recur, episodes have 14 steps, 20 % succeed.",
-                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) of GRPO's signal-to-noise ratio, so"
-                " about that many times fewer episodes would teach the same.",
+                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
+                " about that many times fewer episodes would teach the same. Without its step part it has 0.9 times.",
             ),
         ),
         (
@@ -182,8 +182,9 @@ def a_diagnosis(
                 " demonstrations first.",
                 "Step credit is not likely to pay here: episodes have 2.0 steps, so there is little to tell apart;"
                 " only 10 % of steps share their state with another step; 2 % of episodes succeed, so most groups"
-                " hold no success; the gradient of gigpo, norm mean_std has 0.5 times (0.5 to 0.6) of GRPO's"
-                " signal-to-noise ratio.",
+                " hold no success; its gradient has less signal than GRPO's.",
+                "The gradient of gigpo, norm mean_std has 0.5 times (0.5 to 0.6) GRPO's signal-to-noise ratio. Without"
+                " its step part it has 0.9 times.",
             ),
         ),
         (
@@ -191,15 +192,16 @@ def a_diagnosis(
             (
                 "9 of 10 groups ended alike (1 failed, 8 solved), so their scores teach nothing: use harder tasks.",
                 "Step credit is not likely to pay here: 95 % of episodes succeed already.",
-                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) of GRPO's signal-to-noise ratio, so"
-                " about that many times fewer episodes would teach the same.",
+                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
+                " about that many times fewer episodes would teach the same. Without its step part it has 0.9 times.",
             ),
         ),
         (
             a_diagnosis(steps=5, best=1.0),
             (
-                "Step credit may pay a little here: 70 % of steps recur, episodes have 5 steps, 20 % succeed; it paid"
-                " clearly from 10 steps on.",
+                "Step credit may pay a little here: 70 % of steps recur, episodes have 5 steps, 20 % succeed.",
+                "The gradient of gigpo, norm mean_std has 1.0 times (0.9 to 1.1) GRPO's signal-to-noise ratio. Without"
+                " its step part it has 0.9 times.",
             ),
         ),
     ],

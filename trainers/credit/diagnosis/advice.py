@@ -7,6 +7,7 @@ with 12 steps or more, states that recur, and 5 to 80 % success, and not in sing
 from __future__ import annotations
 
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds
+from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS
 from gymcp.trainers.credit.diagnosis.signal import Signal
 
 MIN_RECURRING = 0.5
@@ -15,6 +16,8 @@ MIN_STEPS, ENOUGH_STEPS = 3.0, 10.0
 """Steps per episode below which there is nothing to tell apart, and from which on step credit paid."""
 MIN_SUCCESS, MAX_SUCCESS = 0.05, 0.9
 """Success below which groups hold nothing to compare, and above which little is left to learn."""
+MIN_GAIN = 1.2
+"""Signal-to-noise ratio over GRPO's from which on it is worth a setting."""
 MAX_FOLLOWS_TURN = 0.9
 """Share of the step part that the index of the step may explain."""
 MAX_ALIKE = 0.5
@@ -49,9 +52,9 @@ def _advise_on_steps(found: Diagnosis) -> str:
         f" {_percent(found.success)} succeed"
     )
     best = best_step_preset(found)
-    if found.steps_per_episode >= ENOUGH_STEPS or (best is not None and best.low > 1):
-        return f"Step credit is likely to pay here: {facts}."
-    return f"Step credit may pay a little here: {facts}; it paid clearly from {ENOUGH_STEPS:.0f} steps on."
+    many_steps = found.steps_per_episode >= ENOUGH_STEPS
+    pays = many_steps if best is None else best.low > 1 and best.ratio >= MIN_GAIN
+    return f"Step credit {'is likely to pay' if pays else 'may pay a little'} here: {facts}."
 
 
 def reasons_against(found: Diagnosis) -> list[str]:
@@ -70,15 +73,13 @@ def reasons_against(found: Diagnosis) -> list[str]:
         share = _percent(found.anchors.follows_turn)
         reasons.append(f"the index of a step explains {share} of its step part, which then only says that late is good")
     if best is not None and best.high < 1:
-        reasons.append(f"the gradient of {best.preset} has {_times(best)} of GRPO's signal-to-noise ratio")
+        reasons.append("its gradient has less signal than GRPO's")
     return reasons
 
 
 def best_step_preset(found: Diagnosis) -> Signal | None:
     """The signal of GiGPO's best settings that were measured; None if the record does not tell any."""
-    steps = [
-        each for each in found.signal.signals if each.preset.startswith("gigpo") and "step_weight 0" not in each.preset
-    ]
+    steps = [each for each in found.signal.signals if each.preset.startswith("gigpo") and each.preset != WITHOUT_STEPS]
     return max(steps, key=lambda each: each.ratio, default=None)
 
 
@@ -86,12 +87,12 @@ def _advise_on_preset(found: Diagnosis) -> str:
     if found.signal.missing:
         return f"No gradient can be estimated: {found.signal.missing}."
     best = best_step_preset(found)
-    if best is None or best.low <= 1:
+    if best is None:
         return ""
-    return (
-        f"The gradient of {best.preset} has {_times(best)} of GRPO's signal-to-noise ratio, so about that many times"
-        " fewer episodes would teach the same."
-    )
+    fewer = ", so about that many times fewer episodes would teach the same" if best.low > 1 else ""
+    plain = next((each for each in found.signal.signals if each.preset == WITHOUT_STEPS), None)
+    beside = "" if plain is None else f" Without its step part it has {plain.ratio:.1f} times."
+    return f"The gradient of {best.preset} has {_times(best)} GRPO's signal-to-noise ratio{fewer}.{beside}"
 
 
 def _warn(found: Diagnosis) -> str:

@@ -16,8 +16,9 @@ from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Step
 
+WITHOUT_STEPS = "gigpo, step_weight 0"
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
-    "gigpo, step_weight 0": ("gigpo", {"step_weight": 0.0}),
+    WITHOUT_STEPS: ("gigpo", {"step_weight": 0.0}),
     "gigpo, norm mean_std": ("gigpo", {"norm": "mean_std"}),
     "gigpo, norm mean_std, step_weight 3, gamma 0.85": (
         "gigpo",

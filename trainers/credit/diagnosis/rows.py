@@ -8,12 +8,13 @@ from gymcp.evaluators.report import CreditAdvice
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.progress import Progress
+from gymcp.trainers.credit.diagnosis.signal import Signal
 from gymcp.trainers.credit.presets import gigpo
 from gymcp.types import Task, Trajectory
 
 Row = tuple[str, str]
 _MEASURE = {
-    "transitions": "recorded transitions",
+    "transitions": "transitions",
     "gold": "gold calls",
 }
 
@@ -46,15 +47,21 @@ def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
 def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
     """Each preset with its signal-to-noise ratio over GRPO's and the interval, best first."""
     best_first = sorted(found.signal.signals, key=lambda each: -each.ratio)
-    return tuple((each.preset, f"{each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})") for each in best_first)
+    return tuple((each.preset, _ratio(each)) for each in best_first)
 
 
 def _progress_rows(progress: Progress) -> tuple[Row, ...]:
     measure = _MEASURE[progress.by]
     return (
-        (f"progress in failed episodes ({measure})", _percent(progress.in_failed)),
-        (f"no progress in solved episodes ({measure})", _percent(progress.none_in_solved)),
+        (f"progress in failed episodes, {measure}", _percent(progress.in_failed)),
+        (f"no progress in solved ones, {measure}", _percent(progress.none_in_solved)),
     )
+
+
+def _ratio(signal: Signal) -> str:
+    if signal.low == signal.high:  # the preset that the others are compared with
+        return f"{signal.ratio:.2f}"
+    return f"{signal.ratio:.2f} ({signal.low:.2f} to {signal.high:.2f})"
 
 
 def _percent(share: float | None) -> str:
