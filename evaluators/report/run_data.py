@@ -60,7 +60,7 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditAdvice:
-    """Where the credit of the run's steps would come from, for training on such episodes."""
+    """Sources of the credit of the run's steps, and advice for training on such episodes."""
 
     advice: tuple[str, ...]
     """Sentences, the most important first."""

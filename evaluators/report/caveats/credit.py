@@ -1,4 +1,4 @@
-"""The part of a report that says where the credit of steps would come from, with advice."""
+"""The part of a report on the sources of credit, with advice for training."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MAX_ALIKE = 0.5
 
 
 def advise(found: Diagnosis) -> tuple[str, ...]:
-    """What to do next, the most important first; at least one sentence."""
+    """Sentences on what to do next, the most important first; at least one."""
     sentences = (_advise_on_tasks(found.ends), _advise_on_steps(found), _advise_on_preset(found), _warn(found))
     return tuple(sentence for sentence in sentences if sentence)
 

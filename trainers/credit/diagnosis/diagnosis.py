@@ -26,9 +26,9 @@ class GroupEnds:
     groups: int
     """Groups of two or more episodes."""
     failed: int
-    """Of these, groups whose episodes all failed, with the same score."""
+    """Those whose episodes all failed, with the same score."""
     solved: int
-    """Groups whose episodes were all solved."""
+    """Those whose episodes were all solved."""
     single: int
     """Further groups, of one episode each."""
 

@@ -1,4 +1,4 @@
-"""``gymcp credit RUN --diagnose``: where the credit of a recorded run comes from."""
+"""``gymcp credit RUN --diagnose``: the sources of credit in a recorded run."""
 
 from __future__ import annotations
 
