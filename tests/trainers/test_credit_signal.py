@@ -65,6 +65,12 @@ def test_scores_by_chance_have_no_signal() -> None:
     )
 
 
+def test_a_preset_without_a_gradient_has_no_signal(played: Played) -> None:
+    factors = {"grpo": gradient_factors(played.batch, PRESETS["grpo"]), "none": np.zeros(len(played.actions))}
+    found = {each.preset: each for each in estimate_signals(played.batch, factors, played.actions).signals}
+    assert (found["none"].ratio, found["none"].high, found["grpo"].ratio) == (0.0, 0.0, 1.0)
+
+
 def test_few_groups_have_no_interval() -> None:
     found = estimate(play(groups=1, episodes=16, seed=3))
     assert found.signals == ()

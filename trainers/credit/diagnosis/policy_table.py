@@ -113,8 +113,9 @@ class PolicyTable:
         apart = self.state.sum(factors * (self.of_visit.total(factors) - 2 * whole * likelihood))
         return np.asarray(apart + collision * self.state.sum(factors * whole))
 
-    def sum_cells(self, values: Floats) -> Floats:
-        """[cells, P] -> [states, P]."""
-        total = np.zeros((int(self.state_of_cell.max(initial=-1)) + 1, values.shape[1]))
-        np.add.at(total, self.state_of_cell, values)
-        return total
+
+def sum_rows(rows: Floats, code: Ints) -> Floats:
+    """[R, P] rows and [R] codes from 0 -> [codes, P]."""
+    total = np.zeros((int(code.max(initial=-1)) + 1, rows.shape[1]))
+    np.add.at(total, code, rows)
+    return total

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gymcp.trainers.credit.diagnosis.policy_table import Mask, PolicyTable
+from gymcp.trainers.credit.diagnosis.policy_table import Mask, PolicyTable, sum_rows
 from gymcp.trainers.credit.returns import totals
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
+BASE = "grpo"
+"""Preset that the others are compared with."""
 HALVINGS = 32
 """Random splits of each group into two halves, over which products are averaged."""
 RESAMPLES = 1000
@@ -72,15 +74,14 @@ class _GroupSums:
     """Steps in the states that count."""
 
 
-def estimate_signals(
-    batch: StepBatch, factors: Mapping[str, Floats], actions: Ints, *, base: str = "grpo", seed: int = 0
-) -> SignalEstimate:
+def estimate_signals(batch: StepBatch, factors: Mapping[str, Floats], actions: Ints) -> SignalEstimate:
     """Signals of presets from the factor of each step, [S] by preset, and the code of each step's action, [S].
 
-    `base`: name of the factors that the others are compared with.
+    `factors` has those of `BASE`. A preset whose gradient the record cannot tell from that of success is left out.
     """
     names = list(factors)
-    rng = np.random.default_rng(seed)
+    base = names.index(BASE)
+    rng = np.random.default_rng(0)
     sums = _sum_by_group(batch, np.stack([factors[name] for name in names], axis=1), actions, rng)
     used, groups, told = sums.steps / len(actions), len(sums.truth), int(np.count_nonzero(sums.truth))
     if told < MIN_GROUPS:
@@ -89,27 +90,31 @@ def estimate_signals(
         return SignalEstimate(signals=(), steps_used=used, missing=missing)
     draws = rng.multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES).astype(float)
     found, drawn = _ratios(np.ones((1, groups)), sums)[0], _ratios(draws, sums)
-    of_base = drawn[:, [names.index(base)]]
-    if not found[names.index(base)] > 0 or np.mean(~(of_base > 0)) > MAX_UNDEFINED:
-        missing = f"the gradient of {base} cannot be told from noise: record more episodes"
+    usable = drawn[:, base] > 0
+    if not found[base] > 0 or np.mean(~usable) > MAX_UNDEFINED:
+        missing = f"the gradient of {BASE} cannot be told from noise: record more episodes"
         return SignalEstimate(signals=(), steps_used=used, missing=missing)
-    relative = np.divide(drawn, of_base, out=np.full_like(drawn, np.nan), where=of_base > 0)
-    low, high = np.nanquantile(relative, (0.025, 0.975), axis=0)
-    ratios = found / found[names.index(base)]
+    relative = drawn[usable] / drawn[usable][:, [base]]
     signals = tuple(
-        Signal(preset=name, ratio=float(ratios[p]), low=float(low[p]), high=float(high[p]))
+        Signal(preset=name, ratio=float(found[p] / found[base]), low=float(low), high=float(high))
         for p, name in enumerate(names)
+        for low, high in [np.quantile(relative[:, p], (0.025, 0.975))]
+        if np.isfinite(found[p]) and np.isfinite(high)
     )
     return SignalEstimate(signals=signals, steps_used=used)
 
 
 def _ratios(weights: Floats, sums: _GroupSums) -> Floats:
-    """[R, G] weights of groups -> [R, P] signal-to-noise ratios; 0 for a gradient that points away from success, NaN
-    for one that the groups cannot tell."""
+    """[R, G] weights of groups -> [R, P] signal-to-noise ratios.
+
+    0 for a gradient that is 0 or points away from success; NaN for one that is estimated as longer than its length
+    allows.
+    """
     along, size, truth = (np.asarray(weights @ each) for each in (sums.along, sums.size, sums.truth))
     explained = np.square(np.maximum(along, 0.0))
     left = size * truth - explained
-    return np.divide(explained, left, out=np.full_like(left, np.nan), where=left > 0)
+    ratio = np.divide(explained, left, out=np.full_like(left, np.nan), where=left > 0)
+    return np.where(explained > 0, ratio, 0.0)
 
 
 def _sum_by_group(batch: StepBatch, factors: Floats, actions: Ints, rng: np.random.Generator) -> _GroupSums:
@@ -123,7 +128,9 @@ def _sum_by_group(batch: StepBatch, factors: Floats, actions: Ints, rng: np.rand
         first, second = table.gradient(values, half), table.gradient(values, ~half)
         in_first, in_second = table.count(half), table.count(~half)
         enough = (in_first > 1) & (in_second > 1)
-        products[enough] += table.sum_cells(_multiply(first, second))[enough] / (in_first * in_second)[enough, None]
+        products[enough] += (
+            sum_rows(_multiply(first, second), table.state_of_cell)[enough] / (in_first * in_second)[enough, None]
+        )
         valid += enough
     visits = table.count(np.ones(len(trajectory), bool))[:, None]
     products *= visits * (visits - 1) / np.maximum(valid, 1)[:, None]
@@ -132,9 +139,9 @@ def _sum_by_group(batch: StepBatch, factors: Floats, actions: Ints, rng: np.rand
     own = 1 - 1 / episodes  # share of a score that its own part in the group's mean leaves
     code = np.unique(group, return_inverse=True)[1]
     return _GroupSums(
-        along=_sum_rows(products[:, :presets], code),
-        size=_sum_rows(table.noise(values[:, :presets]) + own**2 * products[:, presets : 2 * presets], code),
-        truth=_sum_rows(products[:, -1:] / own, code),  # n (n - 1) pairs stand for the square of a mean over n
+        along=sum_rows(products[:, :presets], code),
+        size=sum_rows(table.noise(values[:, :presets]) + own**2 * products[:, presets : 2 * presets], code),
+        truth=sum_rows(products[:, -1:] / own, code),  # n (n - 1) pairs stand for the square of a mean over n
         steps=int((valid > 0)[table.state.code].sum()),
     )
 
@@ -154,10 +161,3 @@ def _multiply(first: Floats, second: Floats) -> Floats:
     """[C, P + 1] gradients of two halves -> [C, 2 P + 1]: with that of success, with their own, and the last's own."""
     along = (first[:, :-1] * second[:, -1:] + second[:, :-1] * first[:, -1:]) / 2
     return np.column_stack((along, first * second))
-
-
-def _sum_rows(rows: Floats, code: Ints) -> Floats:
-    """[R, P] -> [codes, P]."""
-    total = np.zeros((int(code.max(initial=-1)) + 1, rows.shape[1]))
-    np.add.at(total, code, rows)
-    return total

@@ -12,7 +12,7 @@ from gymcp.evaluators.report import CreditAdvice
 from gymcp.store import TrajectoryStore
 from gymcp.types import Task
 
-MAX_STEPS = 200_000
+MAX_STEPS = 50_000
 """Most steps of a run whose credit a report diagnoses; `gymcp credit RUN --diagnose` reads longer ones."""
 
 
