@@ -1,7 +1,8 @@
 """Sentences of advice that follow from a diagnosis.
 
 The bounds come from simulated practice (docs/credit.md, "When does step credit pay?"): step-level credit paid in worlds
-with 12 steps or more, states that recur, and 5 to 80 % success, and not in single-call tasks or without success.
+with 12 steps or more, states that recur, and 5 to 80 % success, and not where fewer than one episode of a group succeeds.
+The smaller bounds are for tasks in which there is nothing to tell apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from gymcp.trainers.credit.diagnosis.signal import Signal
 
 MIN_RECURRING = 0.5
 """Smallest share of steps whose state recurs."""
-MIN_STEPS, ENOUGH_STEPS = 3.0, 10.0
+MIN_STEPS, ENOUGH_STEPS = 3.0, 12.0
 """Steps per episode below which there is nothing to tell apart, and from which on step credit paid."""
 MIN_SUCCESS, MAX_SUCCESS = 0.05, 0.9
 """Success below which groups hold nothing to compare, and above which little is left to learn."""

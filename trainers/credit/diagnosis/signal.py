@@ -11,7 +11,7 @@ The result is this ratio over that of GRPO: about how many times fewer episodes 
 come from two halves of each group's episodes, so that the noise of one is independent of the other's; states that
 fewer than four episodes visited have none. E|G|^2 is n times the noise of one of the n episodes, plus n (n - 1) times
 |E G / n|^2. On a chain whose ratios are known, estimates from groups of 16 are within a quarter of them, and from
-groups of 8 within a third: what divides by the deviation, as GRPO does, comes out too low.
+groups of 8 up to two fifths off: what divides by the deviation, as GRPO does, comes out too low.
 """
 
 from __future__ import annotations
