@@ -1,7 +1,7 @@
 """Sentences of advice that follow from a diagnosis.
 
 The bounds come from simulated practice (docs/credit.md, "When does step credit pay?"): step-level credit paid in worlds
-with 12 steps or more, states that recur, and 5 to 80 % success, and not where fewer than one episode of a group succeeds.
+with 12 steps or more, states that recur, and 5 to 80 % success, and not if fewer than one episode of a group succeeds.
 The smaller bounds are for tasks in which there is nothing to tell apart.
 """
 
