@@ -21,7 +21,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,10 +54,21 @@ class Block:
 
 
 def read_blocks(page: Path) -> tuple[Block, ...]:
-    found = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return _find_blocks(page.read_text(encoding="utf-8"))
+
+
+def _find_blocks(text: str) -> tuple[Block, ...]:
+    found = _BLOCK.findall(text)
     return tuple(
         Block(mark=mark, detail=detail, language=language, text=text) for mark, detail, language, text in found
     )
+
+
+def read_sections(page: Path) -> dict[str, tuple[Block, ...]]:
+    """Heading of each section -> its blocks, for the sections that have blocks; "" for what stands before the first."""
+    parts = re.split(r"^## (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    texts = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    return {heading: blocks for heading, text in texts.items() if (blocks := _find_blocks(text))}
 
 
 def count_not_run(page: Path) -> int:
@@ -70,8 +81,13 @@ def play_page(page: Path, folder: Path, *, replace: Mapping[str, str] | None = N
 
     `replace`: texts of the page that have another form here, such as the address of an endpoint.
     """
+    return play_blocks(read_blocks(page), folder, replace=replace)
+
+
+def play_blocks(blocks: Sequence[Block], folder: Path, *, replace: Mapping[str, str] | None = None) -> int:
+    """`play_page` for some blocks of a page."""
     played, error = 0, ""
-    for block in read_blocks(page):
+    for block in blocks:
         text = block.text
         for old, new in (replace or {}).items():
             text = text.replace(old, new)

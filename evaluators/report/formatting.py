@@ -198,6 +198,9 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
         "flake": {task: index for task, index in evidence.metrics.flake.items() if index},
         "curves": list(evidence.curves),
         "judge": evidence.judge,
+        "credit": None
+        if evidence.credit is None
+        else {"advice": list(evidence.credit.advice), "figures": dict(evidence.credit.figures)},
         "problems": list(evidence.problems),
         "provenance": {
             "created": run.created,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.report.caveats.credit import CREDIT
 from gymcp.evaluators.report.caveats.denominators import (
     DENOMINATORS,
     TRIALS_HEADINGS,
@@ -115,6 +116,9 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
         for each in evidence.worst[:MAX_LISTED]
     ]
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
+    if evidence.credit is not None:
+        lines += _part(level, CREDIT, ("", ""), evidence.credit.figures)
+        lines += [line for sentence in evidence.credit.advice for line in (plain(sentence), "")]
     recipe = [(key, shorten(value, MAX_REASON)) for key, value in list_leaves(evidence.recipe or {})]
     lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.metrics.reasons import group_reasons
 from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.report.caveats.credit import credit_section
 from gymcp.evaluators.report.caveats.denominators import (
     DENOMINATORS,
     TRIALS_HEADINGS,
@@ -94,6 +95,7 @@ def render(evidence: Evidence) -> str:
         user_section(evidence),
         _broke_the_gate(evidence) if is_gate(evidence) else worst(evidence),
         without_score(evidence.rows),
+        credit_section(evidence),
         join() if is_gate(evidence) else transcripts(evidence),
         origin(evidence),
     )

@@ -59,6 +59,16 @@ class TaskFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreditAdvice:
+    """Sources of the credit of the run's steps, and advice for training on such episodes."""
+
+    advice: tuple[str, ...]
+    """Sentences, the most important first."""
+    figures: tuple[tuple[str, str], ...]
+    """(name, value) of each figure behind them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     name: str
     """Short name, unique in the report."""
@@ -87,6 +97,8 @@ class Evidence:
     """Transcripts of the first `WORST` episodes in which the audit found something, by trajectory id."""
     min_coverage: float = MIN_COVERAGE
     """Share of the episodes that must have a score for a headline figure."""
+    credit: CreditAdvice | None = None
+    """None if it was not asked for, or if the run has no groups of episodes to compare."""
     export: str = ""
     """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
@@ -135,6 +147,8 @@ class FaultyTasks:
 
 FindTasks = Callable[[Run], Mapping[str, Task]]
 """Function that finds the tasks of a run by id, for comparisons with gold; it gives {} if they are not available."""
+FindCredit = Callable[[Path, Mapping[str, Task]], CreditAdvice | None]
+"""Function from a run folder and its tasks by id to advice on credit."""
 
 
 def read_evidence(
@@ -144,6 +158,7 @@ def read_evidence(
     name: str = "",
     min_coverage: float | None = None,
     without_faulty: bool = False,
+    find_credit: FindCredit = lambda folder, tasks: None,
 ) -> Evidence:
     """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run.
 
@@ -155,6 +170,7 @@ def read_evidence(
     transcripts: dict[str, Trajectory] = {}
     flagged: dict[str, Trajectory] = {}
     audit: UserAudit | None = None
+    credit: CreditAdvice | None = None
     try:
         with TrajectoryStore.open(folder) as store:
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
@@ -166,6 +182,7 @@ def read_evidence(
                 audit = _audit_users(store, tasks, attempts)
                 found = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
                 flagged = {id: _load(store, id) for id in list(found)[:WORST]}
+        credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):
             raise
@@ -190,6 +207,7 @@ def read_evidence(
         user_audit=audit,
         user_transcripts=flagged,
         min_coverage=coverage_floor(run.config, min_coverage),
+        credit=credit,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from gymcp.evaluators.report.caveats.credit import credit_section
 from gymcp.evaluators.report.curves import Curve, panels, success_chart
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -73,6 +74,7 @@ def render_training(evidence: Evidence) -> str:
         outcomes(metrics),
         worst(evidence),
         without_score(evidence.rows),
+        credit_section(evidence),
         transcripts(evidence),
         _recipe(evidence.recipe or {}),
         origin(evidence),

@@ -16,7 +16,7 @@ from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
-from gymcp.evaluators.report.run_data import Evidence, FindTasks, read_evidence
+from gymcp.evaluators.report.run_data import Evidence, FindCredit, FindTasks, read_evidence
 from gymcp.evaluators.report.training_page import render_training, render_trainings
 from gymcp.types import Json
 
@@ -31,14 +31,17 @@ def write_report(
     *,
     min_coverage: float | None = None,
     without_faulty: bool = False,
+    find_credit: FindCredit = lambda folder, tasks: None,
 ) -> dict[str, Json]:
     """Write ``summary.json`` and ``report.html`` into the run folder, each whole or not at all, and return the summary.
 
-    `min_coverage` and `without_faulty` are those of `read_evidence`.
+    The options are those of `read_evidence`.
 
     Raises StoreError if the folder holds no run or cannot be written.
     """
-    evidence = read_evidence(folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
+    evidence = read_evidence(
+        folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty, find_credit=find_credit
+    )
     evidence = replace(evidence, export=find_export(folder, folder))
     summary = summary_of(evidence)
     if evidence.judge is not None:
@@ -114,10 +117,11 @@ def read_report(
     place: Path | None = None,
     min_coverage: float | None = None,
     without_faulty: bool = False,
+    find_credit: FindCredit = lambda folder, tasks: None,
 ) -> Report:
     """Report of the runs that can be read, for a file in the folder `place`.
 
-    `min_coverage` and `without_faulty` are those of `read_evidence`. Raises StoreError if none can be read.
+    The other options are those of `read_evidence`. Raises StoreError if none can be read.
     """
     evidence: list[Evidence] = []
     unread: list[str] = []
@@ -126,7 +130,12 @@ def read_report(
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
             found = read_evidence(
-                folder, find_tasks, name=title, min_coverage=min_coverage, without_faulty=without_faulty
+                folder,
+                find_tasks,
+                name=title,
+                min_coverage=min_coverage,
+                without_faulty=without_faulty,
+                find_credit=find_credit,
             )
             evidence.append(replace(found, export="" if place is None else find_export(folder, place)))
         except StoreError as error:

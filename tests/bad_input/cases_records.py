@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from case import Case
-from things import make_folder, record_backoffice_run, record_run
+from things import make_folder, record_backoffice_run, record_run, record_without_scores, record_without_states
 
 STORE = "trajectories.sqlite"
 ATIF = '{"schema_version": "ATIF-v1.4", "session_id": "x", "agent": {"name": "a", "version": "1"}, "steps": []}'
@@ -202,6 +202,36 @@ CASES: tuple[Case, ...] = (
         "credit by gold that is not at hand",
         "credit run --preset matchtir",
         "run folder run: run.json: names no environment; name one with --env",
+        given={"run": record_run},
+    ),
+    Case(
+        "diagnosis of a run with one episode of each task",
+        "credit run --diagnose",
+        "credit: each of the 2 groups has one episode, and nothing to compare it with: record several episodes of each",
+        given={"run": record_run},
+    ),
+    Case(
+        "diagnosis of episodes from elsewhere, which have no states",
+        "credit run --diagnose",
+        "credit: 2 of 2 steps have no state key, so steps cannot be compared: record the episodes with gymcp",
+        given={"run": record_without_states},
+    ),
+    Case(
+        "diagnosis of a run in which nothing has a score",
+        "credit run --diagnose",
+        "credit: no trajectory with a score and a step is left",
+        given={"run": record_without_scores},
+    ),
+    Case(
+        "diagnosis by an environment that is not there",
+        "credit run --diagnose --env nope.py",
+        "nope.py",
+        given={"run": record_run},
+    ),
+    Case(
+        "diagnosis that is to be saved",
+        "credit run --diagnose --save",
+        "credit: --diagnose computes no advantages to --save; leave one of them out",
         given={"run": record_run},
     ),
     Case(

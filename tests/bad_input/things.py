@@ -40,6 +40,23 @@ def record_run(folder: Path, **config: Json) -> Path:
     return folder
 
 
+def record_without_states(folder: Path) -> Path:
+    """A run of two episodes of one task, whose step has no state, as if it had been imported."""
+    with create_run(folder, CONFIG), TrajectoryStore.open(folder, write=True) as store:
+        for trial in range(2):
+            one = order_episode("task", trial, pays=trial == 0, run="run")
+            store.append(replace(one, steps=(replace(one.steps[0], state_key=""),)), {"state-0": {}})
+    return folder
+
+
+def record_without_scores(folder: Path) -> Path:
+    """A run whose only episode was lost."""
+    with create_run(folder, CONFIG), TrajectoryStore.open(folder, write=True) as store:
+        lost = order_episode("lost", 0, pays=False, run="run", score=None, outcome=Outcome.ENV_INFRA, reason="it died")
+        store.append(lost, {})
+    return folder
+
+
 def record_backoffice_run(folder: Path) -> Path:
     """A run of the catalog's environment `backoffice`, whose tasks are others today."""
     return record_run(folder, source="backoffice", suite_version="0", suite_digest="ab")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from recorded_runs import write_run, write_training_run
 
 NOT_RUN = {
     "adding-a-suite.md": 0,
+    "credit.md": 0,
     "index.md": 0,
     "command-line.md": 0,
     "start/install.md": 3,
@@ -89,6 +91,14 @@ def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
 
 def test_a_task_has_a_user_that_a_model_plays(folder: Path) -> None:
     assert play_page(DOCS / "adding-a-suite.md", folder) == 1
+
+
+def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> None:
+    page = DOCS / "credit.md"
+    assert play_page(page, folder) == 3
+    (shown,) = (block.text for block in read_blocks(page) if block.language == "text")
+    done = warm_command.run(["credit", "runs/corridor", "--diagnose"], cwd=folder, env=os.environ, timeout_s=300)
+    assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines()
 
 
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:

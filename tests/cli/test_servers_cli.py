@@ -9,17 +9,35 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
-from page_blocks import DOCS, play_page
+from page_blocks import DOCS, play_block, play_blocks, read_sections
 from said import errors
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
 
 
+SECTIONS = tuple(read_sections(DOCS / "adding-a-server.md").items())
+"""(heading, blocks) of each section with blocks."""
+
+
 @pytest.mark.slow
-def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
-    """Run every shell block and write every Python block with a file name, in order, in one folder."""
-    assert play_page(DOCS / "adding-a-server.md", tmp_path) >= 7
+@pytest.mark.parametrize("numbers", [(1,), (2, 3), (4,), (5,), (6,)], ids=lambda numbers: "-".join(map(str, numbers)))
+def test_the_documentation_works_as_it_is_written(numbers: tuple[int, ...], node: None, tmp_path: Path) -> None:
+    """Run every shell block of the sections and write every block with a file name, in order, in one folder.
+
+    Section 2 goes on with the lock that the first command of section 1 makes.
+    """
+    if 2 in numbers:
+        play_block(SECTIONS[0][1][0], tmp_path)
+    for number in numbers:
+        heading, blocks = SECTIONS[number - 1]
+        assert heading.startswith(f"{number}. ")
+        assert play_blocks(blocks, tmp_path) >= 1
+
+
+def test_no_section_with_commands_is_left_out() -> None:
+    run = [heading for heading, blocks in SECTIONS if any(block.language in ("sh", "python") for block in blocks)]
+    assert [int(heading.split(".")[0]) for heading in run] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:

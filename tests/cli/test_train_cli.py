@@ -24,6 +24,19 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
 
 
+def test_a_run_is_diagnosed_for_people_for_programs_and_in_its_report(run: Path) -> None:
+    done = gymcp("credit", run, "--diagnose", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["episodes"], found["ends"]["groups"]) == (0, 9, 3)
+    assert [each["by"] for each in found["progress"]] == ["transitions", "gold"]
+    assert found["signal"]["missing"].endswith("a state that enough episodes visited, and it takes 5")
+    (report,) = json.loads(gymcp("report", run, "--format", "json").stdout)["runs"]
+    assert report["credit"]["advice"] == found["advice"]
+    printed = " ".join(gymcp("credit", run, "--diagnose").stdout.split())
+    assert all(sentence in printed for sentence in found["advice"])
+    assert "Where credit comes from" in gymcp("report", run, "--format", "md").stdout
+
+
 def test_credit_reads_gold_if_the_preset_needs_it(run: Path) -> None:
     done = gymcp("credit", str(run), "--preset", "matchtir", "--json")
     assert any(value != 0 for row in json.loads(done.stdout)["advantages"] for value in row["steps"])

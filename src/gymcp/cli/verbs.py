@@ -162,6 +162,7 @@ VERBS: tuple[Verb, ...] = (
             "gymcp credit runs/mine",
             "gymcp credit runs/mine --preset grpo --save",
             "gymcp credit runs/mine --preset gigpo --set gamma=0.9",
+            "gymcp credit runs/mine --diagnose",
         ),
     ),
     Verb(

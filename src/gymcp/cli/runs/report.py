@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.runs.credit_advice import find_credit
 from gymcp.cli.summary_table import print_suites, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
@@ -33,12 +34,21 @@ def execute(
     if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
         raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
-        summary = write_report(runs[0], find_tasks, min_coverage=min_coverage, without_faulty=without_faulty)
+        summary = write_report(
+            runs[0], find_tasks, min_coverage=min_coverage, without_faulty=without_faulty, find_credit=find_credit
+        )
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
         return
     file = out or runs[0].resolve().parent / REPORT_FILE
-    report = read_report(runs, find_tasks, place=file.parent, min_coverage=min_coverage, without_faulty=without_faulty)
+    report = read_report(
+        runs,
+        find_tasks,
+        place=file.parent,
+        min_coverage=min_coverage,
+        without_faulty=without_faulty,
+        find_credit=find_credit,
+    )
     if format == "html" or out is not None:
         refuse_other_file(file, SUFFIXES[format], "report")
         write_text(file, report.text(format))

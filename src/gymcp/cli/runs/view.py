@@ -15,6 +15,7 @@ from gymcp.agents.policies.specs import TRAINED
 from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
+from gymcp.cli.runs.credit_advice import find_credit
 from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import REPORT_FILE, write_report
@@ -95,7 +96,7 @@ def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: boo
             runs, out, listed=listed, choice=choice, decode=decode, find_tasks=find_tasks, report=progress.report
         )
     if out.resolve() == runs[0].resolve() / EXPORT_FOLDER and (runs[0] / REPORT_FILE).is_file():
-        write_report(runs[0], find_tasks)  # its links lead into the export from now on
+        write_report(runs[0], find_tasks, find_credit=find_credit)  # its links lead into the export from now on
     for note in done.notes:
         console.print(in_one_line(note), style="yellow", highlight=False, markup=False, soft_wrap=True)
     size = f"{done.episodes:,} episodes of {done.runs:,} runs, {done.files:,} files, {done.bytes / 1e6:.1f} MB"

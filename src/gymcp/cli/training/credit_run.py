@@ -78,13 +78,13 @@ def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
         )
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
-        tasks = {task.id: task for task in _tasks(folder, env)}
+        tasks = {task.id: task for task in load_tasks(folder, env)}
     with TrajectoryStore.open(folder) as store:
         return batch_of(store.iter_trajectories(latest=True), tasks)
 
 
-def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
-    """Tasks that the run evaluated, or that a training run practised."""
+def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
+    """Tasks that the run evaluated, or that a training run practised. Raises GymcpError if they are not at hand."""
     if not (folder / TRAINING_FILE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks

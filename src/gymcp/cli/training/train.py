@@ -68,12 +68,23 @@ def credit_command(
     settings: PresetSettings = None,
     env: RunEnvironment = None,
     save: Annotated[bool, typer.Option("--save", help="Store the advantages in the run, for gymcp view.")] = False,
+    diagnose: Annotated[
+        bool,
+        typer.Option(
+            "--diagnose", help="Print where credit comes from and advice for training, instead of the advantages."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the advantages that a preset gives to a run's steps.
 
     The run is a recorded one; nothing is trained."""
     options = parse_settings(settings or [])
+    if diagnose:
+        if save:
+            raise ConfigError("credit: --diagnose computes no advantages to --save; leave one of them out")
+        _load_part("credit", "credit_diagnosis").run(run, preset, options, env=env, as_json=as_json)
+        return
     _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
 
 

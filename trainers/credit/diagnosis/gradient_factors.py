@@ -1,0 +1,96 @@
+"""The gradient of each step under a preset, as a factor of the gradient of the log-probability of the step's action."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.matching import server_calls
+from gymcp.trainers.credit.assign import Credit, TermCredit, assign_credit
+from gymcp.trainers.credit.presets import GOLD, PRESETS, Preset, make_preset
+from gymcp.trainers.credit.step_batch import StepBatch, codes
+from gymcp.trainers.settings.arrays import Floats, Ints
+from gymcp.trainers.settings.loss import Loss
+from gymcp.types import Json, Step
+
+WITHOUT_STEPS = "gigpo, step_weight 0"
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
+    WITHOUT_STEPS: ("gigpo", {"step_weight": 0.0}),
+    "gigpo, norm mean_std": ("gigpo", {"norm": "mean_std"}),
+    "gigpo, norm mean_std, step_weight 3, gamma 0.85": (
+        "gigpo",
+        {"norm": "mean_std", "step_weight": 3.0, "gamma": 0.85},
+    ),
+}
+"""Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
+the aggregation of the loss does alone."""
+
+
+def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
+    """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`."""
+    found: dict[str, Preset] = {}
+    for name in PRESETS:
+        try:
+            preset = make_preset(name)
+        except (ConfigError, TypeError):  # has an option without a default
+            continue
+        if not preset.needs - ({GOLD} if batch.gold else set()):
+            found[name] = preset
+    return found | {name: make_preset(preset, **options) for name, (preset, options) in VARIANTS.items()}
+
+
+def measure_factors(batch: StepBatch, presets: Mapping[str, Preset]) -> dict[str, Floats]:
+    """[S] factors by preset, without those that this batch's scores or gold do not suit."""
+    factors: dict[str, Floats] = {}
+    for name, preset in presets.items():
+        try:
+            factors[name] = gradient_factors(batch, preset)
+        except ConfigError:
+            continue
+    return factors
+
+
+def gradient_factors(batch: StepBatch, preset: Preset) -> Floats:
+    """[S]: factor of each step's gradient in the preset's first update; 0 for a step that its filters drop.
+
+    Every probability ratio is 1 then, so that nothing is clipped.
+    """
+    credit = assign_credit(batch, preset)
+    kept = np.isin(batch.keys["trajectory"], credit.batch.keys["trajectory"])
+    factors = np.zeros(int(batch.starts[-1]))
+    factors[kept] = sum(term.weight * term.advantage * _share(preset.loss, credit, term) for term in credit.terms)
+    return factors
+
+
+def _share(loss: Loss, credit: Credit, term: TermCredit) -> Floats:
+    """[S]: weight that the aggregation of the loss gives to the sum over a step's tokens."""
+    batch = credit.batch
+    tokens = batch.column("tokens") * term.counted
+    of_trajectory = batch.totals(tokens)
+    sequences = max(int(np.count_nonzero(of_trajectory)), 1)
+    match "seq-mean-token-mean" if loss.kind == "gspo" else loss.aggregation:
+        case "token-mean":
+            share = np.full(len(tokens), 1.0 / max(float(tokens.sum()), 1.0))
+        case "seq-mean-token-mean":
+            share = 1.0 / (np.maximum(batch.per_step(of_trajectory), 1.0) * sequences)
+        case _:
+            share = np.full(len(tokens), 1.0 / (sequences * float(loss.constant_length or 1)))
+    return np.where(term.counted, share, 0.0)
+
+
+def action_codes(batch: StepBatch) -> Ints:
+    """[S]: equal numbers for steps with the same calls. All messages without a call are one action, and so are all
+    steps without a usable action."""
+    return codes(_action_key(step) for record in batch.sources for step in record.steps)
+
+
+def _action_key(step: Step) -> Hashable:
+    if not step.valid:
+        return "unusable"
+    calls = server_calls(step)
+    if not calls:
+        return "message"
+    return tuple((call.name, json.dumps(call.arguments, sort_keys=True, default=str)) for call in calls)

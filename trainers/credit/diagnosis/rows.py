@@ -1,0 +1,68 @@
+"""A diagnosis as rows of names and values, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gymcp.evaluators.report import CreditAdvice
+from gymcp.trainers.credit.diagnosis.advice import advise
+from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
+from gymcp.trainers.credit.diagnosis.progress import Progress
+from gymcp.trainers.credit.diagnosis.signal import Signal
+from gymcp.trainers.credit.presets import gigpo
+from gymcp.types import Task, Trajectory
+
+Row = tuple[str, str]
+_MEASURE = {
+    "transitions": "transitions",
+    "gold": "gold calls",
+}
+
+
+def credit_advice(records: Iterable[Trajectory], tasks: Mapping[str, Task]) -> CreditAdvice:
+    """The diagnosis of a run's records for its report, with the signals of GiGPO only. Raises ConfigError as `diagnose`
+    does."""
+    found = diagnose(records, tasks, gigpo())
+    signals = tuple(row for row in signal_rows(found) if row[0].startswith("gigpo"))
+    named = tuple((f"signal-to-noise of {name} over GRPO's", value) for name, value in signals)
+    return CreditAdvice(advice=advise(found), figures=(*figure_rows(found), *named))
+
+
+def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
+    """All figures but the signals."""
+    ends, anchors = found.ends, found.anchors
+    alike = f"{ends.alike} of {ends.groups} ({ends.failed} failed, {ends.solved} solved)"
+    single = f"; {ends.single} more have one episode" if ends.single else ""
+    return (
+        ("episodes", f"{found.episodes}, {_percent(found.success)} solved, {found.steps_per_episode:.1f} steps each"),
+        ("groups that ended alike", alike + single),
+        ("steps alone in their state", _percent(anchors.singletons)),
+        ("|advantage| that comes from steps", _percent(anchors.step_share)),
+        ("of that explained by the step's index", _percent(anchors.follows_turn)),
+        *(row for progress in found.progress for row in _progress_rows(progress)),
+        ("steps that the signals rest on", _percent(found.signal.steps_used)),
+    )
+
+
+def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
+    """Each preset with its signal-to-noise ratio over GRPO's and the interval, best first."""
+    best_first = sorted(found.signal.signals, key=lambda each: -each.ratio)
+    return tuple((each.preset, _ratio(each)) for each in best_first)
+
+
+def _progress_rows(progress: Progress) -> tuple[Row, ...]:
+    measure = _MEASURE[progress.by]
+    return (
+        (f"progress in failed episodes, {measure}", _percent(progress.in_failed)),
+        (f"no progress in solved ones, {measure}", _percent(progress.none_in_solved)),
+    )
+
+
+def _ratio(signal: Signal) -> str:
+    if signal.low == signal.high:  # the preset that the others are compared with
+        return f"{signal.ratio:.2f}"
+    return f"{signal.ratio:.2f} ({signal.low:.2f} to {signal.high:.2f})"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
