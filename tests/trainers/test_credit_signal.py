@@ -89,21 +89,21 @@ def test_a_factor_is_the_gradient_of_the_loss_that_is_trained(name: str) -> None
     rewards, tokens = [[0.0, 1.0], [0.0, 0.0, 0.0], [1.0], [0.0]], [[2, 1], [1, 3, 2], [4], [1]]
     calls = [[1, 1], [1, 0, 1], [1], [2]]
     batch = batch_of_columns(rewards, ["a", "a", "b", "b"], [[0, 1], [0, 1, 1], [2], [2]], tokens=tokens, calls=calls)
-    credit, places = assign_credit(batch, preset), [(row, t) for row in range(4) for t in range(len(rewards[row]))]
-    lengths = [sum(row) for row in tokens]
-    new = torch.zeros(4, max(lengths), dtype=torch.float64, requires_grad=True)
-    step_of_token = [[t for t, count in enumerate(row) for _ in range(count)] for row in tokens]
-    total = new.new_zeros(())
+    credit, counts = assign_credit(batch, preset), [count for row in tokens for count in row]
+    steps, ends = range(len(counts)), np.cumsum([len(row) for row in tokens])
+    episodes = [list(steps[end - len(row) : end]) for row, end in zip(tokens, ends, strict=True)]
+    lines = [[step] for step in steps] if preset.loss.sequence == "step" else episodes
+    new = torch.zeros(len(lines), max(map(sum, tokens)), dtype=torch.float64, requires_grad=True)
+    total, first_tokens = new.new_zeros(()), {}
     for term in credit.terms:
         advantages, mask = torch.zeros_like(new).detach(), torch.zeros_like(new).detach()
-        for step, (row, t) in enumerate(places):
-            for token, own in enumerate(step_of_token[row]):
-                if own == t:
-                    advantages[row, token], mask[row, token] = term.advantage[step], float(term.counted[step])
-        counts = Denominators(tokens=float(mask.sum()), sequences=float((mask.sum(-1) > 0).sum()))
-        loss = policy_loss(preset.loss, new, new.detach(), advantages, mask, denominators=counts)
+        for number, line in enumerate(lines):
+            for place, step in enumerate(step for step in line for _ in range(counts[step])):
+                first_tokens.setdefault(step, (number, place))
+                advantages[number, place], mask[number, place] = term.advantage[step], float(term.counted[step])
+        whole = Denominators(tokens=float(mask.sum()), sequences=float((mask.sum(-1) > 0).sum()))
+        loss = policy_loss(preset.loss, new, new.detach(), advantages, mask, denominators=whole)
         total = total + term.weight * loss
     (of_token,) = torch.autograd.grad(total, new)
-    first_token = [step_of_token[row].index(t) for row, t in places]
-    gradient = [-float(of_token[row, token]) for (row, _), token in zip(places, first_token, strict=True)]
+    gradient = [-float(of_token[first_tokens[step]]) for step in steps]
     assert gradient_factors(batch, preset).tolist() == pytest.approx(gradient, abs=1e-12)

@@ -69,13 +69,14 @@ def _share(loss: Loss, credit: Credit, term: TermCredit) -> Floats:
     """[S]: weight that the aggregation of the loss gives to the sum over a step's tokens."""
     batch = credit.batch
     tokens = batch.column("tokens") * term.counted
-    of_trajectory = batch.totals(tokens)
-    sequences = max(int(np.count_nonzero(of_trajectory)), 1)
-    match "seq-mean-token-mean" if loss.kind == "gspo" else loss.aggregation:
+    lengths = tokens if loss.sequence == "step" else batch.totals(tokens)
+    of_sequence = lengths if loss.sequence == "step" else batch.per_step(lengths)
+    sequences = max(int(np.count_nonzero(lengths)), 1)
+    match loss.averaging:
         case "token-mean":
             share = np.full(len(tokens), 1.0 / max(float(tokens.sum()), 1.0))
         case "seq-mean-token-mean":
-            share = 1.0 / (np.maximum(batch.per_step(of_trajectory), 1.0) * sequences)
+            share = 1.0 / (np.maximum(of_sequence, 1.0) * sequences)
         case _:
             share = np.full(len(tokens), 1.0 / (sequences * float(loss.constant_length or 1)))
     return np.where(term.counted, share, 0.0)
