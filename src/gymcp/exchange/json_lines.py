@@ -21,6 +21,7 @@ from gymcp.store.record_json import (
     encode_times,
     require_list,
 )
+from gymcp.store.side_answers import add_side_answers, encode_side_answers
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Json, Observation, Sampled, Step, Tool, Trajectory, Usage
 from gymcp.visible_text import one_line
@@ -54,6 +55,8 @@ def to_line(episode: Episode) -> str:
     times = [encode_times(step.request_times) for step in episode.trajectory.steps]
     if any(times):
         line["request_times"] = times
+    if (side := encode_side_answers(episode.trajectory)) is not None:
+        line["side_answers"] = side
     if episode.advantages is not None:
         line["advantages"] = list(episode.advantages)
     return dumps(line, ascii_only=True)
@@ -74,7 +77,7 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
         fields["outcome"] = Outcome(fields["outcome"])
         fields["usage"] = build_record(Usage, fields["usage"])
         tags = tuple(require_text(tag, "a tag") for tag in found["tags"])
-        return build_record(Trajectory, fields), tags
+        return add_side_answers(build_record(Trajectory, fields), found.get("side_answers")), tags
     except MALFORMED as error:
         raise ConfigError(
             f"{where}: is no episode of format {FORMAT}: {type(error).__name__}: {one_line(str(error))}"

@@ -12,9 +12,9 @@ from gymcp.types import Action, Json, Message, RequestTimes, ToolCall, ToolResul
 
 STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
 """Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
-BESIDE_STEPS = frozenset({"reasoning", "request_times"})
-"""Fields of `Step` and `Sampled` that run folders and exports keep beside the steps, or leave out: a reader of an
-earlier version refuses a step with a field that it does not know."""
+BESIDE_STEPS = frozenset({"reasoning", "request_times", "context", "side_answers"})
+"""Fields of `Step`, `Sampled` and `Trajectory` that run folders and exports keep beside them, or leave out: a reader of
+an earlier version refuses a record with a field that it does not know."""
 
 _CURRENT_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
 
