@@ -1,4 +1,4 @@
-"""The working folder of a program: the user's message, and the tools of the episode in the formats that programs read."""
+"""The working folder of a program: the user's message, and the episode's tools in the formats that programs read."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def fill_placeholders(word: str, offer: Offer, prompt: str) -> str:
 
 
 def write_files(workspace: Path, offer: Offer, prompt: str) -> None:
-    """The user's message, and the tools for Claude Code and Cursor, for Claude Desktop, for Codex, for the Agents SDK."""
+    """The user's message; the tools as Claude Code, Claude Desktop, Codex and the OpenAI Agents SDK read them."""
     url = f"{offer.address}/mcp"
     headers = {"Authorization": f"Bearer {offer.token}"}
     command, *arguments = offer.stdio_command
