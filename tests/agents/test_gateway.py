@@ -260,8 +260,8 @@ def test_a_call_becomes_a_step_with_the_answer_that_asked_for_it(tmp_path: Path)
             assert isinstance(event, WaitingCall)
             decision = exchange.decide_call(event)
             assert [(call.name, call.arguments) for call in decision.action.tool_calls] == [("pay", {"amount": 5})]
-            assert decision.spent is not None  # of both answers
-            assert (decision.spent.prompt_tokens, decision.spent.completion_tokens) == (22, 14)
+            assert decision.spent == USAGE
+            assert [(each.action.text, each.spent) for each in decision.side_answers] == [("a title", USAGE)]
             result = Message(role="tool", content="no money", tool_call_id=event.call.id, is_error=True)
             exchange.observe(Observation(messages=(result,), tools=(PAY,)))
             answer = await calling

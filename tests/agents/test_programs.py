@@ -124,7 +124,7 @@ def played_by_crew(tiny: TokenModel, *words: str, texts: Sequence[str]) -> tuple
 def test_a_sub_agent_and_a_title_have_contexts_of_their_own(tiny: TokenModel) -> None:
     texts = ("Money for Bob", ASK_HELPER, PAY["qwen"], "I paid.", "Bob has his money.")
     episode, contexts = played_by_crew(tiny, "title", "helper", texts=texts)
-    title, delegates, pays, reports, ends = contexts
+    _, delegates, pays, reports, ends = contexts
     assert [step.context for step in episode.steps] == [2, 1]
     assert [(answer.step, answer.context, answer.action.text) for answer in episode.side_answers] == [
         (0, 0, "Money for Bob"),

@@ -65,7 +65,10 @@ def main():
     if "helper" not in sys.argv:
         print(run([user(prompt)], tools, call_tool, compacts="compact" in sys.argv))
         return
-    help_out = lambda name, arguments: run([{"role": "system", "content": "You help."}, user(prompt)], tools, call_tool)
+
+    def help_out(name, arguments):
+        return run([{"role": "system", "content": "You help."}, user(prompt)], tools, call_tool)
+
     print(run([user(prompt)], [HELPER], help_out))
 
 
