@@ -68,7 +68,7 @@ def play(
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("words", [(), ("stream",), ("quiet",)], ids=["whole", "stream", "quiet"])
+@pytest.mark.parametrize("words", [(), ("stream",), ("quiet",), ("stdio",)], ids=["whole", "stream", "quiet", "stdio"])
 @pytest.mark.parametrize("sandbox", ["bwrap", "none"])
 def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
     program = settings("python3", PLAYER, *words, sandbox=sandbox)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from case import Case
+from case import SECRET, Case
 from things import make_folder
 
 CLOCK = "'uvx mcp-server-time==2026.10.19'"
@@ -270,5 +270,22 @@ CASES: tuple[Case, ...] = (
         "a demo of fewer than no tasks",
         "demo --limit -1",
         "demo: invalid value for '--limit': must be greater than or equal to 0; see gymcp demo --help",
+    ),
+    Case("a relay to nowhere", "connect", "connect: no address: give a URL, or set GYMCP_MCP_URL"),
+    Case(
+        "a relay to what is no address",
+        "connect ftp://127.0.0.1/mcp",
+        "connect: 'ftp://127.0.0.1/mcp' is no address of an MCP server: write http://HOST:PORT/PATH",
+    ),
+    Case(
+        "a relay with a token that is not there",
+        "connect http://127.0.0.1:9/mcp --token nowhere",
+        "connect: --token nowhere: No such file or directory",
+    ),
+    Case(
+        "a relay with a token of two lines",
+        "connect http://127.0.0.1:9/mcp --token token",
+        ("connect: header 'Authorization': its value has a line break", "nothing else?"),
+        given={"token": f"{SECRET}\nsecond"},
     ),
 )
