@@ -1,4 +1,4 @@
-"""A harness that plays the attempts in an agent program, with another episode of the program beside it: one JSON object.
+"""A harness that plays the attempts in an agent program, with another episode beside it: one JSON object.
 
 Arguments: the program's sandbox, a folder of its own, the token, a set-id program or a dash. A process of its own,
 because its surroundings belong to a process.
@@ -22,7 +22,7 @@ from gymcp.types import Decision, Message, Observation, Task
 
 HERE = Path(__file__).parent
 PARTS = ("rogue_program", "inside", "inside_programs", "inside_files", "inside_kernel", "inside_network")
-SETTLE_S, PLAY_S = 60.0, 300.0
+PLAY_S = 300.0
 TASK = Task(id="t", prompts=("",))
 
 
@@ -44,20 +44,18 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
         mounts=(shown, *([Path(set_id)] if set_id != "-" else [])),
         hidden=(shown / "environment.py",),
     )
-    async with surroundings(token, work) as given, open_program_agents(None, settings) as agents:
+    async with surroundings(token, work) as outside, open_program_agents(None, settings) as agents:
         other, ended, own = (make(agents) for _ in range(3))
-        settling = asyncio.create_task(other.act(say(token)))
         try:
-            await settle(other)
+            settled = await asyncio.wait_for(other.act(say(token)), PLAY_S)
+            assert isinstance(settled, Decision), settled
+            given = {**outside, "name": f"attempt-{token}", "set_id": set_id}
             given |= about(other, ended, shown, control=sandbox == "none")
-            given |= {"name": f"attempt-{token}", "set_id": set_id}
             (shown / "given.json").write_text(json.dumps(given))
             decision = await asyncio.wait_for(own.act(say("attack")), PLAY_S)
             assert isinstance(decision, Decision), decision
-            return {"attempts": json.loads(decision.action.text), "waits": not settling.done()}
+            return {"attempts": json.loads(decision.action.text), "waits": other._exchange.events.empty()}
         finally:
-            settling.cancel()
-            await asyncio.wait([settling])
             await own.close()
             await other.close()
 
@@ -66,13 +64,6 @@ def make(agents: Any) -> ProgramAgent:
     agent = agents(TASK, 0)
     assert isinstance(agent, ProgramAgent)
     return agent
-
-
-async def settle(other: ProgramAgent) -> None:
-    """Wait until the other episode's program has what others want."""
-    async with asyncio.timeout(SETTLE_S):
-        while other._workspace is None or not (other._workspace / "settled").exists():
-            await asyncio.sleep(0.05)
 
 
 def about(other: ProgramAgent, ended: ProgramAgent, shown: Path, *, control: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """An agent program with bad intentions. Standard library only; it runs inside.
 
 Told ``attack``, it plays the attempts and prints how they went. Told anything else, it is the other episode: it leaves
-what others want, and waits.
+what others want, calls a tool, and waits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import sys
-import time
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 inside = importlib.import_module("inside")
@@ -36,9 +36,11 @@ def settle(token: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0other-{token}")
     listener.listen()
-    with open("settled", "w") as file:
-        file.write("x")
-    time.sleep(600)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "settled", "arguments": {}}}
+    headers = {"Authorization": f"Bearer {os.environ['GYMCP_MCP_KEY']}", "Content-Type": "application/json"}
+    headers["Accept"] = "application/json, text/event-stream"
+    request = urllib.request.Request(os.environ["GYMCP_MCP_URL"], json.dumps(call).encode(), headers)
+    urllib.request.urlopen(request).read()  # is never answered
 
 
 if __name__ == "__main__":
