@@ -13,11 +13,13 @@ from agents.mcp import MCPServerStreamableHttp
 
 from agents import Agent, Runner, set_tracing_disabled
 
+TOOLS = json.loads(Path(os.environ["GYMCP_MCP_AGENTS_CONFIG"]).read_text())
+
 
 async def main() -> None:
     set_tracing_disabled(True)
     model = os.environ["GYMCP_MODEL"]
-    async with MCPServerStreamableHttp(**json.loads(Path(os.environ["GYMCP_MCP_AGENTS_CONFIG"]).read_text())) as tools:
+    async with MCPServerStreamableHttp(**TOOLS) as tools:
         clerk = Agent(name="clerk", model=model, instructions="Do what you are asked.", mcp_servers=[tools])
         ask_clerk = clerk.as_tool(
             tool_name="ask_clerk", tool_description="Ask the clerk to do something, in words.", max_turns=100
