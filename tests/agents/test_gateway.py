@@ -270,6 +270,32 @@ def test_a_call_becomes_a_step_with_the_answer_that_asked_for_it(tmp_path: Path)
     run(tmp_path, policy, work)
 
 
+def test_two_agents_on_one_key_have_contexts_and_results_of_their_own(tmp_path: Path) -> None:
+    """As a program and its sub-agents: they share the episode, its tools and its budget, and nothing else."""
+
+    async def work(served: Served) -> None:
+        exchange = served.exchange
+
+        async def agent(amount: int) -> str:
+            messages: list[Any] = [{"role": "user", "content": f"Pay {amount}."}]
+            await served.openai.chat.completions.create(model="m", messages=messages)
+            return (await exchange.call_tool("pay", {"amount": amount})).content
+
+        agents = [asyncio.create_task(agent(amount)) for amount in (5, 6)]
+        events = [await exchange.events.get() for _ in agents]
+        for event in reversed(events):
+            assert isinstance(event, WaitingCall)
+            exchange.decide_call(event)
+            assert isinstance(event.call.arguments, dict)
+            result = Message(role="tool", content=f"paid {event.call.arguments['amount']}", tool_call_id=event.call.id)
+            exchange.observe(Observation(messages=(result,), tools=(PAY,)))
+        assert await asyncio.gather(*agents) == ["paid 5", "paid 6"]
+
+    policy = Scripted(Action(text="a"))
+    run(tmp_path, policy, work)
+    assert sorted(messages[0].content for messages in policy.messages) == ["Pay 5.", "Pay 6."]
+
+
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 
