@@ -331,6 +331,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         ("/v1/responses", {"input": "a", "previous_response_id": "r"}, 400, "send the whole conversation"),
         ("/v1/responses", {"input": [{"type": "computer_call"}]}, 400, "'computer_call' is not supported"),
         ("/v1/messages", {"messages": []}, 400, "'messages' is missing or empty"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": []}]}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
         ("/v1/embeddings", {}, 404, ""),
     ],
