@@ -44,7 +44,7 @@ class _Drawn:
 
 
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
-    """The contexts of an episode, in the order of their beginning.
+    """The contexts of an episode, in the order of the steps that they first led to.
 
     An answer whose prompt continues the tokens of an earlier one belongs to the same row; an edited context, and a
     sub-agent's, starts a new row. Steps without tokens are left out, and so are side calls. Raises ConfigError if no
@@ -67,16 +67,16 @@ def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
 
 def _list_drawn(trajectory: Trajectory) -> list[_Drawn]:
     """The answers to train on, in the order of time within each context."""
-    found = [
-        _Drawn(step=index, sampled=step.sampled, is_step=True)
-        for index, step in enumerate(trajectory.steps)
-        if step.sampled is not None
-    ]
     last = len(trajectory.steps) - 1  # an answer after the last step has that step's advantage
-    found += [
+    found = [
         _Drawn(step=min(answer.step, last), sampled=answer.sampled, is_step=False)
         for answer in trajectory.own_side_answers
         if answer.sampled is not None and last >= 0
+    ]
+    found += [
+        _Drawn(step=index, sampled=step.sampled, is_step=True)
+        for index, step in enumerate(trajectory.steps)
+        if step.sampled is not None
     ]
     # of answers that led to one step, the prompt of a later one is longer, if both are of one context
     return sorted(found, key=lambda drawn: (drawn.step, len(drawn.sampled.prompt_ids)))
