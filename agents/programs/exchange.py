@@ -98,7 +98,7 @@ class Exchange:
             raise RequestRefused(503, f"the model does not answer: {error}", "model_unavailable") from error
         self._budget.spend(decision.spent or ModelUsage(model=""), 0.0)
         self._answers.add(decision, request.messages[-1].content)
-        return ModelAnswer(id=f"{number:05d}", model=model, decision=decision)
+        return ModelAnswer(id=f"{number:05d}", model=model, decision=decision, namespaces=request.namespaces)
 
     def _choose_sampling(self, request: ModelRequest, number: int) -> Sampling:
         """The run's sampling settings, within what is left of the budget and what the program asks for."""

@@ -97,6 +97,7 @@ def _codex_settings(offer: Offer) -> str:
     return f"""\
 model = {json.dumps(offer.model)}
 model_provider = "gymcp"
+web_search = "disabled"
 
 [model_providers.gymcp]
 name = "gymcp"

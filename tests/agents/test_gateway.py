@@ -19,7 +19,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs.exchange import Exchange, WaitingCall
+from gymcp.agents.programs.exchange import Exchange, TurnEnded, WaitingCall
 from gymcp.agents.programs.gateway import Gateway, open_gateway
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.budgets import Budget
@@ -185,6 +185,27 @@ def test_openai_responses(tmp_path: Path, streams: bool) -> None:
     check_talk(policy, is_error=False)
 
 
+def test_openai_responses_with_tools_in_a_namespace(tmp_path: Path) -> None:
+    """As Codex offers the tools of an MCP server."""
+    called = Action(tool_calls=(ToolCall(id="c", name="mcp__gymcp__pay", arguments={"amount": 5}),))
+    policy = Scripted(called, Action(text="Done."))
+    tools = [{"type": "namespace", "name": "mcp__gymcp", "description": "Tools.", "tools": [FLAT]}, FLAT]
+
+    async def work(served: Served) -> None:
+        items: list[Any] = [{"role": "user", "content": "Pay 5."}]
+        answer = (await post(served, "/v1/responses", {"input": items, "tools": tools})).json()
+        (call,) = answer["output"]
+        assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__gymcp", "pay", '{"amount": 5}')
+        items += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "paid"}]
+        await post(served, "/v1/responses", {"input": items, "tools": tools})
+        end = served.exchange.decide_end(TurnEnded(text="Done."))
+        assert [end.context, *(each.context for each in end.side_answers)] == [0, 0]
+
+    run(tmp_path, policy, work)
+    assert [tool.name for tool in policy.tools[0]] == ["mcp__gymcp__pay", "pay"]
+    assert policy.messages[1][1].tool_calls[0].name == "mcp__gymcp__pay"
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 def test_anthropic_messages(tmp_path: Path, streams: bool) -> None:
     policy = Scripted(CALLS, Action(text="Done."))
@@ -330,6 +351,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         ("/v1/chat/completions", {**HELLO, "max_tokens": "9"}, 400, "'max_tokens' has the wrong type"),
         ("/v1/responses", {"input": "a", "previous_response_id": "r"}, 400, "send the whole conversation"),
         ("/v1/responses", {"input": [{"type": "computer_call"}]}, 400, "'computer_call' is not supported"),
+        ("/v1/responses", {"input": "a", "tools": [{"type": "web_search"}]}, 400, "'web_search' is not supported"),
         ("/v1/messages", {"messages": []}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": []}]}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
