@@ -217,7 +217,7 @@ def count_contexts(kit: Kit, ended: Sequence[Trajectory]) -> list[Result]:
 
 def measure_many(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
     """Programs at once, and what is left of them."""
-    ended = play(env, kit.install(), count, count)
+    ended = play(env, kit.install(), count, count, kit.policy)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     left = [path for path in scratch_folder().iterdir() if path.name.startswith("program-")]
     return [

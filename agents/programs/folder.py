@@ -20,7 +20,7 @@ AGENTS_NAME, CODEX_NAME = "openai-agents-mcp.json", "config.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a program is given in one episode."""
+    """The gateway, key and folder that a program is given in one episode."""
 
     address: str
     """Address of the gateway as the program reaches it."""

@@ -8,6 +8,7 @@ import os
 import sys
 
 from pydantic_ai import Agent, ModelMessage
+from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.openai import OpenAIChatModel
 
@@ -20,7 +21,7 @@ async def main() -> None:
     headers = {"Authorization": f"Bearer {os.environ['GYMCP_MCP_KEY']}"}
     server = MCPToolset(os.environ["GYMCP_MCP_URL"], headers=headers)
     model = OpenAIChatModel(os.environ["GYMCP_MODEL"])
-    agent = Agent(model, toolsets=[server], history_processors=[keep_newest])
+    agent = Agent(model, toolsets=[server], capabilities=[ProcessHistory(keep_newest)])
     async with agent:
         result = await agent.run(sys.stdin.read())
     print(result.output)
