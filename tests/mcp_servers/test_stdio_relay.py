@@ -72,7 +72,7 @@ def answer(handler: BaseHTTPRequestHandler, body: Any) -> None:
         events = f": hello\n\ndata: {json.dumps(note)}\n\nevent: message\ndata: {json.dumps(result)}\n\n"
         reply(handler, 200, events, "text/event-stream; charset=utf-8")
     elif method == "moved":
-        reply(handler, 307, "", "text/plain", Location=f"http://127.0.0.1:{handler.server.server_address[1]}/other")  # type: ignore[attr-defined]
+        reply(handler, 307, "", "text/plain", Location="/other")
     elif method == "refused":
         reply(handler, 401, json.dumps({"error": {"message": "the key is not that of a live episode"}}), "text/json")
     elif method == "html":
