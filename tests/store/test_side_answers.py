@@ -17,7 +17,7 @@ from gymcp.exchange.source import open_source
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.codec import encode_steps, pack, unpack
 from gymcp.store.database import FILE_NAME
-from gymcp.store.side_answers import encode_side_answers
+from gymcp.store.record_json import encode_side_answers
 from gymcp.types import Action, Json, ModelUsage, Sampled, SideAnswer, ToolCall, Trajectory
 
 

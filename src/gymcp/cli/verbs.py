@@ -229,8 +229,9 @@ VERBS: tuple[Verb, ...] = (
         help="Relay standard input and output to an MCP server over HTTP.",
         place="servers.commands:connect",
         examples=(
+            "gymcp connect",
+            "gymcp connect http://127.0.0.1:8600/mcp",
             "gymcp connect http://127.0.0.1:8600/mcp --token token.txt",
-            "GYMCP_MCP_URL=http://127.0.0.1:8600/mcp gymcp connect",
         ),
     ),
     Verb(

@@ -14,8 +14,7 @@ from gymcp import __version__
 from gymcp.exchange.conversation import ToolIndex, function_schema, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
 from gymcp.store import Run
-from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_times
-from gymcp.store.side_answers import encode_side_answers
+from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_side_answers, encode_times
 from gymcp.store.validation import build_record
 from gymcp.types import Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
 

@@ -11,6 +11,7 @@ from gymcp.exchange.source import Episode
 from gymcp.outcome import Outcome
 from gymcp.store.record_json import (
     BESIDE_STEPS,
+    add_side_answers,
     decode_action,
     decode_acts,
     decode_message,
@@ -18,10 +19,10 @@ from gymcp.store.record_json import (
     decode_times,
     decode_versions,
     dumps,
+    encode_side_answers,
     encode_times,
     require_list,
 )
-from gymcp.store.side_answers import add_side_answers, encode_side_answers
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Json, Observation, Sampled, Step, Tool, Trajectory, Usage
 from gymcp.visible_text import one_line

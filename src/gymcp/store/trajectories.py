@@ -38,9 +38,8 @@ from gymcp.store.database import (
     transaction,
 )
 from gymcp.store.grades import insert_grade, read_grades
-from gymcp.store.record_json import dumps
+from gymcp.store.record_json import add_side_answers, dumps, encode_side_answers
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
-from gymcp.store.side_answers import add_side_answers, encode_side_answers
 from gymcp.store.validation import build_record
 from gymcp.types import Json, Tool, Trajectory
 
@@ -185,8 +184,8 @@ class TrajectoryStore:
         if len(steps) != head.steps:
             raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
         record = build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
-        side = self._blob(_SIDE + head.id)
-        return record if side is None else add_side_answers(record, unpack(side, budget), budget, tokens=tokens)
+        side = self._blob(_SIDE + head.id) or b"null"
+        return add_side_answers(record, unpack(side, budget), tokens=tokens, spend_tokens=budget.spend_tokens)
 
     def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
         """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
@@ -236,10 +235,8 @@ class TrajectoryStore:
     def change_counter(self) -> tuple[int, int]:
         """Numbers of (episodes, later grades) so far: a change of either shows that the store has grown."""
         with self._reading() as db:
-            query = (
-                "SELECT coalesce((SELECT max(seq) FROM trajectories), 0), coalesce((SELECT max(seq) FROM grades), 0)"
-            )
-            episodes, grades = db.execute(query).fetchone()
+            query = "SELECT coalesce((SELECT max(seq) FROM {}), 0)"
+            episodes, grades = (db.execute(query.format(name)).fetchone()[0] for name in ("trajectories", "grades"))
         return episodes, grades
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
