@@ -44,3 +44,36 @@ class GoldPolicy:
                     if prompt in messages[at].content:
                         return at, gold
         raise LookupError("no message holds the prompt of a task")
+
+
+DELEGATE = "ask_clerk"
+"""Tool by which a program of the examples asks its sub-agent."""
+
+
+class RememberingGoldPolicy(GoldPolicy):
+    """The same for programs that forget or delegate: it remembers by itself how many calls each task has had.
+
+    It delegates if it has the tool for it, and a request without tools is one for a summary, which names the task.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__(tasks)
+        self._made: dict[str, int] = {}
+
+    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+        self.asked.append(tuple(messages))
+        prompt, turn = next(
+            (prompt, gold) for prompt, gold in self._turns if any(prompt in message.content for message in messages)
+        )
+        if not tools:
+            return Decision(action=Action(text=f"The user has asked for this: {prompt}"), spent=USAGE)
+        if any(tool.name == DELEGATE for tool in tools):
+            call = ToolCall(id="ask", name=DELEGATE, arguments={"input": prompt})
+            asked = any(message.tool_calls for message in messages)
+            action = Action(text=turn.final_text or "Done.") if asked else Action(tool_calls=(call,))
+            return Decision(action=action, spent=USAGE)
+        made = self._made.get(prompt, 0)
+        if made == len(turn.calls):
+            return Decision(action=Action(text=turn.final_text or "Done."), spent=USAGE)
+        self._made[prompt] = made + 1
+        return Decision(action=Action(tool_calls=(turn.calls[made],)), spent=USAGE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uv
-from gold_policy import GoldPolicy
+from gold_policy import GoldPolicy, RememberingGoldPolicy
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import ChatModel
@@ -48,6 +48,10 @@ class Kit:
     name: str
     script: str
     packages: tuple[str, ...]
+    shares: str = ""
+    """Kit whose installation it uses; empty: its own."""
+    policy: type[GoldPolicy] = GoldPolicy
+    """Its scripted model."""
 
     @property
     def is_node(self) -> bool:
@@ -55,7 +59,7 @@ class Kit:
 
     @property
     def folder(self) -> Path:
-        return gymcp_home() / "benchmarks" / "programs" / self.name
+        return gymcp_home() / "benchmarks" / "programs" / (self.shares or self.name)
 
     def install(self) -> ProgramSettings:
         """The installed program. Raises CalledProcessError."""
@@ -77,18 +81,37 @@ class Kit:
         return ProgramSettings(argv=(str(python), str(script)))
 
 
+_LANGGRAPH = ("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters")
+_AGENTS, _PYDANTIC = ("openai-agents",), ("pydantic-ai-slim[openai,mcp]",)
 KITS = (
     Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
     Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
-    Kit(name="openai-agents", script="openai_agents.py", packages=("openai-agents",)),
-    Kit(
-        name="langgraph",
-        script="langgraph_agent.py",
-        packages=("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters"),
-    ),
+    Kit(name="openai-agents", script="openai_agents.py", packages=_AGENTS),
+    Kit(name="langgraph", script="langgraph_agent.py", packages=_LANGGRAPH),
     Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]", "mcp<2")),
-    Kit(name="pydantic-ai", script="pydantic_ai_agent.py", packages=("pydantic-ai-slim[openai,mcp]",)),
+    Kit(name="pydantic-ai", script="pydantic_ai_agent.py", packages=_PYDANTIC),
     Kit(name="mcp-typescript", script="mcp_typescript.mjs", packages=("@modelcontextprotocol/sdk", "openai")),
+    Kit(
+        name="openai-agents with a sub-agent",
+        script="openai_agents_crew.py",
+        packages=_AGENTS,
+        shares="openai-agents",
+        policy=RememberingGoldPolicy,
+    ),
+    Kit(
+        name="langgraph with summaries",
+        script="langgraph_summarising.py",
+        packages=_LANGGRAPH,
+        shares="langgraph",
+        policy=RememberingGoldPolicy,
+    ),
+    Kit(
+        name="pydantic-ai with a history processor",
+        script="pydantic_ai_compacting.py",
+        packages=_PYDANTIC,
+        shares="pydantic-ai",
+        policy=RememberingGoldPolicy,
+    ),
 )
 
 _UNBOUNDED = ProgramSettings(argv=("true",), budget=Budget(turns=None, tokens=None, seconds=None))
@@ -162,7 +185,7 @@ def measure_kit(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
     began = time.perf_counter()
     program = kit.install()
     installed = time.perf_counter()
-    ended = play(env, program, count, 4)
+    ended = play(env, program, count, 4, kit.policy)
     seconds = time.perf_counter() - installed
     solved = sum(episode.score == 1.0 for episode in ended)
     for episode in ended:
@@ -170,14 +193,31 @@ def measure_kit(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
             print(f"programs: {kit.name}: {episode.task}: {episode.outcome}: {episode.reason}", file=sys.stderr)
     return [
         Result(metric=f"{kit.name}: solved", value=solved, unit=f"of {count}"),
+        *count_contexts(kit, ended),
         Result(metric=f"{kit.name}: time of an episode", value=seconds / count, unit="s"),
         Result(metric=f"{kit.name}: installation", value=installed - began, unit="s"),
     ]
 
 
+def count_contexts(kit: Kit, ended: Sequence[Trajectory]) -> list[Result]:
+    """Contexts of an episode and answers beside its steps, of a program that has more than one."""
+    if kit.policy is GoldPolicy:
+        return []
+    contexts = [
+        {step.context for step in each.steps} | {answer.context for answer in each.side_answers} for each in ended
+    ]
+    own = sum(len(each.own_side_answers) for each in ended)
+    side = sum(len(each.side_answers) for each in ended) - own
+    return [
+        Result(metric=f"{kit.name}: contexts", value=sum(map(len, contexts)) / len(ended), unit="per episode"),
+        Result(metric=f"{kit.name}: answers of the agent beside the steps", value=own / len(ended), unit="per episode"),
+        Result(metric=f"{kit.name}: side calls", value=side / len(ended), unit="per episode"),
+    ]
+
+
 def measure_many(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
     """Programs at once, and what is left of them."""
-    ended = play(env, kit.install(), count, count)
+    ended = play(env, kit.install(), count, count, kit.policy)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     left = [path for path in scratch_folder().iterdir() if path.name.startswith("program-")]
     return [
@@ -187,7 +227,9 @@ def measure_many(env: LoadedEnv, kit: Kit, count: int) -> list[Result]:
     ]
 
 
-def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int) -> Sequence[Trajectory]:
+def play(
+    env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int, policy: type[GoldPolicy] = GoldPolicy
+) -> Sequence[Trajectory]:
     """Tasks of one user turn whose gold names every argument: smolagents asks for optional ones, too."""
     asks = optional_arguments(env)
     tasks = [
@@ -201,7 +243,7 @@ def play(env: LoadedEnv, program: ProgramSettings, count: int, concurrency: int)
     ended: list[Trajectory] = []
 
     async def run() -> None:
-        model = ChatModel(name="gold", policy=GoldPolicy(chosen))
+        model = ChatModel(name="gold", policy=policy(chosen))
         async with open_program_agents(model, program) as agents:
             jobs = [Job(task=task, trial=number, seed=number) for number, task in enumerate(chosen)]
             schedule = Schedule(concurrency=concurrency)

@@ -80,7 +80,7 @@ class ProgramAgent:
                     await self._end_program()
                 return self._exchange.decide_end(event)
             case GiveUp():
-                return event
+                return self._exchange.give_up(event)
 
     async def _begin_turn(self, prompt: str) -> None:
         """Give the program the user's message, in a new process unless it serves several turns."""

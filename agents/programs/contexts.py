@@ -1,10 +1,10 @@
-"""The contexts of a program in tokens: a request that continues an earlier one continues its tokens."""
+"""The contexts of a program: a request that continues an earlier one continues its context, and its tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.programs.requests import ModelRequest
 from gymcp.agents.prompts.context import Context
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
@@ -14,13 +14,15 @@ MAX_CONTEXTS = 64
 """Contexts of an episode that can be continued; of more, the one that was used longest ago is forgotten."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Thread:
     """One context, and the conversation that the program must send to continue it."""
 
-    context: Context
+    number: int
     tools: tuple[Tool, ...]
-    seen: tuple[Message, ...]
+    seen: tuple[Message, ...] = ()
+    tokens: Context | None = None
+    """None for a model that reads messages."""
 
     def new_messages(self, request: ModelRequest) -> tuple[Message, ...]:
         """The messages behind the known ones; none if the request is not this conversation, continued."""
@@ -31,36 +33,52 @@ class _Thread:
         return rest if same else ()
 
 
-class TokenContexts:
+class Contexts:
     """Contexts of one episode. A program that edits or compacts its history, or starts sub-agents, opens new ones."""
 
-    def __init__(self, model: TokenModel, new_id: CallIds) -> None:
+    def __init__(self, model: Model, new_id: CallIds) -> None:
         self._model = model
         self._new_id = new_id
+        self._count = 0
         self._threads: list[_Thread] = []
         """Contexts that no request is under way for, the one used last at the end."""
 
     async def answer(self, request: ModelRequest, sampling: Sampling) -> Decision:
-        """The model's answer, with exactly the tokens that it read and drew. Raises PromptTooLong, PolicyInfraError."""
-        thread = self._continue(request)
-        answer = await self._model.generate(thread.context.ids, sampling)
-        action = parse_action(answer.text, request.tools, self._model.parse_calls, self._new_id)
-        said = _as_sent(action)
-        thread.context.add_sample(answer.sampled.ids, said.tool_calls)
-        thread.seen = (*request.messages, said.to_message())
+        """The model's answer, with the number of its context, and with exactly the tokens that it read and drew.
+
+        Raises PromptTooLong, PolicyInfraError.
+        """
+        thread, new = self._find(request)
+        if isinstance(self._model, TokenModel):
+            decision = await self._answer_in_tokens(self._model, thread, new, request, sampling)
+        else:
+            decision = await self._model.policy.chat(request.messages, request.tools, sampling)
+            # an endpoint's own ids may repeat within an episode
+            calls = tuple(replace(call, id=self._new_id()) for call in decision.action.tool_calls)
+            decision = replace(decision, action=replace(decision.action, tool_calls=calls))
+        thread.seen = (*request.messages, decision.action.to_message())
         self._threads = [*self._threads[-MAX_CONTEXTS + 1 :], thread]
+        return replace(decision, context=thread.number)
+
+    async def _answer_in_tokens(
+        self, model: TokenModel, thread: _Thread, new: tuple[Message, ...], request: ModelRequest, sampling: Sampling
+    ) -> Decision:
+        context = thread.tokens = thread.tokens or Context(model.renderer)
+        context.add_observation(Observation(messages=new, tools=request.tools))
+        answer = await model.generate(context.ids, sampling)
+        said = _as_sent(parse_action(answer.text, request.tools, model.parse_calls, self._new_id))
+        context.add_sample(answer.sampled.ids, said.tool_calls)
         return Decision(action=said, sampled=answer.sampled, spent=answer.usage)
 
-    def _continue(self, request: ModelRequest) -> _Thread:
-        """The context for the request; until it is answered, no other request finds it."""
+    def _find(self, request: ModelRequest) -> tuple[_Thread, tuple[Message, ...]]:
+        """The context for the request, and its new messages. Until it is answered, no other request finds it."""
         for thread in reversed(self._threads):
             if new := thread.new_messages(request):
                 self._threads.remove(thread)
-                thread.context.add_observation(Observation(messages=new, tools=request.tools))
-                return thread
-        context = Context(self._model.renderer)
-        context.add_observation(Observation(messages=request.messages, tools=request.tools))
-        return _Thread(context=context, tools=request.tools, seen=request.messages)
+                return thread, new
+        thread = _Thread(number=self._count, tools=request.tools)
+        self._count += 1
+        return thread, request.messages
 
 
 def _as_sent(action: Action) -> Action:

@@ -1,4 +1,4 @@
-"""The command of a program as it runs in its sandbox: what it may see there, and what its environment tells it."""
+"""The command of a program as it runs in its sandbox, and what it may see there."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import gymcp
+from gymcp.agents.programs.folder import RELAY_FOLDER, Offer, fill_placeholders, make_environment, write_files
 from gymcp.agents.programs.gateway import SOCKET_NAME, Gateway
-from gymcp.agents.programs.settings import PROMPT, PROMPT_FILE, ProgramSettings
+from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.programs import gateway_relay
+from gymcp.mcp_servers.programs import gateway_relay, stdio_relay
 from gymcp.mcp_servers.sandbox import Launch, Mount
 from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
 
-RELAY_FOLDER, SOCKET_FOLDER = PurePosixPath("/srv/relay"), PurePosixPath("/srv/gateway")
+SOCKET_FOLDER = PurePosixPath("/srv/gateway")
 RELAY_PORT = 8642
 """Port of the gateway on the loopback of a sandbox."""
-PROMPT_NAME, TOOLS_NAME = "prompt.txt", "mcp.json"
-"""Files in the program's working folder."""
 _PYTHON = re.compile(r"python[0-9.]*")
 _SYSTEM = Path("/usr")
 """Prefix of the programs that every sandbox has."""
@@ -36,13 +35,18 @@ _START = f"import sys; sys.path.insert(0, {str(RELAY_FOLDER)!r}); from server_ma
 def make_launch(settings: ProgramSettings, gateway: Gateway, token: str, workspace: Path, prompt: str) -> Launch:
     """The launch of a program in one episode; its files are written to the workspace. Raises ConfigError."""
     confined = settings.sandbox != "none"
-    folder = "/workspace" if confined else str(workspace)
-    address = f"http://127.0.0.1:{RELAY_PORT if confined else gateway.port}"
-    _write_files(workspace, address, token, prompt)
+    offer = Offer(
+        address=f"http://127.0.0.1:{RELAY_PORT if confined else gateway.port}",
+        token=token,
+        model=gateway.model,
+        folder="/workspace" if confined else str(workspace),
+        confined=confined,
+    )
+    write_files(workspace, offer, prompt)
     program, mounts = find_program(settings)
-    argv = tuple(word.replace(PROMPT_FILE, f"{folder}/{PROMPT_NAME}").replace(PROMPT, prompt) for word in program)
+    argv = tuple(fill_placeholders(word, offer, prompt) for word in program)
     if confined:
-        relay = native_server("relay", gateway_relay.__name__).mounts[0].source
+        relay = native_server("relay", gateway_relay.__name__, modules=(stdio_relay.__name__,)).mounts[0].source
         mounts = (
             *mounts,
             Mount(source=relay, target=RELAY_FOLDER),
@@ -52,38 +56,13 @@ def make_launch(settings: ProgramSettings, gateway: Gateway, token: str, workspa
         argv = ("python3", "-I", "-S", "-B", "-c", _START, str(RELAY_PORT), socket, *argv)
     return Launch(
         argv=argv,
-        env=_environment(address, token, folder, gateway.model),
+        env=make_environment(offer),
         secrets={token: "<key of the episode>"},
         mounts=mounts if confined else (),
         workspace=workspace,
         loopback=confined,
         limits=settings.limits,
     )
-
-
-def _environment(address: str, token: str, folder: str, model: str) -> dict[str, str]:
-    return {
-        "HOME": folder,
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "OPENAI_BASE_URL": f"{address}/v1",
-        "OPENAI_API_KEY": token,
-        "ANTHROPIC_BASE_URL": address,
-        "ANTHROPIC_API_KEY": token,
-        "GYMCP_MODEL": model,
-        "GYMCP_MCP_URL": f"{address}/mcp",
-        "GYMCP_MCP_KEY": token,
-        "GYMCP_MCP_CONFIG": f"{folder}/{TOOLS_NAME}",
-    }
-
-
-def _write_files(workspace: Path, address: str, token: str, prompt: str) -> None:
-    """The user's message, and the tools in the format of Claude Code, Cursor and others."""
-    server = {"type": "http", "url": f"{address}/mcp", "headers": {"Authorization": f"Bearer {token}"}}
-    for name, text in ((PROMPT_NAME, prompt), (TOOLS_NAME, json.dumps({"mcpServers": {"gymcp": server}}, indent=2))):
-        path = workspace / name
-        path.unlink(missing_ok=True)  # a program may have left a link there
-        path.write_text(text, encoding="utf-8", errors="replace")
 
 
 # --------------------------------------------------------------------------------------------------- what it may see

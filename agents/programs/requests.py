@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gymcp.agents.endpoint.http_server import RequestRefused
@@ -21,6 +21,8 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     streams: bool = False
     """True if the program wants the answer as events."""
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """Name of a tool -> its namespace, which the name begins with, for the tools that have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class ModelAnswer:
     model: str
     """The name by which the program asked for the model."""
     decision: Decision
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """Those of the request."""
 
     @property
     def prompt_tokens(self) -> int:

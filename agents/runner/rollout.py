@@ -139,12 +139,12 @@ class _Attempt:
                 with pause():
                     decision = await self._ask_in_time(agent, episode.observation)
                 agent_s = self._agent_s - agent_s_before
-                if isinstance(decision, GiveUp):
-                    await episode.give_up(decision)
-                    return None
                 cost_before = episode.cost
                 try:
-                    transition = await episode.step(decision, agent_s=agent_s)
+                    if isinstance(decision, GiveUp):
+                        transition = await episode.give_up(decision)
+                    else:
+                        transition = await episode.step(decision, agent_s=agent_s)
                 finally:
                     self._budget.spend(episode.cost - cost_before)
                 if transition.terminated or transition.truncated:

@@ -41,6 +41,7 @@ MAX_CALLS = 1_000
 """Calls of one action; an environment runs 64 by default."""
 MAX_REASON_CHARS = 1_000
 """Characters of the reason why an agent failed that are recorded."""
+_SIDE_ANSWERS = "a decision with side_answers or a context, which only agent programs have"
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +141,8 @@ async def _collect(work: Interruptible[object]) -> tuple[object, ModelUsage | No
 def find_fault(answer: Any, call_ids: set[str]) -> str | None:
     """The reason why an agent's answer is no decision; None if it is one. `call_ids`: those of earlier calls."""
     if isinstance(answer, GiveUp):
+        if answer.side_answers:
+            return _SIDE_ANSWERS
         if answer.outcome in (Outcome.BUDGET_EXHAUSTED, Outcome.AGENT_ERROR) and isinstance(answer.reason, str):
             return None
         return f"up with the outcome {answer.outcome!s:.60}: it must be budget_exhausted or agent_error"
@@ -153,6 +156,8 @@ def _find_fault_of_decision(decision: Any) -> str | None:
         return "a Decision whose reason or reasoning is no text, or a very long one"
     if decision.sampled is not None and not _is_sample(decision.sampled):
         return "a Decision whose sampled is not what the model has drawn"
+    if decision.side_answers or decision.context is not None:
+        return _SIDE_ANSWERS
     if decision.spent is not None and not _is_usage(decision.spent):
         return "a Decision whose spent is no ModelUsage with amounts of 0 or more"
     return None

@@ -135,6 +135,8 @@ class Episode:
     async def give_up(self, end: GiveUp) -> Transition:
         """Ends the episode as it stands because the agent gives up, with the agent's outcome. Raises EnvInfraError."""
         self._check_active()
+        self._meter.add_usages(answer.spent for answer in end.side_answers)
+        self.state = self.state.add_side_answers(end.side_answers)
         before, reason = self.world.state, end.reason
         try:
             await self.world.update()
@@ -295,6 +297,7 @@ class Episode:
             seed=setup.seed,
             parent=self._parent,
             steps=state.steps,
+            side_answers=state.side_answers,
             initial_key=state.initial_key,
             final_key=self.world_key,
             final_state=self.state_ref,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gymcp.types import EpisodeLimits, Observation, Step, ToolResult
+from gymcp.types import EpisodeLimits, Observation, SideAnswer, Step, ToolResult
 
 RESULT_BYTES = 256_000_000
 """Most bytes of all results of an episode; further calls are refused, because a row of a run folder is bounded."""
@@ -24,6 +24,8 @@ class EpisodeState:
     observation: Observation = NOTHING_OBSERVED
     """Messages and tools that the agent sees before the next step."""
     steps: tuple[Step, ...] = ()
+    side_answers: tuple[SideAnswer, ...] = ()
+    """Answers of the agent's model that are no step."""
     turn: int = 0
     """User turn, from 0."""
     turn_steps: int = 0
@@ -64,6 +66,11 @@ class EpisodeState:
     def add_step(self, step: Step) -> EpisodeState:
         """The state after the step, with the observation from before it."""
         return replace(self, steps=(*self.steps, step))
+
+    def add_side_answers(self, answers: tuple[SideAnswer, ...]) -> EpisodeState:
+        """The state with answers that came before the step that is next, or before the end."""
+        here = len(self.steps)
+        return replace(self, side_answers=(*self.side_answers, *(replace(answer, step=here) for answer in answers)))
 
     def next_turn(self) -> EpisodeState:
         """The state at the begin of the next user turn."""

@@ -40,8 +40,9 @@ def begin_step(
         agent_s=agent_s,
         reasoning=decision.reasoning,
         request_times=decision.request_times,
+        context=decision.context,
     )
-    return state.begin_step(agent_s, history), step
+    return state.begin_step(agent_s, history).add_side_answers(decision.side_answers), step
 
 
 def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock: EpisodeClock) -> Usage:

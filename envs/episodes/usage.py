@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.evaluators.names import WITHOUT_NETWORK
-from gymcp.types import Decision, Step
+from gymcp.types import Decision, ModelUsage, Step
 
 UNKNOWN_TOOL = "(no such tool)"
 """Name under which calls of tools that were not on offer are counted."""
@@ -27,15 +27,20 @@ class UsageMeter:
         """Counts one decision."""
         if decision.reason:
             self.notes.append(decision.reason)
-        if (spent := decision.spent) is None:
-            return
-        entry = self.models.setdefault(
-            spent.model, {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
-        )
-        entry["requests"] += 1
-        entry["prompt_tokens"] += spent.prompt_tokens
-        entry["completion_tokens"] += spent.completion_tokens
-        entry["cost"] += spent.cost
+        self.add_usages((decision.spent, *(answer.spent for answer in decision.side_answers)))
+
+    def add_usages(self, usages: Iterable[ModelUsage | None]) -> None:
+        """Counts the known ones of these answers."""
+        for spent in usages:
+            if spent is None:
+                continue
+            entry = self.models.setdefault(
+                spent.model, {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
+            )
+            entry["requests"] += 1
+            entry["prompt_tokens"] += spent.prompt_tokens
+            entry["completion_tokens"] += spent.completion_tokens
+            entry["cost"] += spent.cost
 
     @property
     def prompt_tokens(self) -> int:

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gymcp.aio import keyed_lock
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.envs.worlds.baseline_store import baseline_store
 from gymcp.errors import DirtyReset
 

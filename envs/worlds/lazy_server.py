@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gymcp.aio import run_in_own_task
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.envs.worlds.baseline_store import baseline_store
 from gymcp.envs.worlds.baselines import FreshState, verify_fresh
 from gymcp.errors import CannotFork, EnvInfraError, IntegrityError, ServerLimitExceeded, Undigestible

@@ -20,6 +20,8 @@ MAX_WHOLE = 100_000
 MAX_STEPS = 400
 MAX_TOKENS = 2_000
 """Most sampled tokens of one step."""
+MAX_SIDE_ANSWERS = 200
+"""Most answers of an episode that are shown beside its steps."""
 MAX_SIBLINGS = 64
 """Most episodes of a group that are searched for shared anchors."""
 
@@ -73,7 +75,26 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
             {**step_object(opened, record, at, decode), "anchor": anchors[at]}
             for at in range(min(len(record.steps), MAX_STEPS))
         ],
+        "side_answers": side_answer_objects(record, decode),
     }
+
+
+def side_answer_objects(record: Trajectory, decode: Decode | None) -> dict[str, Json]:
+    """Answers of the model that are no step: how many of each kind, and the first of them."""
+    own = set(map(id, record.own_side_answers))
+    shown = [
+        {
+            "step": answer.step,
+            "context": answer.context,
+            "kind": "agent" if id(answer) in own else "side call",
+            "asked": answer.asked[:MAX_TEXT],
+            "text": answer.action.text[:MAX_TEXT],
+            "calls": [_call(call) for call in answer.action.tool_calls],
+            "tokens": _tokens(answer.sampled, decode) if answer.sampled else None,
+        }
+        for answer in record.side_answers[:MAX_SIDE_ANSWERS]
+    ]
+    return {"agent": len(own), "side": len(record.side_answers) - len(own), "shown": shown}
 
 
 def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode | None) -> dict[str, Json]:
@@ -82,6 +103,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
     return {
         "at": at,
         "turn": step.turn,
+        "context": step.context,
         "messages": [
             {"role": message.role, "is_error": message.is_error, "text": cut(message.content)}
             for message in step.observation.messages

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from gymcp.atomic import make_once
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, make_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from gymcp.atomic import make_once, make_world_readable
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, make_once, make_world_readable
 from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages import image, node, python

@@ -12,8 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from gymcp.aio import keyed_lock
-from gymcp.atomic import write_atomically
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, write_atomically
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session

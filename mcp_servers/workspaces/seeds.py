@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.last_words import drop_noise, quote_last_lines, show_output

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from gymcp.errors import UsageError
+from gymcp.paths import gymcp_home
 from gymcp.process_owner import staging_folder
 
 MAX_STEM = 200
@@ -130,3 +132,18 @@ def _open_folder(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def cache_errors() -> Iterator[None]:
+    """Turn an OSError over the cache folder into one UsageError that says what to set; other errors pass unchanged."""
+    try:
+        yield
+    except OSError as error:
+        home = gymcp_home()
+        path = Path(error.filename) if isinstance(error.filename, str) else home  # a full disk names no file
+        if not path.is_relative_to(home) and not home.is_relative_to(path):
+            raise
+        raise UsageError(
+            f"cache {home}: cannot be used: {error.strerror or error}; set GYMCP_HOME to a folder that can be written"
+        ) from error

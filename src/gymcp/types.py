@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gymcp.outcome import Outcome
+from gymcp.samples import ModelUsage as ModelUsage
+from gymcp.samples import RequestTimes as RequestTimes
+from gymcp.samples import Sampled as Sampled
+from gymcp.samples import Sampling as Sampling
 
 Json = Any
 """Any value that `json.loads` can return."""
@@ -187,57 +191,21 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """Sampling settings of one answer."""
+class SideAnswer:
+    """An answer of the model that is the action of no step: a title, a summary, a call of a tool of the program's own.
 
-    max_tokens: int = 512
-    temperature: float = 1.0
-    """Softmax temperature; 0: always the likeliest token."""
-    top_p: float = 1.0
-    top_k: int = 0
-    """Number of likeliest tokens to draw from; 0: no limit."""
-    stop: tuple[str, ...] = ()
-    """Texts that end the sample; the tokens that spell them are part of it."""
-    seed: int | None = None
-    """Seed of the answer; None: the engine's own generator. The same seed, prompt and weights give the same tokens."""
+    `Trajectory.own_side_answers` tells the agent's own contexts from side calls.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTimes:
-    """Times of the request that brought a decision, without earlier attempts and waiting in the client."""
-
-    request_s: float
-    """Seconds from sending it to the last token of its answer; waiting in the server or engine counts."""
-    first_token_s: float | None = None
-    """Seconds from sending it to the first token; None if the answer came as a whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """Tokens of one action, exactly as the engine read and drew them."""
-
-    prompt_ids: tuple[int, ...]
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    """Log-probability of each of `ids` under the distribution it was drawn from, temperature included, before top-p and
-    top-k. At temperature 0: under the distribution at temperature 1."""
-    versions: tuple[tuple[str, int, int], ...]
-    """(weight version, start, end) spans over `ids`."""
-    finish: Literal["stop", "length"] = "stop"
-    """``stop``: the model ended the sample; ``length``: `max_tokens` or the context did."""
-    request_times: RequestTimes | None = field(default=None, compare=False)
-    """Recorded in `Step.request_times` only."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelUsage:
-    """Tokens and cost of one decision, for one model."""
-
-    model: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    """Cost in the currency of the price list; 0 if the model has no known price."""
+    step: int = 0
+    """Number of the step that it came before; the number of all steps if it came after the last."""
+    context: int
+    """Number of the model's context, as in `Step.context`."""
+    asked: str = ""
+    """Beginning of the last message that the model read."""
+    action: Action
+    sampled: Sampled | None = None
+    spent: ModelUsage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,10 +216,15 @@ class Decision:
     sampled: Sampled | None = None
     """Tokens of the action; None if the model does not give them, so that there is nothing to train on."""
     spent: ModelUsage | None = None
+    """Use of the model for the action, without that of `side_answers`."""
     reason: str = ""
     """Text to add to the episode's reason, such as that the context was shortened."""
     reasoning: str = ""
     request_times: RequestTimes | None = None
+    context: int | None = None
+    """Recorded as `Step.context`."""
+    side_answers: tuple[SideAnswer, ...] = ()
+    """Other answers of the model since the last decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +234,8 @@ class GiveUp:
     outcome: Outcome
     """``budget_exhausted``, graded as it stands, or ``agent_error``, which is 0."""
     reason: str
+    side_answers: tuple[SideAnswer, ...] = ()
+    """Answers of the model since the last decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +289,8 @@ class Step:
     """The model's reasoning before the action, if its endpoint tells it apart: for people, and not exported."""
     request_times: RequestTimes | None = None
     """Part of `agent_s`; None if no model was asked, or the times are not known."""
+    context: int | None = None
+    """Number of the model's context that the action comes from, in the order of their beginning; None: there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +370,19 @@ class Trajectory:
     """Explanation of the score, or of what broke."""
     usage: Usage = field(default_factory=Usage)
     provenance: Mapping[str, Json] = field(default_factory=dict)
+    side_answers: tuple[SideAnswer, ...] = ()
+    """Answers of the model that are no step, in the order of time."""
+
+    @property
+    def own_side_answers(self) -> tuple[SideAnswer, ...]:
+        """Those in contexts of the agent: with a step, or a call of a tool. The others are side calls, such as titles.
+
+        They are the agent's decisions as steps are, and are trained on: a delegation, a sub-agent's report, a summary
+        that was asked for within the context.
+        """
+        acts = {step.context for step in self.steps}
+        acts |= {answer.context for answer in self.side_answers if answer.action.tool_calls}
+        return tuple(answer for answer in self.side_answers if answer.context in acts)
 
     @property
     def success(self) -> bool | None:

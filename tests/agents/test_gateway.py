@@ -18,7 +18,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from gymcp.agents.endpoint.tool_exchange import WaitingCall
+from gymcp.agents.endpoint.tool_exchange import TurnEnded, WaitingCall
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import Gateway, open_gateway
@@ -186,6 +186,27 @@ def test_openai_responses(tmp_path: Path, streams: bool) -> None:
     check_talk(policy, is_error=False)
 
 
+def test_openai_responses_with_tools_in_a_namespace(tmp_path: Path) -> None:
+    """As Codex offers the tools of an MCP server."""
+    called = Action(tool_calls=(ToolCall(id="c", name="mcp__gymcp__pay", arguments={"amount": 5}),))
+    policy = Scripted(called, Action(text="Done."))
+    tools = [{"type": "namespace", "name": "mcp__gymcp", "description": "Tools.", "tools": [FLAT]}, FLAT]
+
+    async def work(served: Served) -> None:
+        items: list[Any] = [{"role": "user", "content": "Pay 5."}]
+        answer = (await post(served, "/v1/responses", {"input": items, "tools": tools})).json()
+        (call,) = answer["output"]
+        assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__gymcp", "pay", '{"amount": 5}')
+        items += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "paid"}]
+        await post(served, "/v1/responses", {"input": items, "tools": tools})
+        end = served.exchange.decide_end(TurnEnded(text="Done."))
+        assert [end.context, *(each.context for each in end.side_answers)] == [0, 0]
+
+    run(tmp_path, policy, work)
+    assert [tool.name for tool in policy.tools[0]] == ["mcp__gymcp__pay", "pay"]
+    assert policy.messages[1][1].tool_calls[0].name == "mcp__gymcp__pay"
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 def test_anthropic_messages(tmp_path: Path, streams: bool) -> None:
     policy = Scripted(CALLS, Action(text="Done."))
@@ -261,14 +282,40 @@ def test_a_call_becomes_a_step_with_the_answer_that_asked_for_it(tmp_path: Path)
             assert isinstance(event, WaitingCall)
             decision = exchange.decide_call(event)
             assert [(call.name, call.arguments) for call in decision.action.tool_calls] == [("pay", {"amount": 5})]
-            assert decision.spent is not None  # of both answers
-            assert (decision.spent.prompt_tokens, decision.spent.completion_tokens) == (22, 14)
+            assert decision.spent == USAGE
+            assert [(each.action.text, each.spent) for each in decision.side_answers] == [("a title", USAGE)]
             result = Message(role="tool", content="no money", tool_call_id=event.call.id, is_error=True)
             exchange.observe(Observation(messages=(result,), tools=(PAY,)))
             answer = await calling
             assert (answer.is_error, answer.content[0].text) == (True, "no money")  # type: ignore[union-attr]
 
     run(tmp_path, policy, work)
+
+
+def test_two_agents_on_one_key_have_contexts_and_results_of_their_own(tmp_path: Path) -> None:
+    """As a program and its sub-agents: they share the episode, its tools and its budget, and nothing else."""
+
+    async def work(served: Served) -> None:
+        exchange = served.exchange
+
+        async def agent(amount: int) -> str:
+            messages: list[Any] = [{"role": "user", "content": f"Pay {amount}."}]
+            await served.openai.chat.completions.create(model="m", messages=messages)
+            return (await exchange.call_tool("pay", {"amount": amount})).content
+
+        agents = [asyncio.create_task(agent(amount)) for amount in (5, 6)]
+        events = [await exchange.events.get() for _ in agents]
+        for event in reversed(events):
+            assert isinstance(event, WaitingCall)
+            exchange.decide_call(event)
+            assert isinstance(event.call.arguments, dict)
+            result = Message(role="tool", content=f"paid {event.call.arguments['amount']}", tool_call_id=event.call.id)
+            exchange.observe(Observation(messages=(result,), tools=(PAY,)))
+        assert await asyncio.gather(*agents) == ["paid 5", "paid 6"]
+
+    policy = Scripted(Action(text="a"))
+    run(tmp_path, policy, work)
+    assert sorted(messages[0].content for messages in policy.messages) == ["Pay 5.", "Pay 6."]
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused
@@ -305,7 +352,9 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         ("/v1/chat/completions", {**HELLO, "max_tokens": "9"}, 400, "'max_tokens' has the wrong type"),
         ("/v1/responses", {"input": "a", "previous_response_id": "r"}, 400, "send the whole conversation"),
         ("/v1/responses", {"input": [{"type": "computer_call"}]}, 400, "'computer_call' is not supported"),
+        ("/v1/responses", {"input": "a", "tools": [{"type": "web_search"}]}, 400, "'web_search' is not supported"),
         ("/v1/messages", {"messages": []}, 400, "'messages' is missing or empty"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": []}]}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
         ("/v1/embeddings", {}, 404, ""),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from generate_policy import load
 from gold_policy import GoldPolicy
+from spelled_policy import PAY, Spelled
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
@@ -26,6 +27,7 @@ from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
+from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.types import Decision, Message, Sampling, Suite, Task, Tool, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
@@ -66,7 +68,7 @@ def play(
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("words", [(), ("stream",), ("quiet",)], ids=["whole", "stream", "quiet"])
+@pytest.mark.parametrize("words", [(), ("stream",), ("quiet",), ("stdio",)], ids=["whole", "stream", "quiet", "stdio"])
 @pytest.mark.parametrize("sandbox", ["bwrap", "none"])
 def test_a_program_solves_a_task(words: tuple[str, ...], sandbox: str) -> None:
     program = settings("python3", PLAYER, *words, sandbox=sandbox)
@@ -103,6 +105,54 @@ def test_the_tokens_of_a_program_are_those_of_react(tiny: TokenModel) -> None:
     assert wanted.steps[0].sampled is not None
     assert [step.sampled for step in found.steps] == [step.sampled for step in wanted.steps]
     assert found.steps[-1].action.text.strip() == wanted.steps[-1].action.text.strip()
+
+
+# ------------------------------------------------------------------------------------------------------------- contexts
+
+CREW = str(Path(__file__).parent / "players" / "crew.py")
+ASK_HELPER = '<tool_call>\n{"name": "ask_helper", "arguments": {}}\n</tool_call>'
+
+
+def played_by_crew(tiny: TokenModel, *words: str, texts: Sequence[str]) -> tuple[Trajectory, list[tuple[int, ...]]]:
+    """The episode of a program with several contexts, and what the model read and wrote in each request."""
+    policy = Spelled(tiny, texts)
+    (episode,) = play(replace(tiny, policy=policy), settings("python3", CREW, *words))
+    assert (episode.outcome, episode.score) == (Outcome.SCORED, 1.0), episode.reason
+    return episode, policy.contexts
+
+
+def test_a_sub_agent_and_a_title_have_contexts_of_their_own(tiny: TokenModel) -> None:
+    texts = ("Money for Bob", ASK_HELPER, PAY["qwen"], "I paid.", "Bob has his money.")
+    episode, contexts = played_by_crew(tiny, "title", "helper", texts=texts)
+    _, delegates, pays, reports, ends = contexts
+    assert [step.context for step in episode.steps] == [2, 1]
+    assert [(answer.step, answer.context, answer.action.text) for answer in episode.side_answers] == [
+        (0, 0, "Money for Bob"),
+        (0, 1, ""),
+        (1, 2, "I paid."),
+    ]
+    assert [answer.context for answer in episode.own_side_answers] == [1, 2]
+    assert ends[: len(delegates)] == delegates
+    assert reports[: len(pays)] == pays
+    rows = rows_of(episode)
+    assert [row.token_ids for row in rows] == [ends, reports]  # the title is in no row
+    assert [(len(row.steps), len(row.inner)) for row in rows] == [(1, 1), (1, 1)]
+    recorded = [step.sampled for step in episode.steps] + [answer.sampled for answer in episode.side_answers]
+    assert sorted(each.prompt_ids + each.ids for each in recorded if each) == sorted(contexts)
+    assert episode.usage.models["tiny"]["requests"] == 5
+    assert episode.usage.completion_tokens == sum(len(each.ids) for each in recorded if each)
+
+
+def test_a_program_that_compacts_its_history_opens_a_row(tiny: TokenModel) -> None:
+    texts = (PAY["qwen"], "Ann has paid 5 to Bob.", "Bob has his money.")
+    episode, (pays, sums_up, ends) = played_by_crew(tiny, "compact", texts=texts)
+    assert [step.context for step in episode.steps] == [0, 2]
+    (summary,) = episode.side_answers
+    assert (summary.context, summary.action.text, summary.asked[:7]) == (1, texts[1], "Sum up:")
+    assert summary.sampled is not None
+    assert summary.sampled.prompt_ids + summary.sampled.ids == sums_up
+    assert episode.own_side_answers == ()
+    assert [row.token_ids for row in rows_of(episode)] == [pays, ends]
 
 
 # ----------------------------------------------------------------------------------------------------------- user turns

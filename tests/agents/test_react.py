@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 from chat_server import Answer, Reply, chat_server, says
-from generate_policy import GeneratePolicy, load
+from generate_policy import load
+from spelled_policy import PAY, Spelled
 
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, ChatModel, Model, TokenModel
@@ -56,36 +57,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Style], Path]
     return make
 
 
-class Spelled(GeneratePolicy):
-    """A policy whose samples are prepared texts in the tokenizer's own tokens, with the template's end token."""
-
-    def __init__(self, model: TokenModel, texts: Sequence[str]) -> None:
-        self._model = model
-        self._texts = list(texts)
-        self.sampling: list[Sampling] = []
-
-    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        self.sampling.append(sampling)
-        text = self._texts.pop(0)
-        ids = [*self._model.renderer.tokenizer.encode(text), min(self._model.renderer.end_ids)]
-        return Sampled(
-            prompt_ids=tuple(prompt_ids), ids=tuple(ids), logprobs=(0.0,) * len(ids), versions=(("0", 0, len(ids)),)
-        )
-
-
 def speaking(folder: Path, *texts: str) -> tuple[TokenModel, Spelled]:
     model = load(folder)
     policy = Spelled(model, texts)
     return replace(model, policy=policy), policy
-
-
-FIVE = '{"source": "ann", "target": "bob", "amount": 5}'
-PAY: dict[Style, str] = {
-    "qwen": f'<tool_call>\n{{"name": "transfer", "arguments": {FIVE}}}\n</tool_call>',
-    "llama": f'{{"name": "transfer", "parameters": {FIVE}}}',
-    "compact": "<|c|>transfer<|v|>5<|v|>ann<|v|>bob",
-    "terse": "<|c|>transfer<|v|>5<|v|>ann<|v|>bob",
-}
 
 
 @pytest.mark.parametrize("style", STYLES)

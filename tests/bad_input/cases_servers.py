@@ -271,4 +271,21 @@ CASES: tuple[Case, ...] = (
         "demo --limit -1",
         "demo: invalid value for '--limit': must be greater than or equal to 0; see gymcp demo --help",
     ),
+    Case("a relay to nowhere", "connect", "connect: no address: give a URL, or set GYMCP_MCP_URL"),
+    Case(
+        "a relay to what is no address",
+        "connect ftp://127.0.0.1/mcp",
+        "connect: 'ftp://127.0.0.1/mcp' is no address of an MCP server: write http://HOST:PORT/PATH",
+    ),
+    Case(
+        "a relay with a token that is not there",
+        "connect http://127.0.0.1:9/mcp --token nowhere",
+        "connect: --token nowhere: No such file or directory",
+    ),
+    Case(
+        "a relay with a token of two lines",
+        "connect http://127.0.0.1:9/mcp --token token",
+        ("connect: header 'Authorization': its value has a line break", "nothing else?"),
+        given={"token": "first\nsecond"},
+    ),
 )

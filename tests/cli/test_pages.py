@@ -14,7 +14,6 @@ from recorded_runs import write_run, write_training_run
 
 NOT_RUN = {
     "adding-a-suite.md": 0,
-    "credit.md": 0,
     "index.md": 0,
     "command-line.md": 0,
     "start/install.md": 3,
@@ -79,10 +78,6 @@ def test_recorded_runs_are_reported_and_viewed(folder: Path) -> None:
 def test_a_run_is_exported_and_imported(folder: Path) -> None:
     write_run(folder / "runs" / "mine", "steady", paying=3, tasks=5)
     assert play_page(DOCS / "exchange.md", folder) == 1
-
-
-def test_steps_get_their_advantages(folder: Path) -> None:
-    assert play_page(DOCS / "credit.md", folder) == 2
 
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from recorded_runs import write_run, write_training_run
-from records import SEARCH, episode, order_episode
+from records import SEARCH, drawn, episode, order_episode
 from test_viewer import enter
 from viewer_process import run_viewer
 
@@ -28,7 +28,7 @@ from gymcp.evaluators.viewer.summary import summarise_run, time_steps
 from gymcp.evaluators.viewer.task_facts import task_object
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
-from gymcp.types import GoldTurn, Observation, RequestTimes, Task, ToolCall
+from gymcp.types import Action, GoldTurn, Observation, RequestTimes, SideAnswer, Task, ToolCall
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,30 @@ def test_times_of_requests_are_in_the_list_and_beside_the_step(tmp_path: Path) -
     with open_runs([tmp_path]) as runs:
         shown = episode_object(runs, 1, None)["steps"]
     assert [step["request"] for step in shown] == [{"request_s": 0.25, "first_token_s": 0.125}, None]
+
+
+def test_answers_beside_the_steps_are_counted_and_shown_by_kind(tmp_path: Path) -> None:
+    record = order_episode("t", 0, pays=True, run="r")
+    steps = tuple(replace(step, context=1) for step in record.steps)
+    call = ToolCall(id="9", name="ask_helper")
+    answers = (
+        SideAnswer(step=0, context=0, asked="A title?", action=Action(text="Order 7"), sampled=drawn("0")),
+        SideAnswer(step=1, context=2, action=Action(tool_calls=(call,))),
+    )
+    with create_run(tmp_path, {"env": "shop"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(replace(record, steps=steps, side_answers=answers), {})
+    with open_runs([tmp_path]) as runs:
+        shown = episode_object(runs, 1, None)
+    assert [step["context"] for step in shown["steps"]] == [1, 1]
+    found = shown["side_answers"]
+    assert (found["agent"], found["side"]) == (1, 1)
+    assert [(each["step"], each["context"], each["kind"]) for each in found["shown"]] == [
+        (0, 0, "side call"),
+        (1, 2, "agent"),
+    ]
+    title, delegation = found["shown"]
+    assert (title["asked"], title["text"], title["tokens"]["drawn"]) == ("A title?", "Order 7", 4)
+    assert (delegation["calls"][0]["name"], delegation["tokens"]) == ("ask_helper", None)
 
 
 def test_the_matrix_counts_trials_by_task_and_run(runs: RunList) -> None:

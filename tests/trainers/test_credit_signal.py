@@ -94,11 +94,12 @@ def test_a_factor_is_the_gradient_of_the_loss_that_is_trained(name: str) -> None
     episodes = [list(steps[end - len(row) : end]) for row, end in zip(tokens, ends, strict=True)]
     lines = [[step] for step in steps] if preset.loss.sequence == "step" else episodes
     new = torch.zeros(len(lines), max(map(sum, tokens)), dtype=torch.float64, requires_grad=True)
-    total, first_tokens = new.new_zeros(()), {}
+    total = new.new_zeros(())
+    first_tokens: dict[int, tuple[int, int]] = {}
     for term in credit.terms:
         advantages, mask = torch.zeros_like(new).detach(), torch.zeros_like(new).detach()
         for number, line in enumerate(lines):
-            for place, step in enumerate(step for step in line for _ in range(counts[step])):
+            for place, step in enumerate(each for each in line for _ in range(counts[each])):
                 first_tokens.setdefault(step, (number, place))
                 advantages[number, place], mask[number, place] = term.advantage[step], float(term.counted[step])
         whole = Denominators(tokens=float(mask.sum()), sequences=float((mask.sum(-1) > 0).sum()))

@@ -144,7 +144,7 @@ def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | Non
             "calls": np.array([len(of_step) for of_step in results], float),
             "errors": np.array([sum(result.is_error for result in of_step) for of_step in results], float),
             "cost": np.array([math.fsum(result.cost for result in of_step) for of_step in results], float),
-            "tokens": np.array([len(step.sampled.ids) if step.sampled else 1 for step in steps], float),
+            "tokens": np.array([count for record in records for count in _count_tokens(record)], float),
         },
         keys={
             "group": np.repeat(codes(record.group for record in records), lengths),
@@ -156,3 +156,12 @@ def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | Non
         sources=tuple(records),
         gold=tasks or {},
     )
+
+
+def _count_tokens(record: Trajectory) -> list[int]:
+    """[T]: tokens drawn for each step, with those of the agent's own side answers; 1 if they are not known."""
+    counts = [len(step.sampled.ids) if step.sampled else 1 for step in record.steps]
+    for answer in record.own_side_answers:
+        if answer.sampled is not None:
+            counts[min(answer.step, len(counts) - 1)] += len(answer.sampled.ids)
+    return counts

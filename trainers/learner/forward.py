@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +106,7 @@ def common_prefix_length(rows: Sequence[Row]) -> int:
     The token that predicts the first drawn token of any row is never counted: each row computes it by itself.
     """
     first, *others = (row.token_ids for row in rows)
-    length = min(row.steps[0][1] for row in rows) - 1
+    length = min(row.spans[0][1] for row in rows) - 1
     for other in others:
         length = next((i for i in range(length) if first[i] != other[i]), length)
     return max(length, 0)
@@ -116,7 +116,7 @@ def token_values(
     model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
 ) -> TokenValues:
     """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix."""
-    drawn = _positions(rows, [range(start, end) for row in rows for _, start, end in row.steps])
+    drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
     hidden = _states_before(model, rows, drawn, prefix)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
     logits = _logits(model, hidden).float()
@@ -131,14 +131,8 @@ def token_values(
 @torch.no_grad()
 def step_features(model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0) -> Tensor:
     """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before the step's first token."""
-    starts = _positions(rows, [[start] for row in rows for _, start, _ in row.steps])
+    starts = [(b, start) for b, row in enumerate(rows) for _, start, _ in row.steps]
     return _states_before(model, rows, starts, prefix).float()
-
-
-def _positions(rows: Sequence[Row], chosen: Sequence[Iterable[int]]) -> list[tuple[int, int]]:
-    """(row, token) for the chosen tokens of each step of each row."""
-    of_step = [b for b, row in enumerate(rows) for _ in row.steps]
-    return [(b, t) for b, tokens in zip(of_step, chosen, strict=True) for t in tokens]
 
 
 def _states_before(

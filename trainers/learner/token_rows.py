@@ -25,6 +25,22 @@ class Row:
     """(weight version, start, end) spans over the tokens drawn."""
     steps: tuple[tuple[int, int, int], ...]
     """(step, start, end) spans of the tokens that each step of the trajectory drew."""
+    inner: tuple[tuple[int, int, int], ...] = ()
+    """(step, start, end) spans of the agent's own side answers, each with the step that it came before."""
+
+    @property
+    def spans(self) -> tuple[tuple[int, int, int], ...]:
+        """Those of `steps` and `inner`, in order: every token that was drawn."""
+        return tuple(sorted((*self.steps, *self.inner), key=lambda span: span[1])) if self.inner else self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """Tokens of one answer of the model."""
+
+    step: int
+    sampled: Sampled
+    is_step: bool
 
 
 def count_stale_tokens(row: Row, version: str) -> int:
@@ -38,28 +54,42 @@ def has_logprobs(row: Row) -> bool:
 
 
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
-    """The contexts of an episode, in order of time.
+    """The contexts of an episode, in the order of the steps that they first led to.
 
-    A step whose prompt continues the tokens of the step before belongs to the same row; an edited context starts a new
-    row. Steps without tokens are left out. Raises ConfigError if no step has tokens, because its policy gave none.
+    An answer whose prompt continues the tokens of an earlier one belongs to the same row; an edited context, and a
+    sub-agent's, starts a new row. Steps without tokens are left out, and so are side calls. Raises ConfigError if no
+    step has tokens, because its policy gave none.
     """
-    rows: list[Row] = []
-    open_row: list[tuple[int, Sampled]] = []
-    for index, step in enumerate(trajectory.steps):
-        if step.sampled is None:
-            continue
-        if open_row and not _continues(open_row[-1][1], step.sampled):
-            rows.append(_row(open_row))
-            open_row = []
-        open_row.append((index, step.sampled))
-    if open_row:
-        rows.append(_row(open_row))
-    if not rows:
+    rows: list[list[_Drawn]] = []
+    for drawn in _list_drawn(trajectory):
+        row = next((row for row in reversed(rows) if _continues(row[-1].sampled, drawn.sampled)), None)
+        if row is None:
+            rows.append([drawn])
+        else:
+            row.append(drawn)
+    if not any(drawn.is_step for row in rows for drawn in row):
         raise ConfigError(
             f"{trajectory.env}/{trajectory.task}: no tokens are recorded, so nothing can be trained on; chat endpoints"
             " give none: use a policy local:PATH or vllm:URL#MODEL"
         )
-    return tuple(rows)
+    return tuple(map(_row, rows))
+
+
+def _list_drawn(trajectory: Trajectory) -> list[_Drawn]:
+    """The answers to train on, in the order of time within each context."""
+    last = len(trajectory.steps) - 1  # an answer after the last step has that step's advantage
+    found = [
+        _Drawn(step=min(answer.step, last), sampled=answer.sampled, is_step=False)
+        for answer in trajectory.own_side_answers
+        if answer.sampled is not None and last >= 0
+    ]
+    found += [
+        _Drawn(step=index, sampled=step.sampled, is_step=True)
+        for index, step in enumerate(trajectory.steps)
+        if step.sampled is not None
+    ]
+    # of answers that led to one step, the prompt of a later one is longer, if both are of one context
+    return sorted(found, key=lambda drawn: (drawn.step, len(drawn.sampled.prompt_ids)))
 
 
 def _continues(before: Sampled, after: Sampled) -> bool:
@@ -68,20 +98,21 @@ def _continues(before: Sampled, after: Sampled) -> bool:
     return after.prompt_ids[: len(context)] == context
 
 
-def _row(steps: Sequence[tuple[int, Sampled]]) -> Row:
-    """One row of (index in the episode, sampled tokens) pairs, each of which continues the one before."""
+def _row(answers: Sequence[_Drawn]) -> Row:
+    """One row of answers, each of which continues the one before."""
     tokens: list[int] = []
     mask: list[bool] = []
     logprobs: list[float] = []
     versions: list[tuple[str, int, int]] = []
-    spans: list[tuple[int, int, int]] = []
+    spans: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
     drawn = 0
-    for index, sampled in steps:
+    for answer in answers:
+        sampled = answer.sampled
         new = sampled.prompt_ids[len(tokens) :]
         tokens += new
         mask += [False] * len(new)
         logprobs += [0.0] * len(new)
-        spans.append((index, len(tokens), len(tokens) + len(sampled.ids)))
+        spans[answer.is_step].append((answer.step, len(tokens), len(tokens) + len(sampled.ids)))
         tokens += sampled.ids
         mask += [True] * len(sampled.ids)
         logprobs += sampled.logprobs
@@ -92,7 +123,8 @@ def _row(steps: Sequence[tuple[int, Sampled]]) -> Row:
         loss_mask=tuple(mask),
         logprobs=tuple(logprobs),
         versions=tuple(versions),
-        steps=tuple(spans),
+        steps=tuple(spans[True]),
+        inner=tuple(spans[False]),
     )
 
 
@@ -121,11 +153,11 @@ def make_example(
     counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
     episode: int | None = None,
 ) -> Example:
-    """[T] advantages and flags of an episode's steps, for each term -> the same on every drawn token of the step."""
+    """[T] advantages and flags of an episode's steps, for each term -> the same on every token drawn for the step."""
     length = len(row.token_ids)
     token_advantages = [np.zeros(length) for _ in advantages]
     token_counted = [np.zeros(length, bool) for _ in counted]
-    for index, start, end in row.steps:
+    for index, start, end in row.spans:
         for per_token, per_step in zip(token_advantages, advantages, strict=True):
             per_token[start:end] = per_step[index]
         for token_flags, step_flags in zip(token_counted, counted, strict=True):

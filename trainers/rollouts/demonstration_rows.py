@@ -32,7 +32,7 @@ def tokenize_record(record: Trajectory, renderer: Renderer, system: str = "") ->
         spans = (("demonstration", 0, len(ids)),)
         sampled = Sampled(prompt_ids=prompt, ids=ids, logprobs=(0.0,) * len(ids), versions=spans)
         steps.append(replace(step, sampled=sampled))
-    return replace(record, steps=tuple(steps))
+    return replace(record, steps=tuple(steps), side_answers=())
 
 
 def demonstration_examples(
@@ -65,4 +65,4 @@ def demonstration_examples(
 def _learn_all_tokens(row: Row) -> Row:
     """The row as if all its tokens but the first had been drawn, in one step."""
     length = len(row.token_ids)
-    return replace(row, loss_mask=(False,) + (True,) * (length - 1), steps=((0, 1, length),))
+    return replace(row, loss_mask=(False,) + (True,) * (length - 1), steps=((0, 1, length),), inner=())

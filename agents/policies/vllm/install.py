@@ -19,7 +19,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.errors import UsageError
 from gymcp.paths import gymcp_home
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.errors import ConfigError
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import staging_folder

@@ -24,10 +24,10 @@ _UNREAD = ("thinking", "redacted_thinking")
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
     messages = read_objects(body, "messages")
-    if not messages:
-        raise RequestRefused(400, "'messages' is missing or empty")
     system = read_text(body.get("system"), "system")
     said = [part for index, message in enumerate(messages) for part in _read_message(message, f"messages[{index}]")]
+    if not said:
+        raise RequestRefused(400, "'messages' is missing or empty")
     return ModelRequest(
         messages=(*((Message(role="system", content=system),) if system else ()), *said),
         tools=tuple(_read_tool(tool) for tool in read_objects(body, "tools")),

@@ -6,6 +6,7 @@ Nothing is stored between requests, so a program sends the whole conversation ea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gymcp.agents.endpoint.http_server import RequestRefused
@@ -38,9 +39,11 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
         messages += _read_items(read_objects(body, "input"))
     if not messages:
         raise RequestRefused(400, "'input' is missing or empty")
+    offered = [each for tool in read_objects(body, "tools") for each in _read_tools(tool)]
     return ModelRequest(
         messages=tuple(messages),
-        tools=tuple(_read_tool(tool) for tool in read_objects(body, "tools")),
+        tools=tuple(tool for _, tool in offered),
+        namespaces={tool.name: namespace for namespace, tool in offered if namespace},
         max_tokens=read_field(body, "max_output_tokens", int),
         streams=read_field(body, "stream", bool, False),
     )
@@ -57,7 +60,8 @@ def _read_items(items: list[Mapping[str, Any]]) -> list[Message]:
                 raise RequestRefused(400, f"{where}: no role {item.get('role')!r}; have {', '.join(_ROLES)}")
             messages.append(Message(role=role, content=read_text(item.get("content"), where)))  # type: ignore[arg-type]
         elif kind == "function_call":
-            _add_call(messages, make_call(str(item.get("call_id")), str(item.get("name")), item.get("arguments")))
+            name = _join(read_field(item, "namespace", str, ""), str(item.get("name")))
+            _add_call(messages, make_call(str(item.get("call_id")), name, item.get("arguments")))
         elif kind == "function_call_output":
             text = read_text(item.get("output"), where)
             messages.append(Message(role="tool", content=text, tool_call_id=str(item.get("call_id"))))
@@ -74,10 +78,20 @@ def _add_call(messages: list[Message], call: ToolCall) -> None:
         messages.append(Message(role="assistant", content="", tool_calls=(call,)))
 
 
-def _read_tool(tool: Mapping[str, Any]) -> Tool:
-    if tool.get("type") != "function":
+def _read_tools(tool: Mapping[str, Any], namespace: str = "") -> Iterator[tuple[str, Tool]]:
+    """(namespace, tool) pairs of a function, or of a namespace of functions, whose names then begin with it."""
+    if tool.get("type") == "namespace" and not namespace:
+        for each in read_objects(tool, "tools"):
+            yield from _read_tools(each, read_field(tool, "name", str, ""))
+    elif tool.get("type") == "function":
+        made = make_tool(tool, "parameters")
+        yield namespace, replace(made, name=_join(namespace, made.name))
+    else:
         raise RequestRefused(400, f"a tool of the type {tool.get('type')!r} is not supported: only functions are")
-    return make_tool(tool, "parameters")
+
+
+def _join(namespace: str, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
 
 
 def write_answer(answer: ModelAnswer) -> dict[str, Json]:
@@ -165,5 +179,7 @@ def _items(answer: ModelAnswer) -> list[dict[str, Json]]:
         items.append({"id": f"msg_{answer.id}", **message})
     for number, call in enumerate(action.tool_calls):
         made = {"call_id": call.id, "name": call.name, "arguments": arguments_text(call), "status": "completed"}
+        if namespace := answer.namespaces.get(call.name):
+            made |= {"namespace": namespace, "name": call.name.removeprefix(_join(namespace, ""))}
         items.append({"id": f"fc_{answer.id}_{number}", "type": "function_call", **made})
     return items

@@ -10,7 +10,7 @@ import functools
 import json
 from pathlib import Path, PurePosixPath
 
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.envs.suites.bfcl.targets import compute_targets
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles, fingerprint

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.atomic import write_atomically
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, write_atomically
 from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
 from gymcp.envs.suites.upstream.file_layout import fingerprint
 from gymcp.envs.suites.upstream.run_once import run_once

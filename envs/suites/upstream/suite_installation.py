@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.atomic import write_atomically
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, write_atomically
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles, fingerprint
 from gymcp.envs.suites.upstream.packages import install_packages, packages_folder
 from gymcp.envs.suites.upstream.run_once import run_once

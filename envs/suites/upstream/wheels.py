@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.process_owner import environment_with_owner, staging_folder
 

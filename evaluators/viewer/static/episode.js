@@ -4,7 +4,7 @@ import { ask } from "./ask.js";
 import { badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
 import { notes } from "./notes.js";
 import { go, place } from "./state.js";
-import { call, card, text } from "./steps.js";
+import { call, card, text, tokens } from "./steps.js";
 
 const detail = document.getElementById("detail");
 let abort = new AbortController();
@@ -26,7 +26,7 @@ export async function show(make) {
 
 export async function episodePage(signal) {
   const episode = await ask(`api/episodes/${place.n}`, { signal });
-  return [heading(episode), notes(episode.n), facts(episode), strip(episode), timeline(episode)];
+  return [heading(episode), notes(episode.n), facts(episode), strip(episode), timeline(episode), sideAnswers(episode)];
 }
 
 export function heading(episode) {
@@ -183,6 +183,29 @@ function timeline(episode) {
     episode.steps.map((step, at) => card(episode, step, episode.steps[at - 1], longest)),
     episode.length > episode.steps.length && el("p", { class: "soft notice" }, `the first ${episode.steps.length} of ${count(episode.length, "step")}`),
     !episode.length && el("p", { class: "soft notice" }, "this episode has no step"),
+  );
+}
+
+/** Answers of the model that are no step: the agent's own, such as a delegation, and side calls, such as a title. */
+function sideAnswers(episode) {
+  const { agent, side, shown } = episode.side_answers;
+  if (!shown.length) return null;
+  return el(
+    "details",
+    { class: "facts sideanswers" },
+    el("summary", {}, `${count(agent + side, "answer")} of the model beside the steps: ${agent} of the agent, ${count(side, "side call")}`),
+    shown.map((answer) =>
+      el(
+        "section",
+        { class: "sideanswer" },
+        el("p", {}, el("span", { class: "tag" }, answer.kind), el("span", { class: "fine" }, ` context ${answer.context}, before step ${answer.step}`)),
+        answer.asked !== "" && text(answer.asked, { mono: false }),
+        answer.text !== "" && text(answer.text, { mono: false }),
+        answer.calls.map((made) => el("div", { class: "exchange" }, call(made))),
+        tokens(answer.tokens),
+      ),
+    ),
+    agent + side > shown.length && el("p", { class: "soft" }, `and ${agent + side - shown.length} more`),
   );
 }
 

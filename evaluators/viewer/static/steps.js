@@ -79,6 +79,7 @@ export function card(episode, step, before, longest) {
       {},
       el("span", { class: "at" }, step.at),
       step.at === 0 || before?.turn !== step.turn ? el("span", { class: "tag" }, `turn ${step.turn}`) : null,
+      step.context > 0 && el("span", { class: "tag", title: "number of the model's context" }, `context ${step.context}`),
       !step.valid && el("span", { class: "tag bad" }, "unusable"),
       times(step, longest),
       credit(episode, step),
@@ -269,7 +270,7 @@ function changes(state) {
 }
 
 /** Made when it is opened: thousands of elements that few look at. */
-function tokens(drawn) {
+export function tokens(drawn) {
   if (!drawn) return null;
   const names = [...new Set(drawn.versions.map(([version]) => version))];
   const made = el(

@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from gymcp.atomic import make_once
-from gymcp.cache import cache_errors
+from gymcp.atomic import cache_errors, make_once
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, hash_files, hold_folder, servers_folder

@@ -237,6 +237,17 @@ VERBS: tuple[Verb, ...] = (
         ),
     ),
     Verb(
+        name="connect",
+        group=SERVERS,
+        help="Relay standard input and output to an MCP server over HTTP.",
+        place="servers.commands:connect",
+        examples=(
+            "gymcp connect",
+            "gymcp connect http://127.0.0.1:8600/mcp",
+            "gymcp connect http://127.0.0.1:8600/mcp --token token.txt",
+        ),
+    ),
+    Verb(
         name="demo",
         group=MACHINE,
         help="Show what gymcp does, in three parts.",

@@ -14,13 +14,15 @@ from gymcp import __version__
 from gymcp.exchange.conversation import ToolIndex, function_schema, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
 from gymcp.store import Run
-from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_times
+from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_side_answers, encode_times
 from gymcp.store.validation import build_record
 from gymcp.types import Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
 
 VERSION = "ATIF-v1.7"
 GYMCP_KEY = "gymcp"
 """Key of gymcp's own fields in ``extra``."""
+SIDE_ANSWERS_KEY = "gymcp_side_answers"
+"""Key of the side answers in ``extra``: earlier versions refuse a field that they do not know under `GYMCP_KEY`."""
 NO_STEP_MESSAGE = "no step was taken"
 
 _ROOT = (
@@ -37,6 +39,7 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
     trajectory = episode.trajectory
     tool_index = ToolIndex(trajectory.steps)
     model = next(iter(trajectory.usage.models), None)
+    side = encode_side_answers(trajectory)
     steps = [
         part
         for index, step in enumerate(trajectory.steps)
@@ -70,6 +73,7 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
                 "tags": episode.row.tags,
                 "grader": episode.row.grader,
             },
+            **({SIDE_ANSWERS_KEY: side} if side is not None else {}),
         },
     }
     cleaned: dict[str, Json] = to_plain_json(found)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gymcp.errors import ConfigError
-from gymcp.exchange.atif import GYMCP_KEY, RESULT_FIELDS, decode_note
+from gymcp.exchange.atif import GYMCP_KEY, RESULT_FIELDS, SIDE_ANSWERS_KEY, decode_note
 from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
 from gymcp.outcome import Outcome
-from gymcp.store.record_json import decode_acts, decode_times, decode_versions
+from gymcp.store.record_json import add_side_answers, decode_acts, decode_times, decode_versions
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, Trajectory, Usage
 from gymcp.visible_text import one_line
@@ -61,7 +61,8 @@ def _read_own(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]
             said = []
     fields["outcome"] = Outcome(fields["outcome"])
     fields["usage"] = build_record(Usage, fields["usage"])
-    return build_record(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)}), tags
+    record = build_record(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)})
+    return add_side_answers(record, document["extra"].get(SIDE_ANSWERS_KEY)), tags
 
 
 def _read_own_step(

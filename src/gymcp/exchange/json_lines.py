@@ -11,6 +11,7 @@ from gymcp.exchange.source import Episode
 from gymcp.outcome import Outcome
 from gymcp.store.record_json import (
     BESIDE_STEPS,
+    add_side_answers,
     decode_action,
     decode_acts,
     decode_message,
@@ -18,6 +19,7 @@ from gymcp.store.record_json import (
     decode_times,
     decode_versions,
     dumps,
+    encode_side_answers,
     encode_times,
     require_list,
 )
@@ -54,6 +56,8 @@ def to_line(episode: Episode) -> str:
     times = [encode_times(step.request_times) for step in episode.trajectory.steps]
     if any(times):
         line["request_times"] = times
+    if (side := encode_side_answers(episode.trajectory)) is not None:
+        line["side_answers"] = side
     if episode.advantages is not None:
         line["advantages"] = list(episode.advantages)
     return dumps(line, ascii_only=True)
@@ -74,7 +78,7 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
         fields["outcome"] = Outcome(fields["outcome"])
         fields["usage"] = build_record(Usage, fields["usage"])
         tags = tuple(require_text(tag, "a tag") for tag in found["tags"])
-        return build_record(Trajectory, fields), tags
+        return add_side_answers(build_record(Trajectory, fields), found.get("side_answers")), tags
     except MALFORMED as error:
         raise ConfigError(
             f"{where}: is no episode of format {FORMAT}: {type(error).__name__}: {one_line(str(error))}"

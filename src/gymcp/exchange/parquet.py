@@ -104,7 +104,7 @@ def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
         yield {**shared, "row": 0, **_conversation(episode, 0, len(trajectory.steps)), "steps": _steps(episode, whole)}
         return
     for number, row in enumerate(rows_of(trajectory)):
-        first, last = row.steps[0][0], row.steps[-1][0]
+        first, last = row.spans[0][0], row.spans[-1][0]
         yield {**shared, "row": number, **_conversation(episode, first, last + 1), **_tokens(episode, row)}
 
 
@@ -116,12 +116,12 @@ def _conversation(episode: Episode, first: int, end: int) -> dict[str, Json]:
 
 def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
     """Token columns: the prompt ends before the first token that was drawn; positions count from there."""
-    begin = row.steps[0][1]
+    begin = row.spans[0][1]
     spans = [{"step": step, "start": start - begin, "end": end - begin} for step, start, end in row.steps]
     advantages = None
     if episode.advantages is not None:
         advantages = [0.0] * (len(row.token_ids) - begin)
-        for step, start, end in row.steps:
+        for step, start, end in row.spans:
             advantages[start - begin : end - begin] = [episode.advantages[step]] * (end - start)
     return {
         "prompt_ids": row.token_ids[:begin],

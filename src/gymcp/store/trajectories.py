@@ -38,14 +38,17 @@ from gymcp.store.database import (
     transaction,
 )
 from gymcp.store.grades import insert_grade, read_grades
-from gymcp.store.record_json import dumps
+from gymcp.store.record_json import add_side_answers, dumps, encode_side_answers
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
 from gymcp.store.validation import build_record
 from gymcp.types import Json, Tool, Trajectory
 
 _PAGE_ROWS = 100
+_ONLY = {True: "AND latest", False: ""}
 _TRUTHS = "truths:"
 """Prefix of a trajectory's id: the key of the blob with the ground truths that later grading compared with."""
+_SIDE = "side:"
+"""Prefix of a trajectory's id: the key of the blob with its side answers, if it has any."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
 _HEAD = (
     "id", "env", "task", "trial", "seed", "group", "parent", "outcome", "score", "components", "reason", "usage",
@@ -180,14 +183,16 @@ class TrajectoryStore:
         steps = decode_steps(rows, tools, budget)
         if len(steps) != head.steps:
             raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
-        return build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
+        record = build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
+        side = self._blob(_SIDE + head.id) or b"null"
+        return add_side_answers(record, unpack(side, budget), tokens=tokens, spend_tokens=budget.spend_tokens)
 
     def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
         """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
 
         Without `tokens`, `Step.sampled` is None and the columns of tokens are not read.
         """
-        query = f"SELECT id, seq FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE_ROWS}"
+        query = f"SELECT id, seq FROM episodes WHERE seq > ? {_ONLY[latest]} ORDER BY seq LIMIT {_PAGE_ROWS}"
         after = 0
         while True:
             with self._reading() as db:
@@ -206,7 +211,7 @@ class TrajectoryStore:
         `after`: only those whose `EpisodeRow.seq` is greater.
         """
         with self._reading() as db:
-            query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
+            query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_ONLY[latest]} ORDER BY seq"
             found, left = [], bytes_of(self._folder / FILE_NAME)
             for row in self._in_order(db.execute(query, (after,)), after):
                 with self._row(row[-1]):
@@ -230,10 +235,8 @@ class TrajectoryStore:
     def change_counter(self) -> tuple[int, int]:
         """Numbers of (episodes, later grades) so far: a change of either shows that the store has grown."""
         with self._reading() as db:
-            query = (
-                "SELECT coalesce((SELECT max(seq) FROM trajectories), 0), coalesce((SELECT max(seq) FROM grades), 0)"
-            )
-            episodes, grades = db.execute(query).fetchone()
+            query = "SELECT coalesce((SELECT max(seq) FROM {}), 0)"
+            episodes, grades = (db.execute(query.format(name)).fetchone()[0] for name in ("trajectories", "grades"))
         return episodes, grades
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
@@ -265,7 +268,7 @@ class TrajectoryStore:
             score=graded.score,
             components=graded.components,
             reason=graded.reason,
-            graded_at=_now(),
+            graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
             grader=grader,
         )
         self._check_score(graded)
@@ -297,7 +300,7 @@ class TrajectoryStore:
         Raises StoreError if a trajectory is missing or has another number of steps.
         """
         with self._transaction() as db:
-            replace_credits(db, self._where, credits, now=_now())
+            replace_credits(db, self._where, credits, now=datetime.now(UTC).isoformat(timespec="seconds"))
 
     def credits(self, id: str) -> tuple[StepCredit, ...]:
         """Credit of the steps of a trajectory, newest first; empty if none was recorded."""
@@ -342,6 +345,8 @@ class TrajectoryStore:
             steps, tools = encode_steps(trajectory.steps)
             # most states are those of earlier episodes; stored blobs stay, so the look-up needs no write lock
             contents = [(encode_text(ref), pack(value)) for ref, value in blobs.items() if self._blob(ref) is None]
+            if (side := encode_side_answers(trajectory)) is not None:
+                contents.append((encode_text(_SIDE + trajectory.id), pack(side)))
             head = (
                 encode_text(trajectory.id),
                 encode_text(trajectory.env),
@@ -390,11 +395,3 @@ class TrajectoryStore:
         with self._reading() as db:
             row = db.execute("SELECT payload FROM blobs WHERE ref = ?", (encode_text(ref),)).fetchone()
         return None if row is None else row[0]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _only(latest: bool) -> str:
-    return "AND latest" if latest else ""

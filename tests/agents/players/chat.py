@@ -1,11 +1,12 @@
 """A program that knows nothing of gymcp: it asks an OpenAI endpoint and calls the tools of an MCP server.
 
 Words of its command line change what it does: ``stream`` reads answers as events, ``quiet`` prints nothing, ``lines``
-serves several turns on standard input.
+serves several turns on standard input, ``stdio`` starts the MCP server as a command and speaks with it over pipes.
 """
 
 import json
 import os
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -21,8 +22,31 @@ def post(url, body, headers):
         return answer.read().decode()
 
 
+def start(config):
+    """The process of the MCP server in a configuration as Claude Desktop reads it, after the handshake."""
+    server = json.loads(Path(config).read_text())["mcpServers"]["gymcp"]
+    command, env = [server["command"], *server["args"]], {**os.environ, **server["env"]}
+    process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "chat", "version": "1"}}
+    tell(process, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about})
+    assert "serverInfo" in json.loads(process.stdout.readline())["result"]
+    tell(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    return process
+
+
+def tell(process, message):
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+PIPED = start(os.environ["GYMCP_MCP_STDIO_CONFIG"]) if "stdio" in sys.argv else None
+
+
 def mcp(method, **params):
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    if PIPED is not None:
+        tell(PIPED, body)
+        return json.loads(PIPED.stdout.readline())["result"]
     headers = {**SERVER["headers"], "MCP-Protocol-Version": "2025-06-18"}
     return json.loads(post(SERVER["url"], body, headers))["result"]
 

@@ -232,3 +232,19 @@ def check_servers(
 
     Exit code 1 if something differs or a server does not start.
     """
+
+
+@defer_to("servers.connect:execute")
+def connect(
+    url: Annotated[
+        str | None, typer.Argument(help="Address of the server; default: the variable GYMCP_MCP_URL.")
+    ] = None,
+    token: Annotated[
+        Path | None, typer.Option(help="File with the bearer token; default: the variable GYMCP_MCP_KEY, if it is set.")
+    ] = None,
+) -> None:
+    """Relay standard input and output to an MCP server over HTTP.
+
+    A program that starts MCP servers as commands, and speaks with them over standard streams, plays an episode through
+    this command.
+    """

@@ -1,0 +1,95 @@
+"""A harness that plays the attempts in an agent program, with another episode beside it: one JSON object.
+
+Arguments: the program's sandbox, a folder of its own, the token, a set-id program or a dash. A process of its own,
+because its surroundings belong to a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from surroundings import surroundings
+
+import gymcp.envs.suites
+from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
+from gymcp.agents.programs.settings import ProgramSettings, SandboxName
+from gymcp.types import Decision, Message, Observation, Task
+
+HERE = Path(__file__).parent
+PARTS = ("rogue_program", "inside", "inside_programs", "inside_files", "inside_kernel", "inside_network")
+PLAY_S = 300.0
+TASK = Task(id="t", prompts=("",))
+
+
+def say(text: str) -> Observation:
+    return Observation(messages=(Message(role="user", content=text),), tools=())
+
+
+async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> dict[str, Any]:
+    work, shown = folder / "work", folder / "shown"
+    work.mkdir()
+    shown.mkdir()
+    for name in (*PARTS, "inside_processes"):
+        shutil.copy(HERE / f"{name}.py", shown)
+    (shown / "environment.py").write_text(f"gold: {token}\n")
+    program = str(shown / "rogue_program.py")
+    settings = ProgramSettings(
+        argv=("python3", program, "{prompt}", str(shown / "given.json"), *(["all"] if sandbox != "none" else [])),
+        sandbox=sandbox,
+        mounts=(shown, *([Path(set_id)] if set_id != "-" else [])),
+        hidden=(shown / "environment.py",),
+    )
+    async with surroundings(token, work) as outside, open_program_agents(None, settings) as agents:
+        other, ended, own = (make(agents) for _ in range(3))
+        try:
+            settled = await asyncio.wait_for(other.act(say(token)), PLAY_S)
+            assert isinstance(settled, Decision), settled
+            given = {**outside, "name": f"attempt-{token}", "set_id": set_id}
+            given |= about(other, ended, shown, control=sandbox == "none")
+            (shown / "given.json").write_text(json.dumps(given))
+            decision = await asyncio.wait_for(own.act(say("attack")), PLAY_S)
+            assert isinstance(decision, Decision), decision
+            return {"attempts": json.loads(decision.action.text), "waits": other._exchange.events.empty()}
+        finally:
+            await own.close()
+            await other.close()
+
+
+def make(agents: Any) -> ProgramAgent:
+    agent = agents(TASK, 0)
+    assert isinstance(agent, ProgramAgent)
+    return agent
+
+
+def about(other: ProgramAgent, ended: ProgramAgent, shown: Path, *, control: bool) -> dict[str, Any]:
+    """What the attempts are told. In the control, the keys are of a live episode."""
+    gateway, live = other._gateway, other._exchange.token
+    with gateway.admit(ended._exchange):
+        pass
+    assert other._program is not None
+    return {
+        "other_pid": other._program.process.pid,
+        "other_folder": str(other._workspace),
+        "gateway_port": gateway.port,
+        "gateway_folder": str(gateway.folder),
+        "ended_key": live if control else ended._exchange.token,
+        "forged_key": live if control else live[:-1] + ("a" if live[-1] != "a" else "b"),
+        "env_file": str(shown / "environment.py"),
+        "shown_file": str(shown / "inside.py"),
+        "suite_file": str(Path(gymcp.envs.suites.__path__[0]) / "bfcl" / "suite.py"),
+    }
+
+
+def main() -> None:
+    sandbox, folder, token, set_id = sys.argv[1:]
+    found = asyncio.run(play("none" if sandbox == "none" else "bwrap", Path(folder), token, set_id))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
