@@ -9,35 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.file_state import DigestLimits, FileReader, FileState, Mask
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
 from gymcp.types import Json
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigestLimits:
-    """Limits beyond which a state has no digest. An episode that exceeds one ends and is graded on the state before."""
-
-    bytes: int = 512_000_000
-    """Bytes of all files together; for a database a quarter of that."""
-    entries: int = 100_000
-    depth: int = 64
-    seconds: float = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """The server's state is the files below /workspace when a call returns.
-
-    A task's ``initial_state`` is then ``{"files": ..., "commands": ...}`` (`gymcp.mcp_servers.workspaces.seeds`).
-    """
-
-    kind: Literal["workspace", "sqlite", "git"] = "workspace"
-    """workspace: all files. sqlite: schema and rows of a database. git: HEAD, refs, index and work tree."""
-    path: str = "."
-    """Path of the folder, database or repository below /workspace."""
-    masks: tuple[str, ...] = ()
-    """Patterns of paths below `path` that are left out, because they differ from run to run, such as ``*.log``."""
-    limits: DigestLimits = field(default_factory=DigestLimits)
+__all__ = ["DigestLimits", "FileReader", "FileState", "HttpPort", "Mask", "ServerSpec", "StateSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
