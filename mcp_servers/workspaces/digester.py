@@ -22,7 +22,7 @@ from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
-from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.spec import FileState, Mask, ServerSpec
 from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json
 
@@ -107,6 +107,7 @@ class Digester:
             raise self._infra_error(reason) if answer.get("fault") else self._undigestible_error(reason)
         if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
             raise self._infra_error("the digest helper answered without a digest")
+        _masks_used.setdefault((self._server, self._state), set()).update(answer.get("masks_used", ()))
         return answer
 
     async def _exchange(self, request: dict[str, Json]) -> dict[str, Json] | None:
@@ -174,6 +175,19 @@ def _entry_count(state: Json) -> int:
 _ENTRY_CHARS = 64_000
 """Characters of a file that count as one entry of the cache."""
 _state_cache = StateCache(20_000)
+
+
+_masks_used: dict[tuple[str, FileState], set[int]] = {}
+"""Positions of the masks that have had an effect in a world of this process, by server."""
+
+
+def find_unused_masks(server: str, source: FileState) -> list[str]:
+    """Masks, in words, that have had no effect in any world that this process has digested; none without a world."""
+    used = _masks_used.get((server, source))
+    if used is None:
+        return []
+    rows = [Mask(files=mask) if isinstance(mask, str) else mask for mask in source.masks]
+    return [f"'{mask.files}' ({mask.kind})" for n, mask in enumerate(rows) if n not in used]
 
 
 @contextlib.asynccontextmanager

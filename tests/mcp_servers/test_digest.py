@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("bwrap")
 def test_a_state_holds_bytes_types_modes_and_targets(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello\r\n")
     (tmp_path / "bytes").write_bytes(b"\xff\x00")
-    (tmp_path / "large").write_bytes(b"0" * 64_001)
+    (tmp_path / "large").write_bytes(b"0" * 1_000_001)
     (tmp_path / "folder").mkdir(mode=0o750)
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
@@ -38,12 +38,12 @@ def test_a_state_holds_bytes_types_modes_and_targets(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
     (tmp_path / "text").chmod(0o755)
     _, state = digest_of(tmp_path)
-    large = hashlib.sha256(b"0" * 64_001).hexdigest()
+    large = hashlib.sha256(b"0" * 1_000_001).hexdigest()
     assert state == {
         "files": {
             "text": {"type": "file", "mode": "755", "text": "hello\r\n"},
             "bytes": {"type": "file", "mode": "644", "base64": "/wA="},
-            "large": {"type": "file", "mode": "644", "sha256": large, "size": 64_001},
+            "large": {"type": "file", "mode": "644", "sha256": large, "size": 1_000_001},
             "folder": {"type": "folder", "mode": "750"},
             "link": {"type": "link", "mode": "777", "target": "/etc/passwd"},
             "fifo": {"type": "fifo", "mode": "644"},

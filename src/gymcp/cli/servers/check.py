@@ -30,7 +30,9 @@ from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.transports.http_remote import check_remotes
+from gymcp.mcp_servers.workspaces.digester import find_unused_masks
 from gymcp.types import Json
 
 MAX_NAMES = 10
@@ -76,6 +78,7 @@ def execute(
     verdicts += [
         _gymnasium(loaded, backend),
         *_judged_gates(loaded, plan, backend, patterns, limit, concurrency),
+        *_masks(loaded),
         _try_unused_tools(loaded, backend),
         _leaks(loaded, backend),
     ]
@@ -173,6 +176,20 @@ def _gates(
     detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
     verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
     return verdicts
+
+
+def _masks(loaded: LoadedEnv) -> list[Verdict]:
+    """Verdict on the masks of files, after the gates; none if no server has masks."""
+    masked = [server for server in loaded.servers if isinstance(server.state, FileState) and server.state.masks]
+    unused = [
+        f"server '{server.name}': mask {mask} had no effect in any world of the gates; mend its pattern, or remove it"
+        for server in masked
+        if isinstance(server.state, FileState)
+        for mask in find_unused_masks(server.name, server.state)
+    ]
+    if not masked:
+        return []
+    return [Verdict(check="masks", passed=not unused, detail=unused[0] if unused else "every mask had an effect")]
 
 
 def _try_unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
