@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from gymcp.errors import ConfigError
 
 MAX_RECORDED_BYTES = 16_000_000
-"""Largest `FileState.recorded_bytes`: a recorded state is one line of JSON, and the store reads at most 128 MB of it."""
+"""Largest `FileState.recorded_bytes`: a recorded state is one line of JSON, and the store reads 128 MB of it."""
 MAX_PATTERN_CHARS = 2_000
 
 MaskKind = Literal["ignore", "zip_timestamps", "regex", "json_pointer"]

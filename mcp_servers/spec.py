@@ -10,6 +10,7 @@ from typing import Literal
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.file_state import DigestLimits, FileReader, FileState, Mask
+from gymcp.mcp_servers.sandbox.interpreter import Interpreter
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
 from gymcp.types import Json
 
@@ -47,6 +48,8 @@ class ServerSpec:
     sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
+    python: Interpreter | None = None
+    """Interpreter that the server's command uses beside the sandbox's own. None: it uses no other."""
     network: bool = False
     http: HttpPort | None = None
     """Port of a server that speaks only HTTP (`gymcp.mcp_servers.transports.http_bridge` carries its messages). None:
@@ -105,7 +108,8 @@ class ServerSpec:
         argv = [self._restore_variables(word) for word in self.argv]
         env = {name: self._restore_variables(value) for name, value in self.env.items()}
         parts = [self.name, argv, env, mounts, self.network, repr(self.state)]
-        return [*parts, *([repr(self.http)] if self.http else [])]
+        parts += [repr(self.http)] if self.http else []
+        return [*parts, *([list(self.python.version)] if self.python else [])]
 
     def _restore_variables(self, text: str) -> str:
         """The text with the names of variables in place of their values."""
@@ -119,7 +123,7 @@ class ServerSpec:
             argv=self.argv,
             image=self.image,
             env=self.env,
-            mounts=self.mounts,
+            mounts=(*self.mounts, *(self.python.show() if self.python else ())),
             network=self.network,
             limits=self.limits,
             fork=self.fork,

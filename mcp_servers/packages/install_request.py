@@ -63,6 +63,8 @@ class InstallRequest:
     """Python: requirements that limit the versions of packages which are needed anyway (``--constraint``)."""
     until: str = ""
     """Python: time after which the index got files that are left out. Empty: the newest packages are taken."""
+    python: str = ""
+    """Python: minor version of the interpreter, such as 3.12 (``--python``). Empty: the sandbox's own, if it fits."""
     own: Program | None = None
     """Program of the user's own; None: the server comes from a registry, an engine, or another machine."""
     include: tuple[str, ...] = ()

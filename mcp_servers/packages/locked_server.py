@@ -30,6 +30,7 @@ from gymcp.mcp_servers.packages.install import (
 from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, read_locked_server
 from gymcp.mcp_servers.packages.own_source.source import mount_source, own_start_words
+from gymcp.mcp_servers.packages.pythons.choice import interpreter_for
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -143,6 +144,9 @@ def make_spec(
         env={**_SETTINGS.get(server.runtime, {}), **start.env, **dict(zip(names, values["env"], strict=True))},
         secrets=secrets_in(f"server '{server.name}'", labelled),
         mounts=(*start.mounts, *mounts),
+        python=interpreter_for(f"server '{server.name}': start", server.python_version)
+        if server.python_version
+        else None,
         limits=limits or Limits(),
         state=state,
         http=HttpPort.parse(server.http) if server.http else None,
@@ -322,6 +326,7 @@ def to_install_request(server: LockedServer) -> InstallRequest:
         request,
         constraints=server.constraints,
         until=server.until,
+        python=server.python_version,
         include=source.include if source is not None else (),
         dev=source is not None and source.dev,
     )

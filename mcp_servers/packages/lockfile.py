@@ -106,6 +106,8 @@ class LockedServer:
     """Major version of the MCP library in the closure; None if the closure has none."""
     python: str = ""
     """Specifier of the Python versions that the closure was resolved for."""
+    python_version: str = ""
+    """Minor version of the interpreter that was chosen for the server, such as 3.12. Empty: the sandbox's own."""
     runs_code: bool = False
     """True if the server executes code written by a model. Then every episode gets a newly started process, never a
     forked one."""
@@ -249,6 +251,8 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
     }
     if server.python:
         row["python"] = server.python
+    if server.python_version:
+        row["python_version"] = server.python_version
     if server.sdk_major is not None:
         row["sdk_major"] = server.sdk_major
     if server.runs_code:
@@ -333,6 +337,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
+        python_version=row.get("python_version", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
         constraints=tuple(row.get("constraints", ())),

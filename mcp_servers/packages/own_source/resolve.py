@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gymcp.mcp_servers.packages import node, python
 from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements, read_json, read_text
 from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, lock_source, read_source
+from gymcp.mcp_servers.packages.pythons.choice import choose_version
 from gymcp.types import Json
 
 VERSION_CHARS = 12
@@ -22,6 +25,9 @@ def resolve_own(request: InstallRequest) -> LockedServer:
     source = read_source(request)
     locked = lock_source(source, request)
     check_dev(request)
+    if request.runtime == "python":
+        version = choose_version(f"server '{request.name}': source '{program.path}'", source.python, request.python)
+        request = replace(request, python=version)
     packages, sdk_major, specifier = _resolve(request, program, source)
     version = locked.sha256[:VERSION_CHARS]
     return LockedServer(
@@ -33,6 +39,7 @@ def resolve_own(request: InstallRequest) -> LockedServer:
         env=request.env,
         sdk_major=sdk_major,
         python=specifier,
+        python_version=request.python,
         constraints=request.constraints,
         until=request.until,
         source=locked,
@@ -51,7 +58,7 @@ def _resolve(
         return packages, sdk_major, ""
     added = check_requirements(f"{who}: --with", request.added)
     closure = python.resolve_closure(who, [*source.requires, *added], request)
-    return closure.packages, python.find_sdk_major(closure.packages), closure.python
+    return closure.packages, python.find_sdk_major(closure), closure.python
 
 
 def _resolve_node(who: str, request: InstallRequest, program: Program) -> tuple[tuple[LockedPackage, ...], int | None]:

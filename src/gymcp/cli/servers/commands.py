@@ -62,6 +62,13 @@ ConstraintOption = Annotated[
         "--constraint", help="Limit the version of a Python package if it is needed; repeatable; default: no limits."
     ),
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        help="Minor version of Python, such as 3.12, which uv fetches if needed; default: what the package needs.",
+    ),
+]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -120,6 +127,7 @@ def new(
     path: PathOption = None,
     more: WithOption = None,
     constraint: ConstraintOption = None,
+    python: PythonOption = None,
     include: IncludeOption = None,
     dev: DevOption = False,
     runs_code: RunsCodeOption = False,
@@ -178,6 +186,7 @@ def add(
     path: PathOption = None,
     more: WithOption = None,
     constraint: ConstraintOption = None,
+    python: PythonOption = None,
     include: IncludeOption = None,
     dev: DevOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,

@@ -28,6 +28,7 @@ from gymcp.mcp_servers.packages.lockfile import (
 )
 from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
+from gymcp.mcp_servers.packages.pythons.choice import check_version
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
@@ -39,6 +40,7 @@ def add(
     path: Path | None,
     more: list[str] | None,
     constraint: list[str] | None,
+    python: str | None,
     include: list[str] | None,
     dev: bool,
     name: str | None,
@@ -63,7 +65,7 @@ def add(
         values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
         found = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
     found = [add_packages(wanted, more, constraint, build) for wanted in found]
-    found = [add_source_options(wanted, include, dev=dev) for wanted in found]
+    found = [add_source_options(choose_python(wanted, python), include, dev=dev) for wanted in found]
     for wanted in found:
         if config is None and name is None:
             refuse_other_server(lock, wanted)
@@ -203,6 +205,15 @@ def add_packages(
         constraints=check_requirements("--constraint", constraint or ()),
         build=tuple(build or ()),
     )
+
+
+def choose_python(wanted: InstallRequest, version: str | None) -> InstallRequest:
+    """The request with the option ``--python``. Raises ConfigError if it is no server in Python."""
+    if version is None:
+        return wanted
+    if wanted.runtime != "python":
+        raise ConfigError(f"server '{wanted.name}': --python is for servers in Python")
+    return replace(wanted, python=check_version(f"server '{wanted.name}'", version))
 
 
 def add_source_options(wanted: InstallRequest, include: list[str] | None, *, dev: bool) -> InstallRequest:
