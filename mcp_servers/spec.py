@@ -12,9 +12,10 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.file_state import DigestLimits, FileReader, FileState, Mask
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
+from gymcp.mcp_servers.services import Service
 from gymcp.types import Json
 
-__all__ = ["DigestLimits", "FileReader", "FileState", "HttpPort", "Mask", "ServerSpec", "StateSource"]
+__all__ = ["DigestLimits", "FileReader", "FileState", "HttpPort", "Mask", "ServerSpec", "Service", "StateSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,9 @@ class ServerSpec:
     http: HttpPort | None = None
     """Port of a server that speaks only HTTP (`gymcp.mcp_servers.transports.http_bridge` carries its messages). None:
     the server speaks over standard input and output."""
+    services: tuple[Service, ...] = ()
+    """Processes beside the server in its sandbox. A server with services is never forked, and snapshots of it are
+    restored by replaying its calls."""
     url: str | None = None
     """URL of a remote server: nothing is started, and only a stateless one may be called without a cassette.
     ``${NAME}`` stands for an environment variable, here and in `headers`."""
@@ -109,6 +113,7 @@ class ServerSpec:
         env = {name: self._restore_variables(value) for name, value in self.env.items()}
         parts = [self.name, argv, env, mounts, self.network, repr(self.state)]
         parts += [repr(self.http)] if self.http else []
+        parts += [repr(self.services)] if self.services else []
         return [*parts, *([list(self.python.version)] if self.python else [])]
 
     def _restore_variables(self, text: str) -> str:

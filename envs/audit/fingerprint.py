@@ -52,6 +52,7 @@ def _describe_server(server: ServerSpec) -> Json:
     mounts = [[_content(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
     parts = [server.name, server.argv, dict(server.env), mounts, image, server.network, asdict(server.limits)]
     parts += [repr(server.state), server.tools_sha256, *_describe_http(server)]
+    parts += [repr(server.services)] if server.services else []
     return [*parts, *([list(server.python.version)] if server.python else [])]
 
 

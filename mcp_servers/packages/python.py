@@ -187,10 +187,15 @@ def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tupl
     """Command that starts the server in the sandbox. Raises ConfigError if the package has no such program."""
     inside = INSIDE / "venv" / "bin"
     script = _find_script(server, folder, program)
-    with (folder / "venv" / "bin" / script).open("rb") as file:
-        native = file.read(len(_ELF)) == _ELF
+    native = is_native_program(folder / "venv" / "bin" / script)
     # -s -B, and a script instead of -m: nothing is imported from the working folder, which the agent can write to
     return (str(inside / script),) if native else (str(inside / "python"), "-s", "-B", str(inside / script))
+
+
+def is_native_program(path: Path) -> bool:
+    """True for a program of machine code, which no interpreter runs."""
+    with path.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
 
 
 def _find_script(server: LockedServer, folder: Path, program: str | None) -> str:

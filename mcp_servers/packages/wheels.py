@@ -60,8 +60,9 @@ def resolve_wheels(
     """Closure of the requirements, with the hash of every wheel for Linux.
 
     `python`: the interpreter that was chosen for the server; the closure is for its version and later ones. None: the
-    sandbox's own, and the closure is for older ones as well, if its packages are. `links`: a folder with more wheels. `constraints`: requirements that limit versions, and add no package. `until`:
-    time after which the index got files that are left out; empty: none are.
+    sandbox's own, and the closure is for older ones as well, if its packages are. `links`: a folder with more wheels.
+    `constraints`: requirements that limit versions, and add no package. `until`: time after which the index got files
+    that are left out; empty: none are.
 
     Raises NoWheel for the first package without a wheel, ConfigError for any other failure.
     """

@@ -94,11 +94,11 @@ def _fetch(who: str, version: str) -> None:
     folder = pythons_folder()
     argv = [find_uv_bin(), "python", "install", "--quiet", "--no-bin", "--no-config", "--install-dir", str(folder)]
     try:
-        run_tool([*argv, f"cpython-{version}"], who)
+        run_tool([*argv, f"cpython-{version}"], "uv")
     except UsageError as error:
         mirror = os.environ.get("UV_PYTHON_INSTALL_MIRROR")
         where = f"from the mirror {mirror}" if mirror else "from where uv fetches it"
         raise UsageError(
-            f"{who}: this machine has no Python {version}, and it cannot be fetched {where}: {error}; install it, or set "
-            "UV_PYTHON_INSTALL_MIRROR"
+            f"{who}: this machine has no Python {version}, and it cannot be fetched {where}: {error}; install it, or "
+            "name a mirror in UV_PYTHON_INSTALL_MIRROR"
         ) from error

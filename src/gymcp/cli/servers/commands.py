@@ -69,6 +69,20 @@ PythonOption = Annotated[
         help="Minor version of Python, such as 3.12, which uv fetches if needed; default: what the package needs.",
     ),
 ]
+ServiceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--service",
+        help="Command of a process beside the server, such as 'redis-server --port 6379'; repeatable; default: none.",
+    ),
+]
+ReadyOption = Annotated[
+    list[str] | None,
+    typer.Option("--ready", help="Check of a --service: tcp:PORT, file:PATH or command:LINE; one for each service."),
+]
+ReadyTimeoutOption = Annotated[
+    float, typer.Option("--ready-timeout", help="Seconds within which each --service must be ready.")
+]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -128,6 +142,9 @@ def new(
     more: WithOption = None,
     constraint: ConstraintOption = None,
     python: PythonOption = None,
+    service: ServiceOption = None,
+    ready: ReadyOption = None,
+    ready_timeout: ReadyTimeoutOption = 10.0,
     include: IncludeOption = None,
     dev: DevOption = False,
     runs_code: RunsCodeOption = False,
@@ -187,6 +204,9 @@ def add(
     more: WithOption = None,
     constraint: ConstraintOption = None,
     python: PythonOption = None,
+    service: ServiceOption = None,
+    ready: ReadyOption = None,
+    ready_timeout: ReadyTimeoutOption = 10.0,
     include: IncludeOption = None,
     dev: DevOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
