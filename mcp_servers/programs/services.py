@@ -1,8 +1,8 @@
 """Starts services inside the sandbox, waits until they are ready, and then becomes the server.
 
-Arguments: the services as JSON, each with ``name``, ``argv``, ``ready``, ``timeout_s`` and ``env``; then the server's
-command. The services are started in their order, each once the one before is ready. A keeper process, which is no child
-of the server, copies what they print to standard error, each line after the service's name in brackets.
+Arguments: the services as JSON, with the fields of `gymcp.mcp_servers.services.Service`; then the server's command. The
+services are started in their order, each once the one before is ready. A keeper process, which is no child of the
+server, copies what they print to standard error, each line after the service's name in brackets.
 
 If a service is not ready in time, the server is never started: the last line of standard error says why, and the
 status is `EXIT_STATUS`. If a service ends later, the keeper says so and kills the server, whose answers would otherwise
@@ -66,12 +66,14 @@ class Service:
 
     def wait_until_ready(self) -> None:
         """Return once the service is ready. Raises Failed if it ends before, or takes too long."""
-        timeout_s = self._options["timeout_s"]
+        timeout_s = self._options["ready_timeout_s"]
         deadline = time.monotonic() + timeout_s
         kind, _, argument = self._options["ready"].partition(":")
-        while not _is_ready(kind, argument, deadline):
+        while True:
             if (status := self.process.poll()) is not None:
                 raise Failed(f"service '{self.name}' ended (exit status {status}) before it was ready{self._quote()}")
+            if _is_ready(kind, argument, deadline):
+                return
             if time.monotonic() > deadline:
                 why = f"did not become ready within {timeout_s:g} s ({self._options['ready']})"
                 raise Failed(f"service '{self.name}' {why}{self._quote()}")
@@ -82,7 +84,8 @@ class Service:
         status = self.process.wait()
         self._pump.join(DRAIN_S)
         _say(f"service '{self.name}' ended (exit status {status}) while the server was running")
-        os.kill(server, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
     def _copy_output(self) -> None:
         assert self.process.stdout is not None

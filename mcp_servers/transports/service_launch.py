@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError
@@ -32,16 +32,7 @@ def add_services(spec: ServerSpec, launch: Launch, sandbox: Sandbox) -> Launch:
         raise ConfigError(
             f"server '{spec.name}': services need a sandbox with a loopback of its own: --sandbox bwrap or docker"
         )
-    rows = [
-        {
-            "name": each.name,
-            "argv": each.argv,
-            "ready": each.ready,
-            "timeout_s": each.ready_timeout_s,
-            "env": dict(each.env),
-        }
-        for each in spec.services
-    ]
+    rows = [{**asdict(each), "env": dict(each.env)} for each in spec.services]
     return replace(
         launch,
         argv=(*_START, json.dumps(rows), *launch.argv),
