@@ -109,9 +109,10 @@ def mirror(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = bare / "mirror" / build
     folder.mkdir(parents=True)
     with tarfile.open(folder / name, "w:gz") as archive:
-        about = tarfile.TarInfo(f"python/bin/python{version}")
-        about.size, about.mode = len(script), 0o755
-        archive.addfile(about, io.BytesIO(script.encode()))
+        for path, text in ((f"bin/python{version}", script), (f"lib/python{version}/os.py", "")):
+            about = tarfile.TarInfo(f"python/{path}")
+            about.size, about.mode = len(text), 0o755
+            archive.addfile(about, io.BytesIO(text.encode()))
     row = {
         "name": "cpython",
         "arch": {"family": machine, "variant": None},
