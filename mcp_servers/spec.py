@@ -96,12 +96,17 @@ class ServerSpec:
     warm_pool_size: int = 0
     """Servers to start ahead of their episodes, in a sandbox of `open_warm_sandbox`: for servers that start slowly."""
     start_timeout_s: float = 20.0
-    """Seconds from the start of the process to its answer with the tool list."""
+    """Seconds from the start of the process, once its services are ready, to its answer with the tool list."""
     tools_sha256: str | None = None
     """Required hash of the tools (`tools.hashes.combine_hashes`). None: any tools."""
     dev_source: str = ""
     """sha256 of a source of the user's own that is run as it is now, because it was locked with ``--dev``. Empty: the
     server's code was compared with its lock, or it has none."""
+
+    @property
+    def opening_timeout_s(self) -> float:
+        """Seconds in which the server must answer while it starts: the time of its services, and its own."""
+        return self.start_timeout_s + sum(service.ready_timeout_s for service in self.services)
 
     def parts(self) -> list[Json]:
         """Everything that the server's fresh state and its tools depend on, as JSON.

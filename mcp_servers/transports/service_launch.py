@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.programs import services
-from gymcp.mcp_servers.sandbox import Launch, Mount, Sandbox
+from gymcp.mcp_servers.sandbox import Launch, Mount
 from gymcp.mcp_servers.services import MAX_SERVICES, Service
 from gymcp.mcp_servers.spec import ServerSpec
 
@@ -22,16 +22,12 @@ _START = (
 )
 
 
-def add_services(spec: ServerSpec, launch: Launch, sandbox: Sandbox) -> Launch:
+def add_services(spec: ServerSpec, launch: Launch) -> Launch:
     """The launch with the server's services before it. Raises ConfigError."""
     if not spec.services:
         return launch
     if fault := fault_of_services(spec):
         raise ConfigError(f"server '{spec.name}': {fault}")
-    if not sandbox.confined:
-        raise ConfigError(
-            f"server '{spec.name}': services need a sandbox with a loopback of its own: --sandbox bwrap or docker"
-        )
     rows = [{**asdict(each), "env": dict(each.env)} for each in spec.services]
     return replace(
         launch,
@@ -62,11 +58,6 @@ def fault_of_services(spec: ServerSpec) -> str | None:
     if not spec.argv:
         return "services without argv: what starts them does not know the image's own command; name it"
     return None
-
-
-def services_timeout_s(spec: ServerSpec) -> float:
-    """Seconds that the services may take before the server is started."""
-    return sum(each.ready_timeout_s for each in spec.services)
 
 
 @functools.cache

@@ -79,7 +79,11 @@ def test_equal_servers_are_written_as_equal_bytes(tmp_path: Path) -> None:
         (("format = 1", "format = "), ConfigError, "not TOML"),
         (('runtime = "python"', 'runtime = "ruby"'), ConfigError, "server 1: ValueError: runtime 'ruby'"),
         (('version = "1.2.0"\n', ""), ConfigError, "server 1: has no 'version'"),
-        (('python_version = "3.12"', 'python_version = "3.12 -x"'), ConfigError, "python_version: '3.12 -x' is not a minor"),
+        (
+            ('python_version = "3.12"', 'python_version = "3.12 -x"'),
+            ConfigError,
+            "python_version: '3.12 -x' is not a",
+        ),
         (('ready = "tcp:6379"', 'ready = "tcp:x"'), ConfigError, "service 'redis-server': no ready check 'tcp:x'"),
         (('name = "notes"', 'name = "calc"'), ConfigError, "two servers are named 'calc'"),
         (('name = "notes"', 'name = "../notes"'), ConfigError, "server name '../notes'"),

@@ -28,6 +28,9 @@ NEWER = f"{OWN[0]}.{OWN[1] + 1}"
 OLDER = f"{OWN[0]}.{OWN[1] - 1}"
 
 
+SYSCONFIG = "# system configuration generated and used by the sysconfig module\nbuild_time_vars = {}\n"
+
+
 def write_python(prefix: Path, version: str, *, kind: str = "cpython") -> None:
     """A program that answers as an interpreter of that version does."""
     major, minor = version.split(".")
@@ -106,10 +109,14 @@ def mirror(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     version, build = NEWER, "20260101"
     (machine, name) = platform.machine(), f"cpython-{NEWER}.1-install_only.tar.gz"
     script = f'#!/bin/sh\necho "[\\"$(dirname $(dirname $0))\\", {version.replace(".", ", ")}, \\"cpython\\"]"\n'
+    sysconfig = f"lib/python{version}/_sysconfigdata__linux_{machine}-linux-gnu.py"
     folder = bare / "mirror" / build
     folder.mkdir(parents=True)
     with tarfile.open(folder / name, "w:gz") as archive:
-        for path, text in ((f"bin/python{version}", script), (f"lib/python{version}/os.py", "")):
+        for path, text in (
+            (f"bin/python{version}", script),
+            (sysconfig, SYSCONFIG),
+        ):
             about = tarfile.TarInfo(f"python/{path}")
             about.size, about.mode = len(text), 0o755
             archive.addfile(about, io.BytesIO(text.encode()))

@@ -19,11 +19,12 @@ from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.server_snapshot import snapshot_files
 from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.transports.http_remote import check_remotes
 from gymcp.mcp_servers.transports.service_launch import fault_of_services
 from gymcp.types import ToolCall, ToolResult
 
 PORT = 8765
-COUNTER = f"""
+PROGRAM = f"""
 import http.server, sys
 
 count = 0
@@ -46,7 +47,7 @@ server = http.server.HTTPServer(("127.0.0.1", {PORT}), Handler)
 print("listening", flush=True)
 server.serve_forever()
 """
-DATABASE = Service(name="counter", argv=("python3", "-c", COUNTER), ready=f"tcp:{PORT}", ready_timeout_s=60)
+COUNTER = Service(name="counter", argv=("python3", "-c", PROGRAM), ready=f"tcp:{PORT}", ready_timeout_s=60)
 QUIET = Service(name="quiet", argv=("sleep", "600"), ready="file:never", ready_timeout_s=0.5)
 
 
@@ -95,7 +96,7 @@ def failure(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Aw
 
 
 def test_a_service_is_ready_before_its_server_and_its_files_are_in_the_state(bwrap: Sandbox) -> None:
-    spec = server_with(DATABASE, state=FileState())
+    spec = server_with(COUNTER, state=FileState())
 
     async def work(session: ToolSession) -> None:
         assert (await get(session)).content == "1"
@@ -104,18 +105,6 @@ def test_a_service_is_ready_before_its_server_and_its_files_are_in_the_state(bwr
         assert await snapshot_files(session, None) is None  # what the service holds in memory is in no file
 
     play(spec, bwrap, work, work)  # each has a loopback of its own, so both use the same port
-
-
-def test_a_server_with_several_services_starts_once_all_are_ready(bwrap: Sandbox) -> None:
-    first = Service(name="first", argv=("sh", "-c", "echo x > made; exec sleep 600"), ready="file:made")
-    second = Service(name="second", argv=("sh", "-c", "cat made; exec sleep 600"), ready="command:grep -q x made")
-
-    async def work(session: ToolSession) -> None:
-        assert (await get(session)).content == "1"
-        await session.server.process.drain_stderr()
-        assert session.server.process.stderr_tail().splitlines()[:2] == ["[second] x", "[counter] listening"]
-
-    play(server_with(first, second, DATABASE), bwrap, work)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +120,22 @@ def test_a_server_with_several_services_starts_once_all_are_ready(bwrap: Sandbox
 )
 def test_a_service_that_does_not_become_ready_is_named(service: Service, words: str, bwrap: Sandbox) -> None:
     said = failure(server_with(service), bwrap)
-    assert said.startswith("server 'front': start: the server ended (exit status 71); its last words: ")
+    assert said.startswith("server 'front': setup: the server ended (exit status 71); its last words: ")
     assert said.endswith(words)
 
 
 def test_the_end_of_a_service_ends_the_server_and_is_no_answer_of_a_tool(bwrap: Sandbox) -> None:
-    said = failure(server_with(DATABASE), bwrap, lambda session: get(session, "end"))
-    assert said.endswith("[counter] out of disk\nservice 'counter' ended (exit status 5) while the server was running")
+    first = Service(name="first", argv=("sh", "-c", "echo x > made; exec sleep 600"), ready="file:made")
+    second = Service(name="second", argv=("sh", "-c", "cat made; exec sleep 600"), ready="command:grep -q x made")
+    said = failure(server_with(first, second, COUNTER), bwrap, lambda session: get(session, "end"))
+    assert said.startswith("server 'front': tool 'get': the server ended (exit status 137); its last words: ")
+    assert "[counter] out of disk" in said
+    assert said.endswith("\nservice 'counter' ended (exit status 5) while the server was running")
 
 
 def test_services_without_a_sandbox_are_refused() -> None:
-    with pytest.raises(ConfigError, match="services need a sandbox with a loopback of its own: --sandbox bwrap or"):
-        play(server_with(DATABASE), get_sandbox("none"), get)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has services, which need a loopback of its own; --sandbox none has only"):
+        check_remotes([server_with(COUNTER)], get_sandbox("none"))
 
 
 @pytest.mark.parametrize(
