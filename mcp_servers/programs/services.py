@@ -82,8 +82,7 @@ class Service:
     def wait_for_end(self, server: int) -> None:
         """Kill the server when the service ends."""
         status = self.process.wait()
-        self._pump.join(DRAIN_S)
-        _say(f"service '{self.name}' ended (exit status {status}) while the server was running")
+        _say(f"service '{self.name}' ended (exit status {status}) while the server was running{self._quote()}")
         with contextlib.suppress(ProcessLookupError):
             os.kill(server, signal.SIGKILL)
 

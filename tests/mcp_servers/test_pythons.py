@@ -108,7 +108,7 @@ def mirror(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an archive of an interpreter, and the list of downloads that names it."""
     version, build = NEWER, "20260101"
     (machine, name) = platform.machine(), f"cpython-{NEWER}.1-install_only.tar.gz"
-    script = f'#!/bin/sh\necho "[\\"$(dirname $(dirname $0))\\", {version.replace(".", ", ")}, \\"cpython\\"]"\n'
+    script = f'#!/bin/sh\necho "[\\"${{0%/bin/*}}\\", {version.replace(".", ", ")}, \\"cpython\\"]"\n'
     sysconfig = f"lib/python{version}/_sysconfigdata__linux_{machine}-linux-gnu.py"
     folder = bare / "mirror" / build
     folder.mkdir(parents=True)
