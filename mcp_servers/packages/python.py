@@ -31,7 +31,7 @@ from gymcp.mcp_servers.packages.wheels import Closure, NoWheel, applies, make_ve
 from gymcp.mcp_servers.sandbox import Interpreter, interpreter
 
 _ELF = b"\x7fELF"
-_NEEDS_PYTHON = re.compile(r"does not satisfy Python([<>=!~]=?[\d.*]+(?:,[<>=!~]=?[\d.*]+)*)")
+_NEEDS_PYTHON = re.compile(r"requires Python ([<>=!~]=?[\d.*]+(?:, ?[<>=!~]=?[\d.*]+)*)")
 """Words of uv about a package that needs another Python than the one that was resolved for."""
 
 
@@ -42,22 +42,9 @@ def resolve(request: InstallRequest) -> LockedServer:
     if a package cannot be obtained.
     """
     who = f"server '{request.name}': resolve"
-    try:
-        return _resolve(who, request)
-    except ConfigError as error:
-        needs = _NEEDS_PYTHON.search(str(error))
-        if needs is None or request.python:
-            raise
-        version = choose_version(who, needs[1])
-        if not version:
-            raise
-        return _resolve(who, replace(request, python=version))
-
-
-def _resolve(who: str, request: InstallRequest) -> LockedServer:
     extras = f"[{','.join(request.extras)}]" if request.extras else ""
     line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
-    closure = resolve_closure(who, [*(request.requirements or (line,)), *request.added], request)
+    request, closure = resolve_fitting(who, [*(request.requirements or (line,)), *request.added], request)
     here = {p.name: p.version for p in closure.packages if applies(p.marker, closure.interpreter)}
     pinned = replace(request, requirements=tuple(_pin(text, here) for text in request.requirements))
     return LockedServer(
@@ -98,6 +85,23 @@ def find_sdk_major(closure: Closure) -> int | None:
     """Major version of the MCP library among the packages; None if it is not there."""
     sdk = next((p for p in closure.packages if p.name == "mcp" and applies(p.marker, closure.interpreter)), None)
     return Version(sdk.version).major if sdk else None
+
+
+def resolve_fitting(who: str, lines: Sequence[str], request: InstallRequest) -> tuple[InstallRequest, Closure]:
+    """(request, closure of the requirements), for another interpreter if a package needs one and none was named.
+
+    Raises ConfigError if there is no closure, or no such interpreter.
+    """
+    try:
+        return request, resolve_closure(who, lines, request)
+    except ConfigError as error:
+        needs = _NEEDS_PYTHON.search(str(error))
+        may_choose = request.runtime == "python" and not request.python
+        version = choose_version(who, needs[1]) if needs is not None and may_choose else ""
+        if not version:
+            raise
+    request = replace(request, python=version)
+    return request, resolve_closure(who, lines, request)
 
 
 def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> Closure:

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from local_wheels import write_wheel
 
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages.commands import parse_command
+from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
 from gymcp.mcp_servers.packages.pythons.choice import check_version, choose_version, interpreter_for
 from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_versions, pythons_folder
@@ -96,6 +99,17 @@ def test_a_python_that_cannot_be_had_is_refused(requires: str, wanted: str, word
     with pytest.raises(ConfigError) as caught:
         choose_version("server 's'", requires, wanted)
     assert str(caught.value).startswith(f"server 's': {words}")
+
+
+def test_the_python_that_a_package_of_the_closure_requires_is_looked_for(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(bare / "index", "outer", "1.0", {"outer.py": ""}, ["inner"])
+    write_wheel(bare / "index", "inner", "1.0", {"inner.py": ""}, python=">=3.99")
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(bare / "index"))
+    with pytest.raises(ConfigError, match=r"^server 'outer': resolve: needs Python >=3.99; the sandbox has 3"):
+        resolve(parse_command("uvx outer==1.0"))
 
 
 def test_a_release_within_the_minor_version_fits(bare: Path) -> None:

@@ -28,7 +28,7 @@ def resolve_own(request: InstallRequest) -> LockedServer:
     if request.runtime == "python":
         version = choose_version(f"server '{request.name}': source '{program.path}'", source.python, request.python)
         request = replace(request, python=version)
-    packages, sdk_major, specifier = _resolve(request, program, source)
+    request, packages, sdk_major, specifier = _resolve(request, program, source)
     version = locked.sha256[:VERSION_CHARS]
     return LockedServer(
         name=request.name,
@@ -50,15 +50,15 @@ def resolve_own(request: InstallRequest) -> LockedServer:
 
 def _resolve(
     request: InstallRequest, program: Program, source: OwnSource
-) -> tuple[tuple[LockedPackage, ...], int | None, str]:
-    """(packages, major version of the MCP library, specifier of the Python versions that they are for)."""
+) -> tuple[InstallRequest, tuple[LockedPackage, ...], int | None, str]:
+    """(request with its interpreter, packages, major version of the MCP library, Python versions that they are for)."""
     who = f"server '{request.name}': resolve"
     if request.runtime == "node":
         packages, sdk_major = _resolve_node(who, request, program)
-        return packages, sdk_major, ""
+        return request, packages, sdk_major, ""
     added = check_requirements(f"{who}: --with", request.added)
-    closure = python.resolve_closure(who, [*source.requires, *added], request)
-    return closure.packages, python.find_sdk_major(closure), closure.python
+    request, closure = python.resolve_fitting(who, [*source.requires, *added], request)
+    return request, closure.packages, python.find_sdk_major(closure), closure.python
 
 
 def _resolve_node(who: str, request: InstallRequest, program: Program) -> tuple[tuple[LockedPackage, ...], int | None]:
