@@ -104,12 +104,12 @@ def test_a_python_that_cannot_be_had_is_refused(requires: str, wanted: str, word
 def test_the_python_that_a_package_of_the_closure_requires_is_looked_for(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_wheel(bare / "index", "outer", "1.0", {"outer.py": ""}, ["inner"])
-    write_wheel(bare / "index", "inner", "1.0", {"inner.py": ""}, python=">=3.99")
-    monkeypatch.setenv("UV_NO_INDEX", "1")
+    write_wheel(bare / "index", "bare_herald", "1.0", {"h.py": ""}, ["bare_latecomer"])
+    write_wheel(bare / "index", "bare_latecomer", "1.0", {"l.py": ""}, python=">=3.99")
+    monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(bare / "index"))
-    with pytest.raises(ConfigError, match=r"^server 'outer': resolve: needs Python >=3.99; the sandbox has 3"):
-        resolve(parse_command("uvx outer==1.0"))
+    with pytest.raises(ConfigError, match=r"^server 'bare_herald': resolve: needs Python >=3.99; the sandbox has 3"):
+        resolve(parse_command("uvx bare_herald==1.0"))
 
 
 def test_a_release_within_the_minor_version_fits(bare: Path) -> None:
