@@ -152,9 +152,10 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
     return replace(closure, packages=packages, interpreter=chosen)
 
 
-def platform_name(server: LockedServer) -> str:
-    """Name of the platform, on which the installed files depend beside the lock."""
-    version = server.python_version or ".".join(map(str, interpreter().version))
+def platform_name(server: LockedServer | None = None) -> str:
+    """Name of the platform, on which the installed files depend beside the lock; None: with the sandbox's own Python."""
+    chosen = server.python_version if server is not None else ""
+    version = chosen or ".".join(map(str, interpreter().version))
     return f"{machine()}-cp{version.replace('.', '')}"
 
 
