@@ -72,7 +72,7 @@ class NoValue:
 
 
 def final_value(trajectory: Trajectory, states: StateReader, path: str) -> Json | NoValue:
-    """Value that the file's reader returned for the last state; `NoValue` if the file is missing or not of the reader's kind.
+    """Value of the file's reader for the last state; `NoValue` if the file is missing or not of the reader's kind.
 
     Raises GraderError if no files were recorded, if the file has no reader, or if its value was too large.
     """

@@ -153,7 +153,7 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
 
 
 def platform_name(server: LockedServer | None = None) -> str:
-    """Name of the platform, on which installed files depend beside the lock. None: that of the sandbox's own Python."""
+    """Name of the platform, on which installed files depend beside the lock. None: for the sandbox's Python."""
     chosen = server.python_version if server is not None else ""
     version = chosen or ".".join(map(str, interpreter().version))
     return f"{machine()}-cp{version.replace('.', '')}"

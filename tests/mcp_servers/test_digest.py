@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from digest_service import LATER, write_workbook
 from digesting import digest_here, digest_of, run_with_digester, set_workspace_mode, way
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gymcp.mcp_servers.programs.digest.tree import RACY_NS
-from gymcp.mcp_servers.workspaces.digester import Digester
+from gymcp.mcp_servers.spec import FileReader, FileState, Mask
+from gymcp.mcp_servers.workspaces.digester import Digester, find_unused_masks
 from gymcp.scratch import remove_tree
 from gymcp.types import Json
 
@@ -172,6 +174,18 @@ def test_only_the_difference_of_a_changed_workspace_is_sent(tmp_path: Path) -> N
         assert await digester.state(await digester.key()) == first
 
     run_with_digester(tmp_path, work)
+
+
+def test_readers_and_masks_work_in_the_sandbox_of_the_helper(tmp_path: Path) -> None:
+    write_workbook(tmp_path / "a.xlsx", '<c r="A1"><v>7</v></c>')
+    masks = (Mask(files="*.xlsx", kind="zip_timestamps"), Mask(files="*.log", kind="regex", pattern="1"))
+    source = FileState(readers=(FileReader(files="*.xlsx", kind="xlsx"),), masks=masks)
+    key, state = digest_of(tmp_path, readers=source.readers, masks=masks)
+    assert state["files"]["a.xlsx"]["value"] == {"sheets": {"Sales": {"cells": {"A1": 7}, "formulas": {}}}}
+    write_workbook(tmp_path / "a.xlsx", '<c r="A1"><v>7</v></c>', LATER)
+    assert digest_of(tmp_path, readers=source.readers, masks=masks) == (key, state)
+    assert find_unused_masks("desk", source) == ["'*.log' (regex)"]
+    assert find_unused_masks("no world of it was opened", source) == []
 
 
 def test_masks_leave_out_files_that_differ_from_run_to_run(tmp_path: Path) -> None:

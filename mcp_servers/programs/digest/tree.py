@@ -73,7 +73,7 @@ _Known = tuple[tuple[int, ...], str, str, int]
 
 
 class Recorded(NamedTuple):
-    """What a recorded state has of the contents of files."""
+    """Limits of a recorded state, and the readers of its files."""
 
     file_bytes: int = 1_000_000
     """Largest content."""
