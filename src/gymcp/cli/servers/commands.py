@@ -78,7 +78,9 @@ ServiceOption = Annotated[
 ]
 ReadyOption = Annotated[
     list[str] | None,
-    typer.Option("--ready", help="Check of a --service: tcp:PORT, file:PATH or command:LINE; one for each service."),
+    typer.Option(
+        "--ready", help="Check that a --service is ready: tcp:PORT, file:PATH, command:LINE; repeatable; default: none."
+    ),
 ]
 ReadyTimeoutOption = Annotated[
     float, typer.Option("--ready-timeout", help="Seconds within which each --service must be ready.")
