@@ -15,93 +15,23 @@ TODAY = 200
 """Day of the year on which every episode takes place."""
 SIZES = {"customers": 200, "products": 120, "orders": 300, "tickets": 240, "employees": 100, "articles": 100}
 
-FIRST = [
-    "Ann",
-    "Bob",
-    "Cara",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gina",
-    "Hugo",
-    "Ida",
-    "Jon",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Ned",
-    "Ola",
-    "Pia",
-    "Quin",
-    "Rosa",
-    "Sam",
-    "Tia",
-    "Uma",
-    "Vic",
-    "Wim",
-    "Yan",
-    "Zoe",
-]
-LAST = [
-    "Abel",
-    "Baker",
-    "Chan",
-    "Diaz",
-    "Evans",
-    "Fox",
-    "Grant",
-    "Hill",
-    "Ivers",
-    "Jones",
-    "Klein",
-    "Lopez",
-    "Moore",
-    "Nash",
-    "Owens",
-    "Price",
-    "Quist",
-    "Reyes",
-    "Stone",
-    "Tran",
-    "Usher",
-    "Vega",
-    "Wolf",
-    "Young",
-    "Zimmer",
-]
+FIRST = (
+    "Ann Bob Cara Dan Eva Finn Gina Hugo Ida Jon Kim Leo Mia Ned Ola Pia Quin Rosa Sam Tia Uma Vic Wim Yan Zoe"
+).split()
+LAST = (
+    "Abel Baker Chan Diaz Evans Fox Grant Hill Ivers Jones Klein Lopez Moore Nash Owens Price Quist Reyes Stone Tran"
+    " Usher Vega Wolf Young Zimmer"
+).split()
 HELD_OUT_LAST = ("Usher", "Vega", "Wolf", "Young", "Zimmer")
 """Family names of customers that no training task is about."""
-CITIES = [
-    "Oslo",
-    "Rome",
-    "Lima",
-    "Kyiv",
-    "Bern",
-    "Cairo",
-    "Delhi",
-    "Hanoi",
-    "Paris",
-    "Quito",
-    "Riga",
-    "Seoul",
-    "Tunis",
-    "Turin",
-    "Vienna",
-    "Warsaw",
-    "Zagreb",
-    "Athens",
-    "Boston",
-    "Dakar",
-    "Dublin",
-    "Geneva",
-    "Havana",
-    "Lisbon",
-    "Madrid",
-]
+CITIES = (
+    "Oslo Rome Lima Kyiv Bern Cairo Delhi Hanoi Paris Quito Riga Seoul Tunis Turin Vienna Warsaw Zagreb Athens Boston"
+    " Dakar Dublin Geneva Havana Lisbon Madrid"
+).split()
 HELD_OUT_CITIES = ("Geneva", "Havana", "Lisbon", "Madrid", "Dublin")
 TIERS = ("bronze", "silver", "gold")
 ADJECTIVES = ("red", "blue", "green", "small", "large", "light", "solid", "smart", "quiet", "rapid")
-THINGS = ["lamp", "desk", "chair", "phone", "mouse", "cable", "stand", "case", "pen", "clock", "bag", "kettle"]
+THINGS = "lamp desk chair phone mouse cable stand case pen clock bag kettle".split()
 CARRIERS = ("Swift", "Nord", "Atlas", "Pelican")
 METHODS = ("card", "invoice", "transfer")
 TOPICS = ("billing", "delivery", "damage", "account", "returns", "warranty", "discount", "privacy")
