@@ -32,9 +32,9 @@ def _use_temporary_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("private")))
 
 
-def outcome(folder: Path, kind: ReaderKind, **settings: int) -> Json:
+def outcome(folder: Path, kind: ReaderKind, recorded_file_bytes: int = 1_000_000) -> Json:
     """The record of the only file, without type, mode, digest and size."""
-    source = FileState(readers=(FileReader(files="*", kind=kind),), **settings)
+    source = FileState(readers=(FileReader(files="*", kind=kind),), recorded_file_bytes=recorded_file_bytes)
     (file,) = read_state(folder, source)["files"].values()
     return {name: value for name, value in file.items() if name not in ("type", "mode", "sha256", "size")}
 
@@ -153,7 +153,10 @@ def test_the_smallest_contents_are_recorded_if_not_all_fit(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: FileReader(files="*.x", kind="excel"), "reader of '*.x': no kind 'excel'; have csv, docx, json,"),
+        (
+            lambda: FileReader(files="*.x", kind="excel"),  # type: ignore[arg-type]
+            "reader of '*.x': no kind 'excel'; have csv, docx, json,",
+        ),
         (lambda: FileReader(files="/workspace/a", kind="csv"), "a pattern of paths below the state's folder is needed"),
         (lambda: FileState(recorded_file_bytes=-1), "recorded_file_bytes is -1, not a number from 0 to 4000000"),
         (lambda: FileState(recorded_bytes=16_000_001), "recorded_bytes is 16000001, not a number from 0 to 16000000"),

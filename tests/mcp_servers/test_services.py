@@ -57,7 +57,7 @@ class Front:
     def get(self, path: str) -> str:
         """Answer of the service."""
         with urllib.request.urlopen(f"http://127.0.0.1:8765/{path}", timeout=20) as answer:
-            return answer.read().decode()
+            return str(answer.read().decode())
 
 
 def server_with(*services: Service, **changes: object) -> ServerSpec:
@@ -80,8 +80,8 @@ def play(spec: ServerSpec, sandbox: Sandbox, *works: Callable[[ToolSession], Awa
 
 
 async def get(session: ToolSession, path: str = "") -> ToolResult:
-    call = ToolCall(id="call_1", name="get", arguments={"path": path})
-    return await session.call_tool(call, call.arguments, timeout_s=30)
+    arguments = {"path": path}
+    return await session.call_tool(ToolCall(id="call_1", name="get", arguments=arguments), arguments, timeout_s=30)
 
 
 def failure(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Awaitable[object]] | None = None) -> str:
