@@ -12,6 +12,7 @@ from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.http_bridge import fault_of_http
 from gymcp.mcp_servers.transports.http_remote import fault_of_url
+from gymcp.mcp_servers.transports.service_launch import fault_of_services
 from gymcp.types import Suite, Task, ToolOffer, UserScript
 from gymcp.user_code import describe_error
 
@@ -47,7 +48,7 @@ def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
         if not isinstance(server.name, str) or not server.name:
             raise ConfigError(f"{who}: a server's name must be a text, not {_shorten(server.name)}")
         _check_argv(f"{who}: server '{server.name}'", server)
-        if fault := fault_of_http(server) or fault_of_url(server):
+        if fault := fault_of_http(server) or fault_of_url(server) or fault_of_services(server):
             raise ConfigError(f"{who}: server '{server.name}': {fault}")
     _refuse_duplicates(f"{who}: two servers are named", (server.name for server in servers))
     return servers

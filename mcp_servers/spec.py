@@ -9,35 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.file_state import DigestLimits, FileReader, FileState, Mask
+from gymcp.mcp_servers.sandbox.interpreter import Interpreter
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
+from gymcp.mcp_servers.services import Service
 from gymcp.types import Json
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigestLimits:
-    """Limits beyond which a state has no digest. An episode that exceeds one ends and is graded on the state before."""
-
-    bytes: int = 512_000_000
-    """Bytes of all files together; for a database a quarter of that."""
-    entries: int = 100_000
-    depth: int = 64
-    seconds: float = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """The server's state is the files below /workspace when a call returns.
-
-    A task's ``initial_state`` is then ``{"files": ..., "commands": ...}`` (`gymcp.mcp_servers.workspaces.seeds`).
-    """
-
-    kind: Literal["workspace", "sqlite", "git"] = "workspace"
-    """workspace: all files. sqlite: schema and rows of a database. git: HEAD, refs, index and work tree."""
-    path: str = "."
-    """Path of the folder, database or repository below /workspace."""
-    masks: tuple[str, ...] = ()
-    """Patterns of paths below `path` that are left out, because they differ from run to run, such as ``*.log``."""
-    limits: DigestLimits = field(default_factory=DigestLimits)
+__all__ = ["DigestLimits", "FileReader", "FileState", "HttpPort", "Mask", "ServerSpec", "Service", "StateSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +49,15 @@ class ServerSpec:
     sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
+    python: Interpreter | None = None
+    """Interpreter that the server's command uses beside the sandbox's own. None: it uses no other."""
     network: bool = False
     http: HttpPort | None = None
     """Port of a server that speaks only HTTP (`gymcp.mcp_servers.transports.http_bridge` carries its messages). None:
     the server speaks over standard input and output."""
+    services: tuple[Service, ...] = ()
+    """Processes beside the server in its sandbox. A server with services is never forked, and snapshots of it are
+    restored by replaying its calls."""
     url: str | None = None
     """URL of a remote server: nothing is started, and only a stateless one may be called without a cassette.
     ``${NAME}`` stands for an environment variable, here and in `headers`."""
@@ -113,7 +96,7 @@ class ServerSpec:
     warm_pool_size: int = 0
     """Servers to start ahead of their episodes, in a sandbox of `open_warm_sandbox`: for servers that start slowly."""
     start_timeout_s: float = 20.0
-    """Seconds from the start of the process to its answer with the tool list."""
+    """Seconds from the start of the process, once its services are ready, to its answer with the tool list."""
     tools_sha256: str | None = None
     """Required hash of the tools (`tools.hashes.combine_hashes`). None: any tools."""
     dev_source: str = ""
@@ -125,6 +108,11 @@ class ServerSpec:
         """True if the harness can see the server's state, and so compare a fresh one with its baseline."""
         return self.state == "declared" or isinstance(self.state, FileState)
 
+    @property
+    def opening_timeout_s(self) -> float:
+        """Seconds in which the server must answer while it starts: the time of its services, and its own."""
+        return self.start_timeout_s + sum(service.ready_timeout_s for service in self.services)
+
     def parts(self) -> list[Json]:
         """Everything that the server's fresh state and its tools depend on, as JSON.
 
@@ -134,7 +122,9 @@ class ServerSpec:
         argv = [self._restore_variables(word) for word in self.argv]
         env = {name: self._restore_variables(value) for name, value in self.env.items()}
         parts = [self.name, argv, env, mounts, self.network, repr(self.state)]
-        return [*parts, *([repr(self.http)] if self.http else [])]
+        parts += [repr(self.http)] if self.http else []
+        parts += [repr(self.services)] if self.services else []
+        return [*parts, *([list(self.python.version)] if self.python else [])]
 
     def _restore_variables(self, text: str) -> str:
         """The text with the names of variables in place of their values."""
@@ -148,7 +138,7 @@ class ServerSpec:
             argv=self.argv,
             image=self.image,
             env=self.env,
-            mounts=self.mounts,
+            mounts=(*self.mounts, *(self.python.show() if self.python else ())),
             network=self.network,
             limits=self.limits,
             fork=self.fork,

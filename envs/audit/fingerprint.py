@@ -51,7 +51,9 @@ def _describe_server(server: ServerSpec) -> Json:
     image = _content(server.image) if isinstance(server.image, Path) else server.image
     mounts = [[_content(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
     parts = [server.name, server.argv, dict(server.env), mounts, image, server.network, asdict(server.limits)]
-    return [*parts, repr(server.state), server.tools_sha256, *_describe_http(server)]
+    parts += [repr(server.state), server.tools_sha256, *_describe_http(server)]
+    parts += [repr(server.services)] if server.services else []
+    return [*parts, *([list(server.python.version)] if server.python else [])]
 
 
 def hash_cassettes(env: LoadedEnv) -> dict[str, str]:

@@ -9,7 +9,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
 from gymcp.evaluators.graders.calls import calls_alike, calls_made
 from gymcp.evaluators.graders.combine import all_of
-from gymcp.evaluators.graders.files import final_files_equal
+from gymcp.evaluators.graders.files import final_files_equal, final_values_include
 from gymcp.evaluators.graders.milestones import milestones
 from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.states import final_state_equals, state_changes
@@ -25,6 +25,7 @@ BY_NAME: Mapping[str, Callable[[str | None], Grader]] = {
     "state": lambda key: final_state_equals(target_key=key),
     "changes": lambda key: state_changes(target_key=key),
     "files": lambda key: final_files_equal(target_key=key),
+    "file-values": lambda key: final_values_include(target_key=key),
     "calls": lambda key: calls_made(target_key=key),
     "calls-any-order": lambda key: calls_made(target_key=key, in_order=False),
     "calls-alike": lambda key: calls_alike(target_key=key),

@@ -79,7 +79,7 @@ def ensure_present(server: LockedServer) -> str:
 def folder_of(server: LockedServer) -> Path:
     """Folder in which this machine has, or would have, the server. Every closure of packages has its own folder."""
     closure = [content_of(package) for package in server.packages]
-    key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(), closure])
+    key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(server), closure])
     return servers_folder() / f"{server.name}-{key[:16]}"
 
 
@@ -104,7 +104,7 @@ def with_tree(server: LockedServer) -> LockedServer:
     if server.runtime == "image":
         return server
     files = check_files(ensure_installed(server), f"server '{server.name}'", REPAIR_COMMAND)
-    return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(): tree_digest(files)})
+    return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(server): tree_digest(files)})
 
 
 def verify_installed(server: LockedServer) -> None:
@@ -168,7 +168,7 @@ def _verify(server: LockedServer, folder: Path, repair: str = REPAIR_COMMAND) ->
             f"edited by hand: gymcp servers lock {server.name}",
             folder,
         )
-    expected = server.trees.get(_runtime(server.runtime).platform_name())
+    expected = server.trees.get(_runtime(server.runtime).platform_name(server))
     if expected is not None and tree_digest(files) != expected:
         raise InstallDrift(f"{who}: the files in {folder} are not the locked ones; run: {repair}, or remove it", folder)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from gymcp.mcp_servers.packages.lockfile import Runtime
+from gymcp.mcp_servers.services import Service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,10 @@ class InstallRequest:
     """Python: requirements that limit the versions of packages which are needed anyway (``--constraint``)."""
     until: str = ""
     """Python: time after which the index got files that are left out. Empty: the newest packages are taken."""
+    python: str = ""
+    """Python: minor version of the interpreter, such as 3.12 (``--python``). Empty: the sandbox's own, if it fits."""
+    services: tuple[Service, ...] = ()
+    """Processes beside the server in its sandbox, with commands as `gymcp.mcp_servers.services` parses them."""
     own: Program | None = None
     """Program of the user's own; None: the server comes from a registry, an engine, or another machine."""
     include: tuple[str, ...] = ()

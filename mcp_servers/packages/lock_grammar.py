@@ -32,6 +32,7 @@ _IMAGE_VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|sha256:[0-9a-f]{
 _DOCKERFILE = re.compile(r"[./][^\x00-\x1f\x7f]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110
+_MINOR_VERSION = re.compile(r"3\.\d{1,2}")
 _HTTP = re.compile(r":?\d{1,5}(/[\x21-\x7e]*)?")
 _HEX = re.compile(r"[0-9a-f]{16,64}")
 _PLATFORM = re.compile(r"[a-z0-9_.-]+")
@@ -69,6 +70,10 @@ def check_server(row: Mapping[str, Any]) -> None:
         check_url(words[0])
     if python := row.get("python", ""):
         check_specifiers(text(python, "python"))
+    if chosen := row.get("python_version", ""):
+        _match(_MINOR_VERSION, text(chosen, "python_version"), "python_version", "a minor version such as 3.12")
+        if runtime != "python":
+            raise ValueError(f"python_version: a server of the kind {runtime} has none")
     if http := row.get("http", ""):
         _match(_HTTP, text(http, "http"), "http", "PORT or PORT/PATH")
     _check_requirements(row.get("constraints", []), "constraints")

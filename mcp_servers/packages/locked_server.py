@@ -29,11 +29,13 @@ from gymcp.mcp_servers.packages.install import (
 )
 from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, read_locked_server
-from gymcp.mcp_servers.packages.own_source.source import mount_source, own_start_words
+from gymcp.mcp_servers.packages.own_source.source import SOURCE, mount_source, own_start_words
+from gymcp.mcp_servers.packages.pythons.choice import interpreter_for
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
+from gymcp.mcp_servers.services import Service
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec, StateSource
 from gymcp.mcp_servers.tools.hashes import differences, hash_tools
@@ -135,7 +137,8 @@ def make_spec(
     labelled = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
     has_locked_args = args is None or tuple(args) == own_args
     start = _find_start(server, values["args"])
-    may_fork = server.runtime == "python" and not server.http and not server.runs_code and server.forks is not False
+    may_fork = server.runtime == "python" and not server.http and not server.services and not server.runs_code
+    may_fork = may_fork and server.forks is not False
     return ServerSpec(
         name=server.name,
         argv=start.argv,
@@ -143,6 +146,10 @@ def make_spec(
         env={**_SETTINGS.get(server.runtime, {}), **start.env, **dict(zip(names, values["env"], strict=True))},
         secrets=secrets_in(f"server '{server.name}'", labelled),
         mounts=(*start.mounts, *mounts),
+        services=tuple(replace(each, argv=_service_argv(server, start, each)) for each in server.services),
+        python=interpreter_for(f"server '{server.name}': start", server.python_version)
+        if server.python_version
+        else None,
         limits=limits or Limits(),
         state=state,
         http=HttpPort.parse(server.http) if server.http else None,
@@ -184,6 +191,32 @@ def _find_start(server: LockedServer, args: tuple[str, ...]) -> _Start:
         env={"PYTHONPATH": ":".join(source.import_paths)} if source.import_paths else {},
         dev_source=source.sha256 if server.source.dev else "",
     )
+
+
+def _service_argv(server: LockedServer, start: _Start, service: Service) -> tuple[str, ...]:
+    """Command of a service: a file of the source, a program of the packages, or one of the system.
+
+    Raises ConfigError for a file that is not in the copy of the source.
+    """
+    program, *words = service.argv
+    if server.runtime != "python":
+        return service.argv
+    interpreter = (start.argv[0], "-s", "-B")
+    if program in ("python", "python3"):
+        if server.source is None or not words or not words[0].endswith(".py"):
+            return (*interpreter, *words)
+        name = str(PurePosixPath(words[0]))
+        if name not in server.source.files:
+            raise ConfigError(
+                f"server '{server.name}': service '{service.name}': '{name}' is not in the copy of the source; "
+                f"add it: --include {name}"
+            )
+        return (*interpreter, str(SOURCE / name), *words[1:])
+    script = ensure_verified(server) / "venv" / "bin" / program
+    inside = str(PurePosixPath(INSIDE) / "venv" / "bin" / program)
+    if "/" in program or not script.is_file():
+        return service.argv
+    return (inside, *words) if python.is_native_program(script) else (*interpreter, inside, *words)
 
 
 @functools.cache
@@ -242,7 +275,8 @@ def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) 
 
 def _install(request: InstallRequest, *, runs_code: bool) -> LockedServer:
     """Lock entry of the installed server, without tools."""
-    return replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+    server = replace(resolve(request), http=request.http, services=request.services)
+    return replace(with_tree(server), runs_code=runs_code)
 
 
 def _list_with_fallbacks(
@@ -291,7 +325,7 @@ def describe_start(server: LockedServer) -> str:
         return "elsewhere"
     if server.runtime == "native":
         return "as declared"
-    if server.runtime != "python" or server.http:
+    if server.runtime != "python" or server.http or server.services:
         return "a process started ahead"
     return {True: "forked", False: "a process started ahead", None: "forked, if its first start shows that it can be"}[
         server.forks
@@ -322,6 +356,8 @@ def to_install_request(server: LockedServer) -> InstallRequest:
         request,
         constraints=server.constraints,
         until=server.until,
+        python=server.python_version,
+        services=server.services,
         include=source.include if source is not None else (),
         dev=source is not None and source.dev,
     )

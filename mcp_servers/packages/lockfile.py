@@ -22,6 +22,7 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages.lock_grammar import check_needs, check_package, check_server, text
+from gymcp.mcp_servers.services import Service
 from gymcp.mcp_servers.tools.hashes import ToolHashes, combine_hashes
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
@@ -106,6 +107,8 @@ class LockedServer:
     """Major version of the MCP library in the closure; None if the closure has none."""
     python: str = ""
     """Specifier of the Python versions that the closure was resolved for."""
+    python_version: str = ""
+    """Minor version of the interpreter that was chosen for the server, such as 3.12. Empty: the sandbox's own."""
     runs_code: bool = False
     """True if the server executes code written by a model. Then every episode gets a newly started process, never a
     forked one."""
@@ -115,6 +118,8 @@ class LockedServer:
     """Python: requirements that limited the versions of the closure."""
     until: str = ""
     """Python: time after which the index got files that the closure leaves out. Empty: none were left out."""
+    services: tuple[Service, ...] = ()
+    """Processes beside the server in its sandbox. A service that is a program of the system is not locked by a hash."""
     source: LockedSource | None = None
     """Source of the user's own; None: the server's code is in its packages."""
     packages: tuple[LockedPackage, ...] = ()
@@ -249,6 +254,8 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
     }
     if server.python:
         row["python"] = server.python
+    if server.python_version:
+        row["python_version"] = server.python_version
     if server.sdk_major is not None:
         row["sdk_major"] = server.sdk_major
     if server.runs_code:
@@ -266,6 +273,11 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["constraints"] = list(server.constraints)
     if server.until:
         row["until"] = server.until
+    if server.services:
+        row["services"] = [
+            {"name": each.name, "command": list(each.argv), "ready": each.ready, "timeout_s": each.ready_timeout_s}
+            for each in server.services
+        ]
     if server.source is not None:
         row["source"] = _source_row(server.source)
     if server.trees:
@@ -333,16 +345,30 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
+        python_version=row.get("python_version", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
         constraints=tuple(row.get("constraints", ())),
         until=row.get("until", ""),
+        services=tuple(_to_service(service) for service in row.get("services", ())),
         source=_to_source(row["source"]) if "source" in row else None,
         packages=parse_packages(row["packages"], "python" if row["runtime"] == "native" else row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,
     )
+
+
+def _to_service(row: Mapping[str, Any]) -> Service:
+    try:
+        return Service(
+            name=row["name"],
+            argv=tuple(text(word, "services.command") for word in row["command"]),
+            ready=text(row["ready"], "services.ready"),
+            ready_timeout_s=float(row["timeout_s"]),
+        )
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 def _to_source(row: Mapping[str, Any]) -> LockedSource:

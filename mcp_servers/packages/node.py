@@ -80,7 +80,7 @@ def resolve_closure(
     return packages, Version(sdk["version"]).major if sdk else None
 
 
-def platform_name() -> str:
+def platform_name(server: LockedServer) -> str:
     """Name of the platform, on which the installed files depend beside the lock."""
     return f"{machine()}-node"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,11 +25,14 @@ from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.packages.install_folder import INSIDE, last_words, machine, write_manifest
 from gymcp.mcp_servers.packages.install_request import InstallRequest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
+from gymcp.mcp_servers.packages.pythons.choice import choose_version, interpreter_for
 from gymcp.mcp_servers.packages.sdists import build_package, ensure_wheel, package_of_wheel
 from gymcp.mcp_servers.packages.wheels import Closure, NoWheel, applies, make_venv, resolve_wheels
-from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.mcp_servers.sandbox import Interpreter, interpreter
 
 _ELF = b"\x7fELF"
+_NEEDS_PYTHON = re.compile(r"requires Python ([<>=!~]=?[\d.*]+(?:, ?[<>=!~]=?[\d.*]+)*)")
+"""Words of uv about a package that needs another Python than the one that was resolved for."""
 
 
 def resolve(request: InstallRequest) -> LockedServer:
@@ -40,19 +44,19 @@ def resolve(request: InstallRequest) -> LockedServer:
     who = f"server '{request.name}': resolve"
     extras = f"[{','.join(request.extras)}]" if request.extras else ""
     line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
-    closure = resolve_closure(who, [*(request.requirements or (line,)), *request.added], request)
-    own = next(p for p in closure.packages if p.name == canonicalize_name(request.package) and applies(p.marker))
-    here = {package.name: package.version for package in closure.packages if applies(package.marker)}
+    request, closure = resolve_fitting(who, [*(request.requirements or (line,)), *request.added], request)
+    here = {p.name: p.version for p in closure.packages if applies(p.marker, closure.interpreter)}
     pinned = replace(request, requirements=tuple(_pin(text, here) for text in request.requirements))
     return LockedServer(
         name=request.name,
         runtime=request.runtime,
         package=request.package,
-        version=own.version,
-        command=pinned.command(own.version),
+        version=here[canonicalize_name(request.package)],
+        command=pinned.command(here[canonicalize_name(request.package)]),
         env=request.env,
-        sdk_major=find_sdk_major(closure.packages),
+        sdk_major=find_sdk_major(closure),
         python=closure.python,
+        python_version=request.python,
         constraints=request.constraints,
         until=request.until,
         packages=closure.packages,
@@ -77,10 +81,27 @@ def find_release_day(request: InstallRequest, version: str) -> str:
     return f"{datetime.fromisoformat(published).astimezone(UTC) + timedelta(days=1):%Y-%m-%dT00:00:00Z}"
 
 
-def find_sdk_major(packages: Sequence[LockedPackage]) -> int | None:
+def find_sdk_major(closure: Closure) -> int | None:
     """Major version of the MCP library among the packages; None if it is not there."""
-    sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
+    sdk = next((p for p in closure.packages if p.name == "mcp" and applies(p.marker, closure.interpreter)), None)
     return Version(sdk.version).major if sdk else None
+
+
+def resolve_fitting(who: str, lines: Sequence[str], request: InstallRequest) -> tuple[InstallRequest, Closure]:
+    """(request, closure of the requirements), for another interpreter if a package needs one and none was named.
+
+    Raises ConfigError if there is no closure, or no such interpreter.
+    """
+    try:
+        return request, resolve_closure(who, lines, request)
+    except ConfigError as error:
+        needs = _NEEDS_PYTHON.search(str(error))
+        may_choose = request.runtime == "python" and not request.python
+        version = choose_version(who, needs[1]) if needs is not None and may_choose else ""
+        if not version:
+            raise
+    request = replace(request, python=version)
+    return request, resolve_closure(who, lines, request)
 
 
 def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> Closure:
@@ -90,6 +111,11 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
     """
     if not lines:
         return Closure(packages=(), python="")
+    chosen = interpreter_for(who, request.python) if request.python else None
+    if request.build and chosen is not None and chosen != interpreter():
+        raise ConfigError(
+            f"{who}: --build with --python {request.python}: packages are built for the sandbox's own Python"
+        )
     allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in request.build}
     for wanted in map(Requirement, lines):
         own = canonicalize_name(wanted.name)
@@ -102,6 +128,7 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
                 closure = resolve_wheels(
                     who,
                     lines,
+                    python=chosen,
                     links=Path(links) if built else None,
                     constraints=request.constraints,
                     until=request.until,
@@ -122,30 +149,32 @@ def resolve_closure(who: str, lines: Sequence[str], request: InstallRequest) -> 
         replace(built[package.name], marker=package.marker) if package.name in built else package
         for package in closure.packages
     )
-    return replace(closure, packages=packages)
+    return replace(closure, packages=packages, interpreter=chosen)
 
 
-def platform_name() -> str:
-    """Name of the platform, on which the installed files depend beside the lock."""
-    major, minor = interpreter().version
-    return f"{machine()}-cp{major}{minor}"
+def platform_name(server: LockedServer | None = None) -> str:
+    """Name of the platform, on which installed files depend beside the lock. None: for the sandbox's Python."""
+    chosen = server.python_version if server is not None else ""
+    version = chosen or ".".join(map(str, interpreter().version))
+    return f"{machine()}-cp{version.replace('.', '')}"
 
 
 def install(server: LockedServer, folder: Path) -> None:
     """Install into an empty folder. Raises UsageError; IntegrityError if a file does not have its hash."""
     who = f"server '{server.name}': install"
-    version = ".".join(map(str, interpreter().version))
+    python = interpreter_for(who, server.python_version)
+    version = ".".join(map(str, python.version))
     if not SpecifierSet(server.python).contains(version):
         raise ConfigError(
-            f"{who}: locked for Python {server.python}, but the sandbox has {version}; run: "
+            f"{who}: locked for Python {server.python}, but it would run on {version}; run: "
             f"gymcp servers lock {server.name}"
         )
     venv = folder / "venv"
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as wheels:
         packages = [_build_if_needed(who, package, Path(wheels)) for package in server.packages]
         has_built = any(package.build is not None for package in server.packages)
-        make_venv(who, venv, packages, links=Path(wheels) if has_built else None)
-    _compile(who, venv)
+        make_venv(who, venv, packages, links=Path(wheels) if has_built else None, python=python)
+    _compile(who, venv, python)
     write_manifest(folder)
 
 
@@ -163,10 +192,15 @@ def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tupl
     """Command that starts the server in the sandbox. Raises ConfigError if the package has no such program."""
     inside = INSIDE / "venv" / "bin"
     script = _find_script(server, folder, program)
-    with (folder / "venv" / "bin" / script).open("rb") as file:
-        native = file.read(len(_ELF)) == _ELF
+    native = is_native_program(folder / "venv" / "bin" / script)
     # -s -B, and a script instead of -m: nothing is imported from the working folder, which the agent can write to
     return (str(inside / script),) if native else (str(inside / "python"), "-s", "-B", str(inside / script))
+
+
+def is_native_program(path: Path) -> bool:
+    """True for a program of machine code, which no interpreter runs."""
+    with path.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
 
 
 def _find_script(server: LockedServer, folder: Path, program: str | None) -> str:
@@ -203,10 +237,10 @@ def _build_if_needed(who: str, package: LockedPackage, links: Path) -> LockedPac
     return package_of_wheel(package, wheel)
 
 
-def _compile(who: str, venv: Path) -> None:
+def _compile(who: str, venv: Path, python: Interpreter) -> None:
     """Compile byte code beside the sources. It is never checked against them again: the sandbox mounts it read-only."""
     packages = next(venv.glob("lib/python*/site-packages"))
-    argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "-j", str(min(4, os.cpu_count() or 1))]
+    argv = [str(python.path), "-I", "-S", "-m", "compileall", "-q", "-j", str(min(4, os.cpu_count() or 1))]
     argv += ["--invalidation-mode", "unchecked-hash", "-s", str(venv), "-p", str(INSIDE / "venv"), str(packages)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode not in (0, 1):  # 1: some file of a package is not for this version of Python

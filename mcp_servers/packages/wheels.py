@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
@@ -21,7 +20,7 @@ from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.packages.install_folder import run_tool
 from gymcp.mcp_servers.packages.lock_grammar import check_package
 from gymcp.mcp_servers.packages.lockfile import LockedPackage
-from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.mcp_servers.sandbox import Interpreter, interpreter
 from gymcp.scratch import scratch_folder
 
 OLDEST_PYTHON = (3, 10)
@@ -43,24 +42,34 @@ class Closure:
     packages: tuple[LockedPackage, ...]
     python: str
     """Specifier of the Python versions that the closure is for."""
+    interpreter: Interpreter | None = None
+    """Interpreter that was chosen for the server; None: the sandbox's own."""
     published: Mapping[str, str] = field(default_factory=dict)
     """Time at which the index got the newest file of a package, by the package's name, if the index says so."""
 
 
 def resolve_wheels(
-    who: str, lines: Sequence[str], *, links: Path | None = None, constraints: Sequence[str] = (), until: str = ""
+    who: str,
+    lines: Sequence[str],
+    *,
+    python: Interpreter | None = None,
+    links: Path | None = None,
+    constraints: Sequence[str] = (),
+    until: str = "",
 ) -> Closure:
     """Closure of the requirements, with the hash of every wheel for Linux.
 
-    `links`: a folder with more wheels. `constraints`: requirements that limit versions, and add no package. `until`:
-    time after which the index got files that are left out; empty: none are.
+    `python`: the interpreter that was chosen for the server; the closure is for its version and later ones. None: the
+    sandbox's own, and the closure is for older ones as well, if its packages are. `links`: a folder with more wheels.
+    `constraints`: requirements that limit versions, and add no package. `until`: time after which the index got files
+    that are left out; empty: none are.
 
     Raises NoWheel for the first package without a wheel, ConfigError for any other failure.
     """
     with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as folder:
         answer = Path(folder) / "pylock.toml"
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
-        argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
+        argv += ["--python", str((python or interpreter()).path), "--format", "pylock.toml", "-o", str(answer), "-"]
         argv += _find_links_options(links)
         if constraints:
             limits = Path(folder) / "constraints.txt"
@@ -68,13 +77,13 @@ def resolve_wheels(
             argv += ["--constraint", str(limits)]
         argv += ["--exclude-newer", until] if until else []
         try:
-            _resolve_for_old_pythons(argv, who, "".join(f"{line}\n" for line in lines))
+            _resolve(argv, who, "".join(f"{line}\n" for line in lines), python)
         except UsageError as error:
             if match := _NO_WHEEL.search(str(error)):
                 raise NoWheel(str(error), match["name"]) from error
             raise ConfigError(str(error)) from error
         content = tomllib.loads(answer.read_text(encoding="utf-8"))
-    packages = (_to_package(who, row) for row in content["packages"])
+    packages = (_to_package(who, row, python) for row in content["packages"])
     return Closure(
         packages=tuple(filter(None, packages)),
         python=content.get("requires-python", ""),
@@ -89,15 +98,22 @@ def _list_published(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, st
             yield canonicalize_name(row["name"]), max(times).isoformat()
 
 
-def applies(marker: str) -> bool:
-    """True if the marker holds on this machine with the sandbox's Python."""
-    version = ".".join(map(str, interpreter().version))
+def applies(marker: str, python: Interpreter | None = None) -> bool:
+    """True if the marker holds on this machine with that Python; None: the sandbox's own."""
+    version = ".".join(map(str, (python or interpreter()).version))
     here = {"python_version": version, "python_full_version": f"{version}.0", "implementation_version": f"{version}.0"}
     return not marker or Marker(marker).evaluate(here)
 
 
-def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links: Path | None = None) -> None:
-    """Make a virtualenv for the sandbox's interpreter, with these wheels and nothing else.
+def make_venv(
+    who: str,
+    venv: Path,
+    packages: Sequence[LockedPackage],
+    *,
+    links: Path | None = None,
+    python: Interpreter | None = None,
+) -> None:
+    """Make a virtualenv with these wheels and nothing else, for that interpreter; None: the sandbox's own.
 
     Raises UsageError, also for a package with malformed words; IntegrityError if a file does not have its hash.
     """
@@ -105,8 +121,8 @@ def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links:
         lines = "".join(map(_requirement, packages))
     except ValueError as error:
         raise ConfigError(f"{who}: {error}") from error
-    uv, python = find_uv_bin(), str(interpreter().path)
-    run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", python, str(venv)], who)
+    uv, path = find_uv_bin(), str((python or interpreter()).path)
+    run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", path, str(venv)], who)
     requirements = venv.with_name("requirements.txt")
     requirements.write_text(lines, encoding="utf-8")
     argv = [uv, "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps", "--require-hashes"]
@@ -128,16 +144,22 @@ def _find_links_options(links: Path | None) -> list[str]:
     return [word for folder in (str(links), *users) for word in ("--find-links", folder)]
 
 
-def _resolve_for_old_pythons(argv: list[str], who: str, lines: str) -> None:
-    """Resolve from `OLDEST_PYTHON` on, so that the lock serves other machines; if that fails, from this Python on."""
-    if interpreter().version > OLDEST_PYTHON:
-        with contextlib.suppress(UsageError):
-            run_tool([*argv, "--python-version", ".".join(map(str, OLDEST_PYTHON))], who, stdin=lines)
-            return
-    run_tool(argv, who, stdin=lines)
+def _resolve(argv: list[str], who: str, lines: str, python: Interpreter | None) -> None:
+    """Resolve for the version of the chosen interpreter and later ones.
+
+    If none was chosen, resolve from `OLDEST_PYTHON` on, so that the lock serves other machines, and if that fails, from
+    the sandbox's own Python on.
+    """
+    oldest = OLDEST_PYTHON if python is None else python.version
+    try:
+        run_tool([*argv, "--python-version", ".".join(map(str, oldest))], who, stdin=lines)
+    except UsageError:
+        if python is not None or interpreter().version <= OLDEST_PYTHON:
+            raise
+        run_tool(argv, who, stdin=lines)
 
 
-def _to_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
+def _to_package(who: str, row: Mapping[str, Any], python: Interpreter | None) -> LockedPackage | None:
     """Lock entry of a package; None for a package that is for other systems only. Raises NoWheel."""
     files = {}
     for wheel in row.get("wheels", ()):
@@ -146,7 +168,7 @@ def _to_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
         if _for_linux(name):
             files[name] = f"sha256:{wheel['hashes']['sha256']}"
     marker = row.get("marker", "")
-    if not files and not applies(marker):
+    if not files and not applies(marker, python):
         return None
     name = canonicalize_name(row["name"])
     if not files:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.mcp_servers.sandbox.spec import Mount
+from gymcp.paths import gymcp_home
 
 MIN_VERSION = (3, 9)
 """Oldest Python that servers run on."""
@@ -30,6 +31,10 @@ class Interpreter:
     masks: tuple[PurePosixPath, ...]
     """Folders below the mounts that must look empty."""
 
+    def show(self) -> tuple[Mount, ...]:
+        """Mounts that show the interpreter to a sandbox whose own it is not."""
+        return (*self.mounts, *(Mount(source=_empty_folder(), target=mask) for mask in self.masks))
+
 
 @functools.cache
 def interpreter() -> Interpreter:
@@ -41,9 +46,14 @@ def interpreter() -> Interpreter:
 
 def own_interpreter() -> Interpreter:
     """This process's interpreter from `sys.base_prefix`: executable, standard library, and the libraries beside it."""
-    prefix = Path(sys.base_prefix)
-    version = (sys.version_info.major, sys.version_info.minor)
+    return interpreter_at(Path(sys.base_prefix), (sys.version_info.major, sys.version_info.minor))
+
+
+def interpreter_at(prefix: Path, version: tuple[int, int]) -> Interpreter:
+    """The interpreter that is installed below a prefix. That of /usr needs no mounts."""
     executable = prefix / "bin" / f"python{version[0]}.{version[1]}"
+    if prefix == _SYSTEM.parents[1]:
+        return Interpreter(path=PurePosixPath(executable), version=version, mounts=(), masks=())
     folders = [
         prefix / name for name in ("lib", "lib64") if (prefix / name).is_dir() and not (prefix / name).is_symlink()
     ]
@@ -53,6 +63,14 @@ def own_interpreter() -> Interpreter:
         mounts=tuple(Mount(source=path, target=PurePosixPath(path)) for path in (executable, *folders)),
         masks=tuple(PurePosixPath(path) for folder in folders for path in package_folders(folder)),
     )
+
+
+@functools.cache
+def _empty_folder() -> Path:
+    folder = gymcp_home() / "empty"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    return folder
 
 
 def package_folders(below: Path) -> Iterator[Path]:

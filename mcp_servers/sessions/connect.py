@@ -21,6 +21,7 @@ from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.transports.cassette_transport import REPLAY_WIRE, open_remote_transport
 from gymcp.mcp_servers.transports.http_bridge import bridge_launch
 from gymcp.mcp_servers.transports.http_remote import RemoteProcess, fault_of_url, is_live, redaction_for
+from gymcp.mcp_servers.transports.service_launch import add_services
 from gymcp.mcp_servers.transports.stdio import pipe_transport
 from gymcp.mcp_servers.transports.tapped_streams import redact_transport
 from gymcp.mcp_servers.transports.violation import ProtocolViolation
@@ -56,7 +57,7 @@ async def open_session(
         if spec.url is not None:
             yield await stack.enter_async_context(_open_remote(spec, task, initial_state, seed))
             return
-        launch, tracker = bridge_launch(spec), None
+        launch, tracker = add_services(spec, bridge_launch(spec)), None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -114,7 +115,7 @@ async def connect(
     async with contextlib.AsyncExitStack() as stack:
         client = mcp.Client(transport, mode=spec.wire, cache=None)
         server = ServerConnection(spec, client, process, violation, redaction=redaction, error_rule=tracker.error_class)
-        async with server.boundary("handshake", spec.start_timeout_s):
+        async with server.boundary("handshake", spec.opening_timeout_s):
             await stack.enter_async_context(client)
         client.session.validate_tool_result = _skip_sdk_output_validation  # type: ignore[method-assign]
         session = ToolSession(server, tracker)

@@ -87,7 +87,7 @@ class ServerConnection:
             case MCPError(code=mcp_types.REQUEST_TIMEOUT):
                 return ServerTimeout(self.message(stage, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
-                return await self._explain_loss(stage)
+                return await self.explain_loss(stage)
             case MCPError(code=code):
                 usual = ProtocolError if code == TOO_LARGE else EnvInfraError
                 return (self._error_rule(stage, code) or usual)(self.message(stage, error.message))
@@ -99,7 +99,7 @@ class ServerConnection:
             case _:
                 return error
 
-    async def _explain_loss(self, stage: str) -> EnvInfraError:
+    async def explain_loss(self, stage: str) -> EnvInfraError:
         """The reason why the connection has closed: a violation of the protocol, a limit, or the server's end."""
         if self._violation.text:
             await self.process.drain_stderr()

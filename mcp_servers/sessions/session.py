@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 PING_TIMEOUT_S = 5.0
 CALL_LIMIT = "the limit of a call (to raise it: EpisodeLimits(call_timeout_s=...) of the environment)"
+SERVICE_GRACE_S = 0.5
+"""Seconds to wait, after a call that failed, for the end of a server whose service may have ended."""
 MAX_TOOLS = 10_000
 MAX_PAGES = 100
 MAX_TEXT_CHARS = 1_000_000
@@ -85,7 +88,7 @@ class ToolSession:
     async def start(self, initial_state: Json, seed: int) -> None:
         """Hand over the initial state and read the tool list. Raises EnvInfraError, IntegrityError."""
         tools_key = await self._tracker.start(self._server, initial_state, seed)
-        async with self._server.boundary("list", self.spec.start_timeout_s):
+        async with self._server.boundary("list", self.spec.opening_timeout_s):
             listed = find_list(self.spec, tools_key) if tools_key is not None else None
             listed = listed or await self._list_tools(tools_key)
         self.tools = listed.tools
@@ -115,7 +118,11 @@ class ToolSession:
 
         A declared state that was not fetched since the last call is compared with its key; raises ProtocolError. Files
         that were written to in this episode are read again, whatever their times say; the key may then be another.
+        Raises ServerDied if a service of the server has ended.
         """
+        if self.spec.services and self.process.returncode is not None:
+            lost = await self._server.explain_loss("services")
+            raise lost if self.process.limit_hit() is None else ServerLimitExceeded(str(lost))
         await self._tracker.verify(self._server)
 
     async def state(self) -> tuple[str, Json]:
@@ -137,6 +144,8 @@ class ToolSession:
         try:
             async with self._server.boundary(stage, timeout_s + 2 * PING_TIMEOUT_S):
                 content, is_error = await self._send_call(call.name, arguments, timeout_s)
+                if is_error and self.spec.services:
+                    await self._await_end(stage)
         except ServerTimeout as error:
             if not self._tracker.interrupts_calls:
                 why = f"hung: no answer within {timeout_s:g} s, {CALL_LIMIT}, nor to a ping"
@@ -155,6 +164,14 @@ class ToolSession:
             seconds=time.perf_counter() - started,
             content_bytes=len(content.encode("utf-8", "surrogatepass")),
         )
+
+    async def _await_end(self, stage: str) -> None:
+        """Raise ServerDied if the server ends within a moment: a call may have failed because a service has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SERVICE_GRACE_S):
+                await self.process.wait()
+        if self.process.returncode is not None:
+            raise await self._server.explain_loss(stage)
 
     async def _send_call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:
         """(text, is_error)."""

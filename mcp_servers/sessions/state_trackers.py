@@ -163,7 +163,7 @@ class DeclaredTracker(StateTracker):
         return DeclaredTracker(self._key)
 
     async def start(self, server: ServerConnection, initial_state: Json, seed: int) -> str | None:
-        async with server.boundary("setup", server.spec.start_timeout_s):
+        async with server.boundary("setup", server.spec.opening_timeout_s):
             params = {"initialState": initial_state, "seed": seed, LINE_KEY: server.spec.limits.line_bytes}
             answer = await server.request("gymcp/setup", params, _SetupResult)
         if answer.stateKey is None:

@@ -136,8 +136,11 @@ async def snapshot_by_fork(session: ToolSession, opens: int | None) -> ServerSna
 
 
 async def snapshot_files(session: ToolSession, opens: int | None) -> ServerSnapshot | None:
-    """Snapshot of a server whose state is its files; None for other servers."""
-    if session.workspace is None:
+    """Snapshot of a server whose state is its files; None for other servers, and for one with services.
+
+    What a service holds in memory is not in its files yet.
+    """
+    if session.workspace is None or session.spec.services:
         return None
     return FileSnapshot(spec=session.spec, saved=await save_workspace(session.workspace))
 

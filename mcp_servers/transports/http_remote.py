@@ -132,13 +132,18 @@ def select_cassette_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> t
 def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
     """Check before an episode what would make it fail.
 
-    Raises ConfigError for a variable that is not set, a cassette that cannot be replayed, and a server with a port in a
-    sandbox that has no loopback of its own.
+    Raises ConfigError for a variable that is not set, a cassette that cannot be replayed, and a server with a port or
+    with services in a sandbox that has no loopback of its own.
     """
     for server in servers:
         if server.http is not None and not sandbox.confined:
             raise ConfigError(
                 f"server '{server.name}': speaks HTTP, which needs a loopback of its own; --sandbox {sandbox.name} has "
+                "only the host's; use bwrap or docker"
+            )
+        if server.services and not sandbox.confined:
+            raise ConfigError(
+                f"server '{server.name}': has services, which need a loopback of its own; --sandbox {sandbox.name} has "
                 "only the host's; use bwrap or docker"
             )
         if is_live(server):

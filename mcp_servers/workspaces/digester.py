@@ -22,19 +22,22 @@ from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
-from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.spec import FileState, Mask, ServerSpec
 from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json
 
 _ANSWER_SLACK_S = 10.0
 """Seconds that an answer may take beyond the helper's own limit."""
 _END_TIMEOUT_S = 5.0
-_LINE_BYTES = 64_000_000
-"""Longest answer of a helper."""
+_LINE_BYTES = 40_000_000
+"""Longest answer of a helper, without the contents of files."""
+_BYTES_AS_JSON = 6
+"""Most characters of JSON that one byte of a text takes."""
 _MAX_INLINE_PARSE_BYTES = 1_000_000
 """Longest answer that is parsed on the event loop; a longer one is parsed in a thread."""
 _PROGRAM = "gymcp.mcp_servers.programs.digest"
-_PARTS = ("tree", "git", "sqlite")
+_PARTS = ("tree", "git", "sqlite", "masks", "zip_times")
+_READERS = ("archives", "csv_rows", "docx_text", "json_value", "outcomes", "source", "sqlite_tables", "xlsx_cells")
 
 
 class Digester:
@@ -52,7 +55,7 @@ class Digester:
         self._process = process
         self._start_another = start_another
         """Starts another helper for the same workspace."""
-        self._source = repr(source)
+        self._state = source
         self._base: tuple[str | None, Json] = (None, None)
         """Last state with its digest: the helper sends only the difference from it."""
 
@@ -69,12 +72,12 @@ class Digester:
 
         Raises Undigestible.
         """
-        state = _state_cache.get((self._source, key))
+        state = _state_cache.get((self._state, key))
         if state is None:
             answer = await self._ask({"op": "state", "since": self._base[0]})
             key, state = str(answer["key"]), self._merge(answer)
             if self._base[0] is None:  # a fresh workspace, from which other episodes of the task start
-                _state_cache.put((self._source, key), state)
+                _state_cache.put((self._state, key), state)
         self._base = (key, state)
         return self._base
 
@@ -104,6 +107,7 @@ class Digester:
             raise self._infra_error(reason) if answer.get("fault") else self._undigestible_error(reason)
         if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
             raise self._infra_error("the digest helper answered without a digest")
+        _masks_used.setdefault((self._server, self._state), set()).update(answer.get("masks_used", ()))
         return answer
 
     async def _exchange(self, request: dict[str, Json]) -> dict[str, Json] | None:
@@ -118,7 +122,7 @@ class Digester:
         except OSError:
             return None
         except ValueError:
-            return {"error": f"too large: more than {_LINE_BYTES} bytes to tell"}
+            return {"error": f"too large: more than {_longest_answer(self._state)} bytes to tell"}
         try:
             is_short = len(line) < _MAX_INLINE_PARSE_BYTES
             answer = json.loads(line) if is_short else await asyncio.to_thread(json.loads, line)
@@ -144,16 +148,16 @@ class StateCache:
 
     def __init__(self, max_entries: int) -> None:
         self._free_entries = max_entries
-        self._states: dict[tuple[str, str], Json] = {}
+        self._states: dict[tuple[FileState, str], Json] = {}
 
-    def get(self, key: tuple[str, str]) -> Json:
+    def get(self, key: tuple[FileState, str]) -> Json:
         """The state of the key; None if it is not in the cache."""
         state = self._states.pop(key, None)
         if state is not None:
             self._states[key] = state  # the most recently used state is evicted last
         return state
 
-    def put(self, key: tuple[str, str], state: Json) -> None:
+    def put(self, key: tuple[FileState, str], state: Json) -> None:
         self._free_entries -= _entry_count(state)
         self._states[key] = state
         while self._free_entries < 0 and self._states:
@@ -161,11 +165,29 @@ class StateCache:
 
 
 def _entry_count(state: Json) -> int:
-    """Number of files and tables in the state; bytes are not counted because each entry is small."""
-    return 1 + sum(len(part) for part in state.values() if isinstance(part, dict | list))
+    """Number of files and tables in the state; a large one counts as many."""
+    parts = [part for part in state.values() if isinstance(part, dict | list)]
+    files = state.get("files") or {}
+    more = sum(len(file.get("text") or file.get("base64") or "") // _ENTRY_CHARS for file in files.values())
+    return 1 + sum(map(len, parts)) + more
 
 
+_ENTRY_CHARS = 64_000
+"""Characters of a file that count as one entry of the cache."""
 _state_cache = StateCache(20_000)
+
+
+_masks_used: dict[tuple[str, FileState], set[int]] = {}
+"""Positions of the masks that have had an effect in a world of this process, by server."""
+
+
+def find_unused_masks(server: str, source: FileState) -> list[str]:
+    """Masks, in words, that have had no effect in any world that this process has digested; none without a world."""
+    used = _masks_used.get((server, source))
+    if used is None:
+        return []
+    rows = [Mask(files=mask) if isinstance(mask, str) else mask for mask in source.masks]
+    return [f"'{mask.files}' ({mask.kind})" for n, mask in enumerate(rows) if n not in used]
 
 
 @contextlib.asynccontextmanager
@@ -187,7 +209,7 @@ async def open_digester(
             processes=8,
             cpu_s=3600.0,
             disk_mb=source.limits.bytes // 1_000_000 + 16,
-            line_bytes=_LINE_BYTES,
+            line_bytes=_longest_answer(source),
         ),
         workspace=workspace.folder,
         read_only=True,
@@ -205,6 +227,11 @@ async def open_digester(
         yield Digester(server, source, await start(), start)
 
 
+def _longest_answer(source: FileState) -> int:
+    """Bytes of the longest line that the helper may send: texts of files, and values of readers, which are JSON."""
+    return _LINE_BYTES + (_BYTES_AS_JSON + 1) * source.recorded_bytes
+
+
 def digest_program() -> str:
     """Content hash of the helper's program, because another version of the program may compute other digests."""
     return _program().mounts[0].source.name
@@ -212,5 +239,5 @@ def digest_program() -> str:
 
 @functools.cache
 def _program() -> ServerSpec:
-    modules = [f"{_PROGRAM}.{part}" for part in _PARTS]
+    modules = [f"{_PROGRAM}.{part}" for part in (*_PARTS, *(f"readers.{reader}" for reader in _READERS))]
     return native_server("digest", f"{_PROGRAM}.server", modules=modules, start="fork")

@@ -50,6 +50,12 @@ CASES: tuple[Case, ...] = (
         given={"env.py": "ENV = "},
     ),
     Case(
+        "a mask with a pattern that is none",
+        "eval env.py",
+        "environment file 'env.py': env.py:2: mask of '*.log': '(' is not a regular expression: missing )",
+        given={"env.py": 'from gymcp.mcp_servers.spec import Mask\nMask(files="*.log", kind="regex", pattern="(")\n'},
+    ),
+    Case(
         "an environment file that is no text",
         "eval env.py",
         "environment file 'env.py': ",

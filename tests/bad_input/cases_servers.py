@@ -128,6 +128,29 @@ CASES: tuple[Case, ...] = (
         "http port 'eighty': expected PORT or PORT/PATH, such as 3000/mcp",
     ),
     Case(
+        "a Python that is no minor version",
+        "servers add 'uvx x==1' --python 3.12.1",
+        "server 'x': --python '3.12.1': expected a minor version of Python 3, such as 3.12",
+    ),
+    Case(
+        "a Python for node", "servers add 'npx -y x@1' --python 3.12", "server 'x': --python is for servers in Python"
+    ),
+    Case(
+        "a service without a check",
+        "servers add 'uvx x==1' --service 'redis-server'",
+        "server 'x': 1 --service and 0 --ready: each service needs a check that it is ready: --ready tcp:PORT,",
+    ),
+    Case(
+        "a service with an unknown check",
+        "servers add 'uvx x==1' --service redis-server --ready udp:1",
+        "service 'redis-server': no ready check 'udp:1'; have tcp:PORT, file:PATH, command:LINE",
+    ),
+    Case(
+        "a service beside a server elsewhere",
+        "servers add https://mcp.example.invalid/mcp --service redis-server --ready tcp:1",
+        "server 'example': --service is for servers that the lock starts here",
+    ),
+    Case(
         "an address without a host",
         "servers add https://",
         "server: 'https://' has no host; have 'npx -y PACKAGE@VERSION', 'uvx",

@@ -56,7 +56,7 @@ def test_servers_that_cannot_be_seen_into_are_named() -> None:
         "server 'blind': its state is opaque: only answers were compared, and what it keeps unseen is not known",
         "server 'far': it runs elsewhere, so no start of it is fresh; only gold was called",
         "server 'taped': its answers come from a cassette; the server itself was not asked",
-        "server 'logs': files that match *.log are masked, so they were not compared",
+        "server 'logs': what its masks hide was not compared: *.log",
     ]
 
 

@@ -22,6 +22,7 @@ from gymcp.evaluators.graders import (
     dynamic,
     final_files_equal,
     final_state_equals,
+    final_values_include,
     milestones,
     state_changes,
     weighted,
@@ -38,6 +39,7 @@ SHOP = {"orders": {"7": {"status": "open"}, "8": {"status": "open"}}}
 PAID = {"orders": {"7": {"status": "paid"}, "8": {"status": "open"}}}
 ALL_PAID = {"orders": {"7": {"status": "paid"}, "8": {"status": "paid"}}}
 TEXT_FILE = {"type": "file", "mode": "644", "text": "paid"}
+READ_FILE = {"type": "file", "mode": "644", "sha256": "00", "size": 4, "reader": "json"}
 PAY = {"name": "pay", "arguments": {"order": 7}}
 CHARGED = {"milestones": [{"name": "paid", "call": PAY}], "minefields": [{"name": "sworn", "says": "damn"}]}
 RAW = ToolCall(id="raw", name="pay", arguments='{"order": 7')
@@ -164,6 +166,17 @@ CASES = {
             ends({"files": {"7": TEXT_FILE, "8": TEXT_FILE}}),
         ),
     ),
+    "values of readers": Case(
+        grader=final_values_include(),
+        target={"a.json": {"paid": 7}},
+        right=ends({"files": {"a.json": {**READ_FILE, "value": {"paid": 7, "open": 8}}}}),
+        wrong=ends({"files": {"a.json": {**READ_FILE, "value": {"paid": 8}}}}),
+        unreadable=ends({"files": {"a.json": {**READ_FILE, "unreadable": "it is no JSON document"}}}),
+        adversarial=(
+            ends({"files": {"a.json": {**READ_FILE, "value": {"paid": True}}}}),
+            ends({"files": {"b.json": {**READ_FILE, "value": {"paid": 7}}}}),
+        ),
+    ),
     "calls in order": Case(
         grader=calls_made(),
         target=[PAY, {"name": "end", "arguments": {}}],
@@ -284,6 +297,7 @@ INVALID_TARGETS: dict[str, tuple[Grader, tuple[Json, ...], str]] = {
         "task 'a': the target has no 'end'",
     ),
     "files": (final_files_equal(), ([],), "not a mapping of files"),
+    "values of readers": (final_values_include(), ([], {}), "not a mapping of files"),
     "files by key": (final_files_equal(target_key="files"), ({},), "the target has no 'files'"),
     "changes": (
         state_changes(),

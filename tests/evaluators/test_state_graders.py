@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 import pytest
 from trajectories import episode, verdict
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders import final_files_equal, final_state_equals, state_changes
+from gymcp.evaluators.graders import (
+    final_bytes,
+    final_files_equal,
+    final_state_equals,
+    final_values_include,
+    state_changes,
+)
 from gymcp.evaluators.grading import apply_grader
 from gymcp.outcome import Outcome
-from gymcp.types import Json, Score, Task
+from gymcp.protocols import StateReader
+from gymcp.types import Json, Score, Task, Trajectory
 
 ORDERS = {"orders": [{"id": 7, "status": "paid"}]}
 
@@ -123,6 +133,63 @@ def test_files_are_compared_by_path_and_text(files: Json, value: float, reason: 
     score = verdict(final_files_equal(), EXPECTED_FILES, state={"files": files})
     assert score.value == value
     assert score.reason.startswith(reason)
+
+
+VALUES = {
+    "a.csv": {"type": "file", "mode": "644", "reader": "csv", "value": [["a"], ["7"]]},
+    "bad.csv": {"type": "file", "mode": "644", "reader": "csv", "unreadable": "it has no rows"},
+    "long.csv": {"type": "file", "mode": "644", "sha256": "00", "size": 9, "reader": "csv", "cut": "it has 9 bytes"},
+    "b.txt": {"type": "file", "mode": "644", "sha256": "00", "size": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "reason"),
+    [
+        ({"a.csv": [["a"], ["7"]]}, 1.0, "the files have all that is wanted"),
+        ({"a.csv": [["a"], ["8"]]}, 0.0, 'at the end a.csv.1.0 is "7", wanted "8"'),
+        ({"none.csv": []}, 0.0, "at the end none.csv is missing"),
+        ({"bad.csv": []}, 0.0, "at the end bad.csv cannot be read as csv: it has no rows"),
+    ],
+)
+def test_values_of_readers_are_compared(target: Json, value: float, reason: str) -> None:
+    score = verdict(final_values_include(), target, state={"files": VALUES})
+    assert (score.value, score.reason) == (value, reason)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (
+            "long.csv",
+            "file 'long.csv': its value was not recorded: it has 9 bytes; raise FileState(recorded_file_bytes",
+        ),
+        ("b.txt", r"file 'b.txt': has no reader: declare one"),
+    ],
+)
+def test_a_value_that_was_not_recorded_says_nothing_about_the_agent(path: str, words: str) -> None:
+    with pytest.raises(GraderError, match=re.escape(words)):
+        verdict(final_values_include(), {path: []}, state={"files": VALUES})
+
+
+def test_a_file_of_which_only_the_hash_was_recorded_is_compared_by_it() -> None:
+    cut = {"type": "file", "mode": "644", "sha256": hashlib.sha256(b"one").hexdigest(), "size": 3}
+    assert verdict(final_files_equal(), {"a": "one"}, state={"files": {"a": cut}}).value == 1.0
+
+
+def test_the_bytes_of_a_file_that_was_cut_are_an_error_and_no_wrong_bytes() -> None:
+    files = {**VALUES, "c": {"type": "file", "mode": "644", "base64": "/wA="}}
+    found: list[bytes | None] = []
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        found.extend(final_bytes(trajectory, states, path) for path in ("c", "gone"))
+        return Score(value=float(final_bytes(trajectory, states, "b.txt") is not None))
+
+    with pytest.raises(
+        GraderError, match=r"file 'b.txt': of its 9 bytes only the sha256 was recorded: raise FileState"
+    ):
+        verdict(grade, None, state={"files": files})
+    assert found == [b"\xff\x00", None]
 
 
 @pytest.mark.parametrize("state", [None, {}, {"accounts": {}}, "files"])

@@ -15,13 +15,16 @@ EXCITED = "from softly import whisper\ndef shout(text):\n    return whisper(text
 SOFTLY = "def whisper(text):\n    return text.lower()\n"
 
 
-def write_wheel(folder: Path, name: str, version: str, files: Mapping[str, str], requires: Sequence[str] = ()) -> Path:
+def write_wheel(
+    folder: Path, name: str, version: str, files: Mapping[str, str], requires: Sequence[str] = (), python: str = ">=3"
+) -> Path:
     """A wheel for every machine, with these files; `requires`: the packages that it depends on."""
     info = f"{name}-{version}.dist-info"
     needed = "".join(f"Requires-Dist: {each}\n" for each in requires)
     members = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        f"Requires-Python: {python}\n{needed}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = [f"{path},sha256={_hash(text)},{len(text.encode())}" for path, text in members.items()]

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from digest_service import LATER, write_workbook
 from digesting import digest_here, digest_of, run_with_digester, set_workspace_mode, way
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gymcp.mcp_servers.programs.digest.tree import RACY_NS
-from gymcp.mcp_servers.workspaces.digester import Digester
+from gymcp.mcp_servers.spec import FileReader, FileState, Mask
+from gymcp.mcp_servers.workspaces.digester import Digester, find_unused_masks
 from gymcp.scratch import remove_tree
 from gymcp.types import Json
 
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("bwrap")
 def test_a_state_holds_bytes_types_modes_and_targets(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello\r\n")
     (tmp_path / "bytes").write_bytes(b"\xff\x00")
-    (tmp_path / "large").write_bytes(b"0" * 64_001)
+    (tmp_path / "large").write_bytes(b"0" * 1_000_001)
     (tmp_path / "folder").mkdir(mode=0o750)
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
@@ -38,12 +40,12 @@ def test_a_state_holds_bytes_types_modes_and_targets(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
     (tmp_path / "text").chmod(0o755)
     _, state = digest_of(tmp_path)
-    large = hashlib.sha256(b"0" * 64_001).hexdigest()
+    large = hashlib.sha256(b"0" * 1_000_001).hexdigest()
     assert state == {
         "files": {
             "text": {"type": "file", "mode": "755", "text": "hello\r\n"},
             "bytes": {"type": "file", "mode": "644", "base64": "/wA="},
-            "large": {"type": "file", "mode": "644", "sha256": large, "size": 64_001},
+            "large": {"type": "file", "mode": "644", "sha256": large, "size": 1_000_001},
             "folder": {"type": "folder", "mode": "750"},
             "link": {"type": "link", "mode": "777", "target": "/etc/passwd"},
             "fifo": {"type": "fifo", "mode": "644"},
@@ -172,6 +174,18 @@ def test_only_the_difference_of_a_changed_workspace_is_sent(tmp_path: Path) -> N
         assert await digester.state(await digester.key()) == first
 
     run_with_digester(tmp_path, work)
+
+
+def test_readers_and_masks_work_in_the_sandbox_of_the_helper(tmp_path: Path) -> None:
+    write_workbook(tmp_path / "a.xlsx", '<c r="A1"><v>7</v></c>')
+    masks = (Mask(files="*.xlsx", kind="zip_timestamps"), Mask(files="*.log", kind="regex", pattern="1"))
+    source = FileState(readers=(FileReader(files="*.xlsx", kind="xlsx"),), masks=masks)
+    key, state = digest_of(tmp_path, readers=source.readers, masks=masks)
+    assert state["files"]["a.xlsx"]["value"] == {"sheets": {"Sales": {"cells": {"A1": 7}, "formulas": {}}}}
+    write_workbook(tmp_path / "a.xlsx", '<c r="A1"><v>7</v></c>', LATER)
+    assert digest_of(tmp_path, readers=source.readers, masks=masks) == (key, state)
+    assert find_unused_masks("desk", source) == ["'*.log' (regex)"]
+    assert find_unused_masks("no world of it was opened", source) == []
 
 
 def test_masks_leave_out_files_that_differ_from_run_to_run(tmp_path: Path) -> None:

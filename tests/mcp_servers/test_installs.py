@@ -217,7 +217,7 @@ def test_drift_of_the_tools_names_the_tool_and_the_parameter(time: LockedServer,
 def test_a_lock_for_another_python_says_so(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
     with pytest.raises(
-        ConfigError, match=r"locked for Python >=3\.99, but the sandbox has .*; run: gymcp servers lock time"
+        ConfigError, match=r"locked for Python >=3\.99, but it would run on 3.*; run: gymcp servers lock time"
     ):
         ensure_installed(replace(time, python=">=3.99"))
 

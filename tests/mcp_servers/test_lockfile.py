@@ -18,6 +18,7 @@ from gymcp.mcp_servers.packages.lockfile import (
     read_locked_server,
     write_lock,
 )
+from gymcp.mcp_servers.services import Service
 from gymcp.mcp_servers.tools.hashes import hash_tools
 from gymcp.types import Tool
 
@@ -31,6 +32,8 @@ SERVER = LockedServer(
     env={"CALC_TOKEN": "${CALC_TOKEN}"},
     sdk_major=1,
     python=">=3.11",
+    python_version="3.12",
+    services=(Service.parse("redis-server --port 6379", "tcp:6379", 20),),
     packages=(
         LockedPackage(
             name="mcp-calc", version="1.2.0", files={"mcp_calc-1.2.0-py3-none-any.whl": "sha256:" + "0" * 64}
@@ -50,6 +53,8 @@ NODE = replace(
     name="notes",
     runtime="node",
     python="",
+    python_version="",
+    services=(),
     packages=(LockedPackage(name="node_modules/a", version="1.0.0", files={"integrity": "sha512-aa=="}, needs=("b",)),),
 )
 
@@ -74,6 +79,12 @@ def test_equal_servers_are_written_as_equal_bytes(tmp_path: Path) -> None:
         (("format = 1", "format = "), ConfigError, "not TOML"),
         (('runtime = "python"', 'runtime = "ruby"'), ConfigError, "server 1: ValueError: runtime 'ruby'"),
         (('version = "1.2.0"\n', ""), ConfigError, "server 1: has no 'version'"),
+        (
+            ('python_version = "3.12"', 'python_version = "3.12 -x"'),
+            ConfigError,
+            "python_version: '3.12 -x' is not a",
+        ),
+        (('ready = "tcp:6379"', 'ready = "tcp:x"'), ConfigError, "service 'redis-server': no ready check 'tcp:x'"),
         (('name = "notes"', 'name = "calc"'), ConfigError, "two servers are named 'calc'"),
         (('name = "notes"', 'name = "../notes"'), ConfigError, "server name '../notes'"),
         ((SERVER.tools["add"].params["a"], "0" * 16), IntegrityError, "tools_sha256 does not belong to its tools"),

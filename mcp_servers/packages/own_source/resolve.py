@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gymcp.mcp_servers.packages import node, python
 from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements, read_json, read_text
 from gymcp.mcp_servers.packages.own_source.source import OwnSource, check_dev, lock_source, read_source
 from gymcp.mcp_servers.packages.own_source.typescript import find_compiler
+from gymcp.mcp_servers.packages.pythons.choice import choose_version
 from gymcp.types import Json
 
 VERSION_CHARS = 12
@@ -23,7 +26,10 @@ def resolve_own(request: InstallRequest) -> LockedServer:
     source = read_source(request)
     locked = lock_source(source, request)
     check_dev(request)
-    packages, sdk_major, specifier = _resolve(request, program, source)
+    if request.runtime == "python":
+        version = choose_version(f"server '{request.name}': source '{program.path}'", source.python, request.python)
+        request = replace(request, python=version)
+    request, packages, sdk_major, specifier = _resolve(request, program, source)
     version = locked.sha256[:VERSION_CHARS]
     return LockedServer(
         name=request.name,
@@ -34,6 +40,7 @@ def resolve_own(request: InstallRequest) -> LockedServer:
         env=request.env,
         sdk_major=sdk_major,
         python=specifier,
+        python_version=request.python,
         constraints=request.constraints,
         until=request.until,
         source=locked,
@@ -44,15 +51,15 @@ def resolve_own(request: InstallRequest) -> LockedServer:
 
 def _resolve(
     request: InstallRequest, program: Program, source: OwnSource
-) -> tuple[tuple[LockedPackage, ...], int | None, str]:
-    """(packages, major version of the MCP library, specifier of the Python versions that they are for)."""
+) -> tuple[InstallRequest, tuple[LockedPackage, ...], int | None, str]:
+    """(request with its interpreter, packages, major version of the MCP library, Python versions that they are for)."""
     who = f"server '{request.name}': resolve"
     if request.runtime == "node":
         packages, sdk_major = _resolve_node(who, request, program)
-        return packages, sdk_major, ""
+        return request, packages, sdk_major, ""
     added = check_requirements(f"{who}: --with", request.added)
-    closure = python.resolve_closure(who, [*source.requires, *added], request)
-    return closure.packages, python.find_sdk_major(closure.packages), closure.python
+    request, closure = python.resolve_fitting(who, [*source.requires, *added], request)
+    return request, closure.packages, python.find_sdk_major(closure), closure.python
 
 
 def _resolve_node(who: str, request: InstallRequest, program: Program) -> tuple[tuple[LockedPackage, ...], int | None]:

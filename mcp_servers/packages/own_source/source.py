@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from gymcp.atomic import cache_errors, make_once
@@ -28,7 +27,7 @@ from gymcp.mcp_servers.packages.own_source.node_imports import add_node_files
 from gymcp.mcp_servers.packages.own_source.python_imports import add_python_files
 from gymcp.mcp_servers.packages.own_source.typescript import START_FILE as TYPESCRIPT_START
 from gymcp.mcp_servers.packages.own_source.typescript import find_compiler, start_files
-from gymcp.mcp_servers.sandbox import Mount, interpreter
+from gymcp.mcp_servers.sandbox import Mount
 
 SOURCE = PurePosixPath("/srv/source")
 """Path of the copy inside the sandbox."""
@@ -192,7 +191,6 @@ def _read_python(who: str, request: InstallRequest, program: Program, folder: Pa
         name = files.add_file(folder / program.file)
         text = decode(who, name, files.contents[name])
     project = read_project(who, folder, text)
-    _check_python(who, project)
     if project.scripts is not None:
         files.add_file(folder / "pyproject.toml")
     start, extra, module = _start_file(who, program, project)
@@ -280,16 +278,6 @@ def _describe_project(project: Project) -> dict[str, str]:
         return {}
     text = f"Metadata-Version: 2.1\nName: {project.name}\nVersion: {project.version}\n"
     return {f"{name}-{project.version}.dist-info/METADATA": text}
-
-
-def _check_python(who: str, project: Project) -> None:
-    version = ".".join(map(str, interpreter().version))
-    try:
-        fits = SpecifierSet(project.python).contains(version)
-    except InvalidSpecifier as error:
-        raise ConfigError(f"{who}: requires-python '{project.python}' is not understood") from error
-    if not fits:
-        raise ConfigError(f"{who}: needs Python {project.python}, and the sandbox has {version}")
 
 
 def _sha256(text: str) -> str:

@@ -1,11 +1,11 @@
 """Digests the state of a workspace, in a sandbox of its own whose working directory is the workspace, read-only.
 
-The program follows no link and waits on no file. Wire: one JSON object per line. The first has ``kind``, ``path``,
-``masks``, ``limits`` and ``begun_ns``, and gets no answer. ``{"op": "key", "again": bool}`` -> ``{"key": hex}``;
-``{"op": "state", "since": key}`` -> ``{"key", "about", "files", "removed", "since"}`` with the files that differ from
-the state of a recent key, or with all files and a null ``since`` if that key is not remembered; ``files`` is null if
-the state is no tree of files. Otherwise ``{"error": words}``, with a true ``fault`` if the machine failed and not the
-workspace.
+The program follows no link and waits on no file. Wire: one JSON object per line. The first has the fields of
+`gymcp.mcp_servers.file_state.FileState` and ``begun_ns``, and gets no answer. ``{"op": "key", "again": bool}`` ->
+``{"key": hex, "masks_used"}`` with the positions of the masks that have had an effect so far; ``{"op": "state",
+"since": key}`` -> the same and ``{"about", "files", "removed", "since"}`` with the files that differ from the state of
+a recent key, or with all files and a null ``since`` if that key is not remembered; ``files`` is null if the state is no
+tree of files. Otherwise ``{"error": words}``, with a true ``fault`` if the machine failed and not the workspace.
 
 A file is read again only if its inode, size or times have changed, so an unchanged workspace costs one walk. A memory
 map can write without changing any of these: the harness asks with ``again`` for a digest that includes such writes.
@@ -21,11 +21,13 @@ from hashlib import sha256
 from typing import Any
 
 from gymcp.mcp_servers.native import runtime
+from gymcp.mcp_servers.programs.digest.readers.outcomes import READERS, Outcomes, load_reader
 from gymcp.mcp_servers.programs.digest.tree import (
     FOLDER,
     Changed,
     Entries,
     FileTreeState,
+    Recorded,
     Refused,
     Tree,
     describe_root,
@@ -61,6 +63,7 @@ class DigestService:
         self._reader = reader
         self._root = root
         self._path = path
+        self._outcomes = Outcomes(tree)
         self._remembered: dict[str, Entries] = {}
 
     def answer(self, request: dict[str, Json]) -> dict[str, Json]:
@@ -68,8 +71,9 @@ class DigestService:
             try:
                 self._tree.begin(again=attempt > 0 or bool(request.get("again")))
                 state = self._reader.read(self._root, self._path)
-                answer: dict[str, Json] = {"key": key_of(state)}
+                answer: dict[str, Json] = {"key": key_of(state), "masks_used": sorted(self._tree.masks.used)}
                 if request["op"] == "state":
+                    state = self._add_outcomes(state)
                     answer |= self._describe(state, request["since"])
                 self._remember(answer["key"], state.entries)
                 return answer
@@ -85,6 +89,12 @@ class DigestService:
                 return {**why, "fault": True} if error.errno in FAULTS else why
         raise AssertionError("the last attempt returns")
 
+    def _add_outcomes(self, state: FileTreeState) -> FileTreeState:
+        if state.entries is None:
+            return state
+        with open_below(self._root, self._path, FOLDER) as folder:
+            return state._replace(entries=self._outcomes.add(folder, state.entries))
+
     def _describe(self, state: FileTreeState, since: str | None) -> dict[str, Json]:
         if state.entries is None:
             return {"about": state.about, "files": None, "removed": [], "since": None}
@@ -92,7 +102,7 @@ class DigestService:
         old = base or {}
         with open_below(self._root, self._path, FOLDER) as folder:
             files = {
-                path: self._tree.show(folder, path, entry)
+                path: self._tree.show(folder, path, entry) | (self._outcomes.show(entry) if entry.outcome else {})
                 for path, entry in state.entries.items()
                 if old.get(path) != entry
             }
@@ -136,14 +146,18 @@ def make_reader(kind: str, tree: Tree) -> Any:
 
 def preload() -> None:
     """Import all readers, for a fork server."""
-    for part in ("git", "sqlite"):
+    for part in ("git", "sqlite", "zip_times"):
         importlib.import_module(f"gymcp.mcp_servers.programs.digest.{part}")
+    for kind in READERS:
+        load_reader(kind)
 
 
 def main() -> None:
     reader, writer = runtime.claim_wire()
     options = json.loads(reader.readline(runtime.MAX_LINE_BYTES))
-    tree = Tree(options["limits"], options["masks"], options["begun_ns"])
+    readers = tuple((each["files"], each["kind"]) for each in options["readers"])
+    recorded = Recorded(options["recorded_file_bytes"], options["recorded_bytes"], readers)
+    tree = Tree(options["limits"], options["masks"], options["begun_ns"], recorded)
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     service = DigestService(tree, make_reader(options["kind"], tree), root, options["path"])
     while line := reader.readline(runtime.MAX_LINE_BYTES):

@@ -8,12 +8,12 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
 from gymcp.mcp_servers.programs.digest.tree import (
     FILE,
-    MAX_INLINE_TOTAL_BYTES,
     RACY_NS,
     FileTreeState,
     Refused,
@@ -87,27 +87,18 @@ class Sqlite:
         if digests[0] is None:
             empty: Json = {"schema": [], "tables": {}}
             return empty, empty
-        connection = sqlite3.connect(path, isolation_level=None)
         try:
-            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-            connection.set_progress_handler(self._out_of_time, 10_000)
-            for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY"):
-                connection.execute(f"PRAGMA {pragma}").close()
-            material, record = self._rows(connection)
-            numbers = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in NUMBERS}
-            set_numbers = {name: number for name, number in numbers.items() if number}
-            return {**material, **set_numbers}, {**record, **set_numbers}
+            with open_private_copy(path, self._tree.deadline) as connection:
+                material, record = self._rows(connection)
+                numbers = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in NUMBERS}
+                set_numbers = {name: number for name, number in numbers.items() if number}
+                return {**material, **set_numbers}, {**record, **set_numbers}
         except (sqlite3.Error, ValueError, OverflowError, _Hidden):
             self._tree.check_time()
             damaged: Json = {"unreadable": digests}
             return damaged, {"schema": [], "tables": {}, **damaged}
         except MemoryError:
             raise Refused("too large: a row of the database") from None
-        finally:
-            connection.close()
-
-    def _out_of_time(self) -> int:
-        return int(time.monotonic() > self._tree.deadline)
 
     def _rows(self, connection: sqlite3.Connection) -> tuple[Json, Json]:
         rows = list(connection.execute("SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master"))
@@ -115,7 +106,7 @@ class Sqlite:
         schema = sorted((list(row[:4]) for row in rows), key=dumps)
         digests: dict[str, str] = {}
         tables: dict[str, Json] = {}
-        left, total = MAX_INLINE_TOTAL_BYTES, self._tree.limits["bytes"]
+        left, total = self._tree.recorded.total_bytes, self._tree.limits["bytes"]
         for kind, name, _, sql in schema:
             if kind != "table":
                 continue
@@ -136,6 +127,20 @@ class Sqlite:
             inline = [json.loads(line) for line in lines] if left >= 0 else None
             tables[name] = inline if inline is not None else {"sha256": digests[name], "rows": len(lines)}
         return {"schema": schema, "tables": digests}, {"schema": schema, "tables": tables}
+
+
+@contextlib.contextmanager
+def open_private_copy(path: str, deadline: float) -> Iterator[sqlite3.Connection]:
+    """Connection to a copy of an untrusted database; a query beyond the deadline raises sqlite3.OperationalError."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 10_000)
+        for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY"):
+            connection.execute(f"PRAGMA {pragma}").close()
+        yield connection
+    finally:
+        connection.close()
 
 
 def encode_value(value: Json) -> Json:

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from gymcp.mcp_servers.programs.digest.masks import MAX_MASKED_BYTES, Masks
+
 Json = Any
 
 MAX_PATH_BYTES = 16_000_000
 """Most bytes of all paths together."""
-MAX_INLINE_BYTES = 64_000
-"""Largest file whose content is recorded; of a larger file the digest is recorded."""
-MAX_INLINE_TOTAL_BYTES = 4_000_000
-"""Most bytes of all contents in one recorded state, in the order of their paths; other files are recorded by digest."""
 RACY_NS = 20_000_000
 """Nanoseconds between a change and a read within which the file may change again with the same times."""
 RACY_COARSE_NS = 2_100_000_000
@@ -58,16 +56,51 @@ class Entry(NamedTuple):
     content: str = ""
     """Digest of a file, target of a link, numbers of a device."""
     size: int = 0
-    """Size of a file in bytes."""
+    """Size of a file in bytes, without what masks hide."""
     attributes: str = ""
     """Extended attributes of a file or folder as `attributes_of` returns them."""
     links: int = 1
     """Number of names of a file. The names themselves are unknown: in an overlay they can have different inodes."""
     inline: bool = False
     """True if a recorded state has the file's content."""
+    outcome: str = ""
+    """Digest of the outcome of the file's reader, which a recorded state has instead of the content."""
 
 
 Entries = dict[str, Entry]
+_Known = tuple[tuple[int, ...], str, str, int]
+"""(mark, digest, extended attributes, size) of a file."""
+
+
+class Recorded(NamedTuple):
+    """Limits of a recorded state, and the readers of its files."""
+
+    file_bytes: int = 1_000_000
+    """Largest content."""
+    total_bytes: int = 4_000_000
+    """Most bytes of all contents, and of all outcomes of readers."""
+    readers: tuple[tuple[str, str], ...] = ()
+    """(pattern of paths, kind) of each reader."""
+
+    def reader_of(self, path: str) -> str | None:
+        """Kind of the first reader for the path; None if there is none."""
+        return next((kind for pattern, kind in self.readers if fnmatch.fnmatchcase(path, pattern)), None)
+
+    def choose(self, sizes: dict[str, int]) -> frozenset[str]:
+        """Paths of the contents that are recorded: the smallest ones that fit, equal ones in the order of their paths.
+
+        So the choice depends on the state alone, and a large file never displaces a smaller one.
+        """
+        small = {path: size for path, size in sizes.items() if size <= self.file_bytes}
+        if sum(small.values()) <= self.total_bytes:
+            return frozenset(small)
+        left, chosen = self.total_bytes, []
+        for size, path in sorted((size, path) for path, size in small.items()):
+            left -= size
+            if left < 0:
+                break
+            chosen.append(path)
+        return frozenset(chosen)
 
 
 class FileTreeState(NamedTuple):
@@ -84,15 +117,18 @@ class FileTreeState(NamedTuple):
 class Tree:
     """Reads everything below a folder, by path. A file with the inode, size and times of the last walk is not read."""
 
-    def __init__(self, limits: dict[str, Json], masks: list[str], begun_ns: int = 0) -> None:
+    def __init__(
+        self, limits: dict[str, Json], masks: list[Json], begun_ns: int = 0, recorded: Recorded | None = None
+    ) -> None:
         """`begun_ns` is a time before any write. A file written later, also by a memory map, has a later ctime."""
         self.limits = limits
+        self.recorded = recorded or Recorded()
         self.deadline = 0.0
         self.again = False
-        self._masks = masks
+        self.masks = Masks(masks)
         self.unwritten_ns = begun_ns - RACY_COARSE_NS
         """Time such that a file with an older ctime was not written to."""
-        self._known: dict[str, tuple[tuple[int, ...], str, str]] = {}
+        self._known: dict[str, _Known] = {}
 
     def begin(self, *, again: bool = False) -> None:
         """Start the time limit. With `again`, files that may have been written to are read even if their times match.
@@ -111,17 +147,20 @@ class Tree:
         """Entries in the order of their paths, without the top-level names in `skip`. Raises Refused, Changed."""
         self._entries: Entries = {}
         self._left = {"entries": self.limits["entries"], "bytes": self.limits["bytes"], "paths": MAX_PATH_BYTES}
-        self._still_known: dict[str, tuple[tuple[int, ...], str, str]] = {}
+        self._still_known: dict[str, _Known] = {}
         self._read_folder(root, "", 0, skip)
         self._known = self._still_known
-        left, entries = MAX_INLINE_TOTAL_BYTES, {}
-        for path in sorted(self._entries):
-            entry = self._entries[path]
-            if entry.kind == "file" and entry.size <= MAX_INLINE_BYTES:
-                left -= entry.size
-                entry = entry._replace(inline=left >= 0)
-            entries[path] = entry
-        return entries
+        inline = self.recorded.choose(
+            {
+                path: entry.size
+                for path, entry in self._entries.items()
+                if entry.kind == "file" and self.recorded.reader_of(path) is None
+            }
+        )
+        return {
+            path: self._entries[path]._replace(inline=True) if path in inline else self._entries[path]
+            for path in sorted(self._entries)
+        }
 
     def _read_folder(self, fd: int, prefix: str, depth: int, skip: frozenset[str]) -> None:
         if depth > self.limits["depth"]:
@@ -134,8 +173,8 @@ class Tree:
                 kind, mode = KINDS.get(stat.S_IFMT(status.st_mode), "device"), f"{stat.S_IMODE(status.st_mode):o}"
                 content, size, attributes, links = "", 0, "", 1
                 if kind == "file":
-                    content, attributes = self._file_digest(fd, name, path, status)
-                    size, links = status.st_size, status.st_nlink
+                    content, attributes, size = self._file_digest(fd, name, path, status)
+                    links = status.st_nlink
                 elif kind == "link":
                     content = os.readlink(name, dir_fd=fd)
                 elif kind == "device":
@@ -162,7 +201,7 @@ class Tree:
                 self._spend("entries", 1)
                 self._spend("paths", len(prefix) + len(entry.name))
                 path = prefix + entry.name
-                if entry.name not in skip and not any(fnmatch.fnmatchcase(path, mask) for mask in self._masks):
+                if entry.name not in skip and not self.masks.leaves_out(path):
                     names.append(entry.name)
         return names
 
@@ -172,8 +211,8 @@ class Tree:
             limit = MAX_PATH_BYTES if what == "paths" else self.limits[what]
             raise Refused(f"too large: more than {limit} {'bytes of paths' if what == 'paths' else what}")
 
-    def _file_digest(self, folder: int, name: str, path: str, status: os.stat_result) -> tuple[str, str]:
-        """(digest, extended attributes)."""
+    def _file_digest(self, folder: int, name: str, path: str, status: os.stat_result) -> tuple[str, str, int]:
+        """(digest, extended attributes, size). Digest and size are those of the content without what masks hide."""
         self._spend("bytes", status.st_size)
         mark = file_mark(status)
         known = self._known.get(path)
@@ -183,15 +222,36 @@ class Tree:
         begun = time.time_ns()
         fd = os.open(name, FILE, dir_fd=folder)
         try:
-            digest, _ = self.hash_file(fd, mark)
+            digest, size, _ = self._hash_masked(fd, mark, path, keep=False)
             attributes = attributes_of(fd)
         finally:
             os.close(fd)
         self._spend("bytes", len(attributes))
         slack = RACY_COARSE_NS if status.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS
         if status.st_ctime_ns + slack < begun:
-            self._still_known[path] = (mark, digest, attributes)
-        return digest, attributes
+            self._still_known[path] = (mark, digest, attributes, size)
+        return digest, attributes, size
+
+    def _hash_masked(self, fd: int, mark: tuple[int, ...], path: str, *, keep: bool) -> tuple[str, int, bytes]:
+        """(digest, size, content or b"") of a file without what masks hide. Raises Changed, Refused."""
+        if not self.masks.hides_parts(path):
+            digest, content = self.hash_file(fd, mark, keep=keep)
+            return digest, mark[2], content
+        if mark[2] > MAX_MASKED_BYTES:
+            raise Refused(f"too large: {path!r} has {mark[2]} bytes; parts are hidden of at most {MAX_MASKED_BYTES}")
+        content = self.masks.hide(path, self.hash_file(fd, mark, keep=True)[1])
+        return sha256(content).hexdigest(), len(content), content
+
+    def read_content(self, root: int, path: str, entry: Entry) -> bytes:
+        """Content of a file without what masks hide. Raises Changed if it is no longer the digested one."""
+        try:
+            with open_below(root, path, FILE) as fd:
+                digest, _, content = self._hash_masked(fd, file_mark(os.fstat(fd)), path, keep=True)
+        except OSError as error:
+            raise Changed(f"{path!r}: {error.strerror}") from None
+        if digest != entry.content:
+            raise Changed(f"{path!r} changed between digest and state")
+        return content
 
     def hash_file(self, fd: int, mark: tuple[int, ...], *, keep: bool = False, into: Any = None) -> tuple[str, bytes]:
         """(digest, content or b""). Raises Changed if the file is not, or no longer, the one with this mark."""
@@ -226,13 +286,7 @@ class Tree:
         elif entry.kind == "file" and not entry.inline:
             record.update(sha256=entry.content, size=entry.size)
         elif entry.kind == "file":
-            try:
-                with open_below(root, path, FILE) as fd:
-                    digest, content = self.hash_file(fd, file_mark(os.fstat(fd)), keep=True)
-            except OSError as error:
-                raise Changed(f"{path!r}: {error.strerror}") from None
-            if digest != entry.content:
-                raise Changed(f"{path!r} changed between digest and state")
+            content = self.read_content(root, path, entry)
             try:
                 record["text"] = content.decode()
             except UnicodeDecodeError:

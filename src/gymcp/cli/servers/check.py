@@ -29,7 +29,9 @@ from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.transports.http_remote import check_remotes
+from gymcp.mcp_servers.workspaces.digester import find_unused_masks
 
 
 def execute(
@@ -62,6 +64,7 @@ def execute(
     unused = _try_unused_tools(loaded, backend)
     verdicts += [
         *gates.verdicts,
+        *_masks(loaded),
         judge_answers(loaded.servers, gates.repeats.answers, unused),
         judge_unused_tools(unused),
         _leaks(loaded, backend),
@@ -99,6 +102,20 @@ def _gymnasium(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
         env.close()
         signal.signal(signal.SIGTERM, before)
     return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
+
+
+def _masks(loaded: LoadedEnv) -> list[Verdict]:
+    """Verdict on the masks of files, after the gates; none if no server has masks."""
+    masked = [server for server in loaded.servers if isinstance(server.state, FileState) and server.state.masks]
+    unused = [
+        f"server '{server.name}': mask {mask} had no effect in any world of the gates; mend its pattern, or remove it"
+        for server in masked
+        if isinstance(server.state, FileState)
+        for mask in find_unused_masks(server.name, server.state)
+    ]
+    if not masked:
+        return []
+    return [Verdict(check="masks", passed=not unused, detail=unused[0] if unused else "every mask had an effect")]
 
 
 def _try_unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> UnusedTools:

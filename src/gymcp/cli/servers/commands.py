@@ -62,6 +62,29 @@ ConstraintOption = Annotated[
         "--constraint", help="Limit the version of a Python package if it is needed; repeatable; default: no limits."
     ),
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        help="Minor version of Python, such as 3.12, which uv fetches if needed; default: what the package needs.",
+    ),
+]
+ServiceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--service",
+        help="Command of a process beside the server, such as 'redis-server --port 6379'; repeatable; default: none.",
+    ),
+]
+ReadyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ready", help="Check that a --service is ready: tcp:PORT, file:PATH, command:LINE; repeatable; default: none."
+    ),
+]
+ReadyTimeoutOption = Annotated[
+    float, typer.Option("--ready-timeout", help="Seconds within which each --service must be ready.")
+]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -121,6 +144,10 @@ def new(
     path: PathOption = None,
     more: WithOption = None,
     constraint: ConstraintOption = None,
+    python: PythonOption = None,
+    service: ServiceOption = None,
+    ready: ReadyOption = None,
+    ready_timeout: ReadyTimeoutOption = 10.0,
     include: IncludeOption = None,
     dev: DevOption = False,
     runs_code: RunsCodeOption = False,
@@ -179,6 +206,10 @@ def add(
     path: PathOption = None,
     more: WithOption = None,
     constraint: ConstraintOption = None,
+    python: PythonOption = None,
+    service: ServiceOption = None,
+    ready: ReadyOption = None,
+    ready_timeout: ReadyTimeoutOption = 10.0,
     include: IncludeOption = None,
     dev: DevOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,

@@ -14,7 +14,9 @@ from gymcp.cli.output import console, in_one_line
 from gymcp.cli.servers.scaffold import write_scaffold
 from gymcp.cli.servers.servers import (
     add_packages,
+    add_services,
     add_source_options,
+    choose_python,
     make_request,
     parse_pairs,
     refuse_other_server,
@@ -91,6 +93,10 @@ def execute(
     path: Path | None,
     more: list[str] | None,
     constraint: list[str] | None,
+    python: str | None,
+    service: list[str] | None,
+    ready: list[str] | None,
+    ready_timeout: float,
     include: list[str] | None,
     dev: bool,
     runs_code: bool,
@@ -108,7 +114,7 @@ def execute(
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
     if server is None and path is None and image is None:
-        _refuse_server_options(more, constraint, include, build, header, server_name, http)
+        _refuse_server_options(more, constraint, python, service, ready, include, build, header, server_name, http)
         write_scaffold(name, file)
         return
     if server is not None and image is not None:
@@ -116,7 +122,8 @@ def execute(
     lock, headers = folder / DEFAULT_LOCK, parse_pairs("--header", header or [])
     words = [server] if server else []
     wanted = make_request(words, image, path, lock, name=server_name, http=http, headers=headers)
-    wanted = add_source_options(add_packages(wanted, more, constraint, build), include, dev=dev)
+    wanted = choose_python(add_packages(wanted, more, constraint, build), python)
+    wanted = add_source_options(add_services(wanted, service, ready, ready_timeout), include, dev=dev)
     refuse_other_server(lock, wanted, option="--server-name", replaceable=False)
     backend = sandbox_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, backend, runs_code=runs_code)

@@ -28,7 +28,9 @@ from gymcp.mcp_servers.packages.lockfile import (
 )
 from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
 from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
+from gymcp.mcp_servers.packages.pythons.choice import check_version
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.services import Service
 from gymcp.mcp_servers.tools.hashes import differences
 
 
@@ -39,6 +41,10 @@ def add(
     path: Path | None,
     more: list[str] | None,
     constraint: list[str] | None,
+    python: str | None,
+    service: list[str] | None,
+    ready: list[str] | None,
+    ready_timeout: float,
     include: list[str] | None,
     dev: bool,
     name: str | None,
@@ -63,6 +69,7 @@ def add(
         values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
         found = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
     found = [add_packages(wanted, more, constraint, build) for wanted in found]
+    found = [add_services(choose_python(wanted, python), service, ready, ready_timeout) for wanted in found]
     found = [add_source_options(wanted, include, dev=dev) for wanted in found]
     for wanted in found:
         if config is None and name is None:
@@ -203,6 +210,30 @@ def add_packages(
         constraints=check_requirements("--constraint", constraint or ()),
         build=tuple(build or ()),
     )
+
+
+def choose_python(wanted: InstallRequest, version: str | None) -> InstallRequest:
+    """The request with the option ``--python``. Raises ConfigError if it is no server in Python."""
+    if version is None:
+        return wanted
+    if wanted.runtime != "python":
+        raise ConfigError(f"server '{wanted.name}': --python is for servers in Python")
+    return replace(wanted, python=check_version(f"server '{wanted.name}'", version))
+
+
+def add_services(
+    wanted: InstallRequest, lines: list[str] | None, ready: list[str] | None, timeout_s: float
+) -> InstallRequest:
+    """The request with the options ``--service``, ``--ready`` and ``--ready-timeout``. Raises ConfigError."""
+    if len(lines or ()) != len(ready or ()):
+        raise ConfigError(
+            f"server '{wanted.name}': {len(lines or ())} --service and {len(ready or ())} --ready: each service needs a"
+            " check that it is ready: --ready tcp:PORT, file:PATH or command:LINE"
+        )
+    if lines and wanted.runtime in ("native", "remote"):
+        raise ConfigError(f"server '{wanted.name}': --service is for servers that the lock starts here")
+    services = (Service.parse(line, check, timeout_s) for line, check in zip(lines or (), ready or (), strict=True))
+    return replace(wanted, services=tuple(services))
 
 
 def add_source_options(wanted: InstallRequest, include: list[str] | None, *, dev: bool) -> InstallRequest:

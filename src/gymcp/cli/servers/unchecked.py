@@ -53,8 +53,8 @@ def _of_server(server: ServerSpec) -> Iterator[Unchecked]:
         reason = f"its state is {server.state}: only answers were compared, and what it keeps unseen is not known"
         yield Unchecked(subject=subject, reason=reason)
     if isinstance(server.state, FileState) and server.state.masks:
-        reason = f"files that match {', '.join(server.state.masks)} are masked, so they were not compared"
-        yield Unchecked(subject=subject, reason=reason)
+        masks = [mask if isinstance(mask, str) else f"{mask.files} ({mask.kind})" for mask in server.state.masks]
+        yield Unchecked(subject=subject, reason=f"what its masks hide was not compared: {', '.join(masks)}")
 
 
 def _of_tools(env: LoadedEnv, unused: UnusedTools) -> Iterator[Unchecked]:
