@@ -1,4 +1,4 @@
-"""A laboratory for step-level credit: rounds of parcels with hidden tables, detours and ways back. Its truth is known."""
+"""A laboratory for step-level credit: parcels, hidden tables, detours and ways back. Its truth is known."""
 
 from functools import partial
 

@@ -158,6 +158,16 @@ def _check_demonstrations(recipe: Recipe) -> None:
             f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
             " how many of its episodes are shown at most"
         )
+    if recipe.warm_start.run and recipe.warm_start.agent:
+        raise ConfigError(
+            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.agent is"
+            f" '{recipe.warm_start.agent}': demonstrations are recorded or played; take one of the two out"
+        )
+    if recipe.warm_start.agent and not recipe.warm_start.tasks:
+        raise ConfigError(
+            f"recipe '{recipe.name}': warm_start.agent is '{recipe.warm_start.agent}', and warm_start.tasks is 0: set it"
+            " to the number of episodes that the agent shows"
+        )
     if recipe.learn.demonstrations and not recipe.warm_start.tasks:
         raise ConfigError(
             f"recipe '{recipe.name}': learn.demonstrations is {recipe.learn.demonstrations}, and warm_start.tasks is 0:"

@@ -12,9 +12,9 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
-AGENT_KEY = "rollout.agent"
-PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", AGENT_KEY)
-"""Keys of a recipe whose value is a path, or for ``env`` may be one; for `AGENT_KEY` a name follows after a colon."""
+AGENT_KEYS = ("rollout.agent", "warm_start.agent")
+PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", *AGENT_KEYS)
+"""Keys of a recipe whose value is a path, or for ``env`` may be one; for `AGENT_KEYS` a name follows after a colon."""
 
 
 def place_paths(table: dict[str, Json], folder: Path) -> None:
@@ -45,8 +45,10 @@ def place_typed_path(key: str, value: Json) -> Json:
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with its paths as they are from the working folder: earlier versions stored relative ones."""
     model = replace(recipe.model, path=str(place_typed_path("model.path", recipe.model.path)))
-    warm_start = replace(recipe.warm_start, run=str(place_typed_path("warm_start.run", recipe.warm_start.run)))
-    rollout = replace(recipe.rollout, agent=str(place_typed_path(AGENT_KEY, recipe.rollout.agent)))
+    run = str(place_typed_path("warm_start.run", recipe.warm_start.run))
+    teacher = str(place_typed_path("warm_start.agent", recipe.warm_start.agent))
+    warm_start = replace(recipe.warm_start, run=run, agent=teacher)
+    rollout = replace(recipe.rollout, agent=str(place_typed_path("rollout.agent", recipe.rollout.agent)))
     rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))
@@ -75,7 +77,7 @@ def _absolute(path: Path) -> Path:
 
 def _exists(key: str, path: Path) -> bool:
     try:
-        return (_file_of(str(path)) if key == AGENT_KEY else path).exists()
+        return (_file_of(str(path)) if key in AGENT_KEYS else path).exists()
     except OSError:  # such as a name that is too long
         return False
 
@@ -89,6 +91,6 @@ def _is_relative_path(key: str, value: Json) -> bool:
     """True for a path that is not absolute; not for the name of an environment, or a value that is no text."""
     if not isinstance(value, str) or not value or "\0" in value or Path(value).is_absolute():
         return False
-    if key == AGENT_KEY:
+    if key in AGENT_KEYS:
         return ":" in value and not is_program(value) and (_file_of(value).suffix == ".py" or "/" in value)
     return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))
