@@ -153,20 +153,17 @@ def _check_groups(recipe: Recipe, preset: Preset) -> None:
 
 
 def _check_demonstrations(recipe: Recipe) -> None:
-    if recipe.warm_start.run and not recipe.warm_start.tasks:
+    warm, who = recipe.warm_start, f"recipe '{recipe.name}'"
+    for key, value, number in (
+        ("run", warm.run, "how many of its episodes are shown at most"),
+        ("agent", warm.agent, "how many episodes it shows"),
+    ):
+        if value and not warm.tasks:
+            raise ConfigError(f"{who}: warm_start.{key} is '{value}', and warm_start.tasks is 0: set it to {number}")
+    if warm.run and warm.agent:
         raise ConfigError(
-            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
-            " how many of its episodes are shown at most"
-        )
-    if recipe.warm_start.run and recipe.warm_start.agent:
-        raise ConfigError(
-            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.agent is"
-            f" '{recipe.warm_start.agent}': demonstrations are recorded or played; take one of the two out"
-        )
-    if recipe.warm_start.agent and not recipe.warm_start.tasks:
-        raise ConfigError(
-            f"recipe '{recipe.name}': warm_start.agent is '{recipe.warm_start.agent}', and warm_start.tasks is 0: set it"
-            " to the number of episodes that the agent shows"
+            f"{who}: warm_start.run is '{warm.run}', and warm_start.agent is '{warm.agent}': demonstrations are recorded"
+            " or played; take one of the two out"
         )
     if recipe.learn.demonstrations and not recipe.warm_start.tasks:
         raise ConfigError(
