@@ -270,7 +270,7 @@ def test_prompts_tell_nothing_about_the_tables(laboratory: Laboratory) -> None:
     for task in make_suite(laboratory).tasks:
         request, first = task.prompts[0].split("\n")
         heads.add(request.replace(str(len(task.initial_state["parcels"])), "N", 1))
-        sealed = laboratory.sealed(make_house(task.initial_state["house"]))
+        sealed = laboratory.find_sealed(make_house(task.initial_state["house"]))
         name = task.initial_state["parcels"][0]
         assert first == ("a sealed parcel" if name in sealed else f"a {name}")
     (head,) = heads

@@ -12,7 +12,7 @@ from gymcp.mcp_servers.programs.rounds.house import PARCELS, SEALED_PARCEL, Hous
 from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall
 
 SPLITS = ("seeds", "sizes", "houses")
-"""Test splits: other sequences of parcels; longer rounds; another house, where everything that was learnt is wrong."""
+"""Test splits: other sequences of parcels; longer rounds; another house, whose tables differ."""
 LEVELS = (1, 2, 3, 4, 5)
 LARGER_LEVELS = (6,)
 """Levels of the split ``sizes``, and of no other."""
@@ -40,7 +40,7 @@ class Laboratory:
     has_sealed_parcels: bool = False
     """True: some parcels show their names only to an agent that looks."""
 
-    def sealed(self, house: House) -> frozenset[str]:
+    def find_sealed(self, house: House) -> frozenset[str]:
         """Parcels whose name does not show."""
         return house.sealed if self.has_sealed_parcels else frozenset()
 
@@ -88,7 +88,7 @@ def _task(laboratory: Laboratory, split: str, level: int, number: int) -> Task:
     parcels = _draw_parcels(f"{laboratory.name}-{task_id}", laboratory.lengths[level], for_tests=split != "train")
     number_of_house = OTHER_HOUSE if split == "houses" else HOUSE
     house = make_house(number_of_house)
-    sealed = laboratory.sealed(house)
+    sealed = laboratory.find_sealed(house)
     calls = _gold_calls(house, parcels, sealed)
     return Task(
         id=task_id,

@@ -36,7 +36,7 @@ ROUND_OVER = "the round is over"
 
 
 class House(NamedTuple):
-    """What the tools do in one house."""
+    """The tables of one house."""
 
     effects: Mapping[str, Mapping[str, str]]
     """Parcel -> tool -> effect."""

@@ -93,7 +93,7 @@ class Rounds:
             self.over = True
 
     def _answer(self, *, looking: bool = False) -> str:
-        """What is before the agent; a sealed parcel shows its name only to an agent that is looking."""
+        """Words for the place of the agent; a sealed parcel shows its name only to an agent that is looking."""
         if self.over:
             return ROUND_OVER
         if self.aside:
