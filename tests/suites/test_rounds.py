@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -112,7 +113,7 @@ def play(laboratory: Laboratory, task: Task, agent: Agent) -> tuple[Rounds, Traj
 
 def score(laboratory: Laboratory, task: Task, agent: Agent) -> float:
     world, record = play(laboratory, task, agent)
-    return grade_round(task, record, lambda ref: state_of(world)).value
+    return grade_round(task, record, {"end": state_of(world)}.__getitem__).value
 
 
 def success(laboratory: Laboratory, tasks: Sequence[Task], make: Callable[[Task, int], Agent]) -> float:
@@ -236,7 +237,7 @@ def test_no_test_split_shares_a_round_with_training(laboratory: Laboratory) -> N
         return {(state["house"], tuple(state["parcels"])) for state in states}
 
     trained, tested = rounds("train", 300), {split: rounds(split, 60) for split in SPLITS}
-    assert not trained & set.union(*tested.values())
+    assert not any(trained & rounds_of_split for rounds_of_split in tested.values())
     assert {house for house, _ in trained | tested["seeds"] | tested["sizes"]} == {0}
     assert {house for house, _ in tested["houses"]} == {1}
     assert min(len(parcels) for _, parcels in tested["sizes"]) > max(len(parcels) for _, parcels in trained)
@@ -298,17 +299,18 @@ def test_random_tools_hardly_ever_win() -> None:
     assert success(ROUNDS, list(make_tasks(ROUNDS, "train", levels=[1], count=500)), randomly) <= 0.01
 
 
-@pytest.mark.parametrize(("level", "expected"), [(1, 0.5), (2, 0.3), (3, 0.17), (4, 0.09), (5, 0.04)])
+@pytest.mark.parametrize(("level", "expected"), [(1, 0.52), (2, 0.3), (3, 0.16), (4, 0.11), (5, 0.03)])
 def test_the_teacher_wins_as_often_as_the_laboratory_is_meant_for(level: int, expected: float) -> None:
     tasks = list(make_tasks(ROUNDS, "train", levels=[level], count=400))
-    assert success(ROUNDS, tasks, teacher) == pytest.approx(expected, abs=0.08)
+    error = math.sqrt(expected * (1 - expected) / len(tasks))
+    assert success(ROUNDS, tasks, teacher) == pytest.approx(expected, abs=3 * error)
 
 
 def test_the_looking_oracle_always_wins_and_looks_at_most_parcels() -> None:
     needless, parcels = 0.0, 0
     for task in make_tasks(LOOKS, "train", levels=[1, 2], count=100):
         world, record = play(LOOKS, task, looking_oracle(task, 0))
-        graded = grade_looks(task, record, lambda ref, world=world: state_of(world))
+        graded = grade_looks(task, record, {"end": state_of(world)}.__getitem__)
         assert graded.value == 1.0
         needless += graded.components["needless_looks"] + graded.components["needed_looks"]
         parcels += len(task.initial_state["parcels"])
@@ -324,7 +326,7 @@ def test_a_look_is_needed_once_at_each_sealed_parcel() -> None:
     assert calls.count("look") > gold(task).count("look")
     world, record = play(LOOKS, task, Scripted(calls))
     looks = gold(task).count("look")
-    assert grade_looks(task, record, lambda ref: state_of(world)).components == {
+    assert grade_looks(task, record, {"end": state_of(world)}.__getitem__).components == {
         "parcels": 1.0,
         "needed_looks": looks,
         "needless_looks": calls.count("look") - looks,
@@ -338,13 +340,14 @@ def test_a_round_is_good_if_all_is_done_and_nothing_is_spoiled() -> None:
     fresh = state_of(Rounds(**task.initial_state))
 
     def graded(**changes: Any) -> tuple[float, float]:
-        verdict = grade_round(task, record, lambda ref: {**fresh, **changes})
+        verdict = grade_round(task, record, {"end": {**fresh, **changes}}.__getitem__)
         return verdict.value, verdict.components["parcels"]
 
     assert graded() == (0.0, 0.0)
     assert graded(at=4) == (1.0, 1.0)
     assert graded(at=4, spoiled=True) == (0.0, 1.0)
     assert graded(at=1, over=True) == (0.0, 0.25)
-    for broken in (None, [], {"at": 4}):
+    broken: tuple[Any, ...] = (None, [], {"at": 4})
+    for state in broken:
         with pytest.raises(GraderError, match="no final state of a round"):
-            grade_round(task, record, lambda ref, broken=broken: broken)
+            grade_round(task, record, {"end": state}.__getitem__)
