@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.rounds.house import PARCELS, SEALED_PARCEL, House, describe_parcel, make_house
-from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall
+from gymcp.types import EpisodeLimits, GoldTurn, Suite, Task, ToolCall
 
 SPLITS = ("seeds", "sizes", "houses")
 """Test splits: other sequences of parcels; longer rounds; another house, whose tables differ."""
@@ -94,7 +94,7 @@ def _task(laboratory: Laboratory, split: str, level: int, number: int) -> Task:
         id=task_id,
         prompts=(f"{_request(len(parcels), bool(sealed))}\n{_show(parcels[0], sealed)}",),
         initial_state={"parcels": list(parcels), "house": number_of_house},
-        target=_target(parcels),
+        target={"at": len(parcels), "spoiled": False},
         gold=(GoldTurn(calls=calls, final_text=DONE),),
         last_necessary=(0, len(calls) - 1),
         limits=EpisodeLimits(steps=math.ceil(laboratory.steps_per_parcel * len(parcels))),
@@ -128,8 +128,3 @@ def _gold_calls(house: House, parcels: Sequence[str], sealed: frozenset[str]) ->
     """The right tool for each parcel, after a look if the parcel is sealed."""
     names = [name for parcel in parcels for name in (*(["look"] if parcel in sealed else []), house.right_tool(parcel))]
     return tuple(ToolCall(id=f"call_{number}", name=name) for number, name in enumerate(names, 1))
-
-
-def _target(parcels: Sequence[str]) -> Json:
-    """The part of the final state that makes a round good."""
-    return {"at": len(parcels), "spoiled": False}
