@@ -79,5 +79,5 @@ def run_warm_start(recipe: Recipe, folder: Path, tell: Tell) -> Recipe:
         model=replace(recipe.model, path=str((folder / name / FINAL).resolve())),
         warm_start=replace(recipe.warm_start, epochs=0)
         if needs_demonstrations
-        else replace(recipe.warm_start, tasks=0),
+        else replace(recipe.warm_start, tasks=0, agent=""),
     )

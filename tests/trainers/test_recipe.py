@@ -19,7 +19,10 @@ from gymcp.trainers.settings.loss import Loss, TruncatedWeight, find_ignored
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+SHIPPED = sorted([*(ROOT / "recipes").glob("*.toml"), *(ROOT / "benchmarks" / "curves").glob("*.toml")])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_recipes_load(path: Path) -> None:
     assert load_recipe(path).name == path.stem
 
@@ -103,6 +106,11 @@ def test_settings_override_the_file(tmp_path: Path) -> None:
         ),
         ({"learn": {"learning_rate": 1e30}}, "learn.learning_rate is 1e[+]30: it must be at most 1"),
         ({"warm_start": {"learning_rate": 2}}, "warm_start.learning_rate is 2: it must be at most 1"),
+        ({"warm_start": {"agent": "oracle"}}, "warm_start.agent is 'oracle', and warm_start.tasks is 0"),
+        (
+            {"warm_start": {"agent": "oracle", "run": "runs/mine", "tasks": 1}},
+            "are recorded or played; take one of the two",
+        ),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
 )

@@ -76,6 +76,8 @@ def test_the_file_of_an_agent_is_a_path_and_its_name_is_kept(tmp_path: Path, mon
     assert load_recipe(path).rollout.agent == f"{tmp_path}/recipes/sub/mine.py:Mine"
     assert load_recipe(path, [("rollout.agent", "mine.py:Mine")]).rollout.agent == f"{tmp_path}/mine.py:Mine"
     assert load_recipe(path, [("rollout.agent", "my.agents:Mine")]).rollout.agent == "my.agents:Mine"
+    shown = load_recipe(path, [("warm_start.agent", "mine.py:Mine"), ("warm_start.tasks", 1)]).warm_start
+    assert shown.agent == f"{tmp_path}/mine.py:Mine"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.py").touch()
     with pytest.raises(ConfigError, match=r"recipe: rollout.agent is 'sub/mine.py:Mine': not found at .*, but at "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError, StoreError
+from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.demonstration_rows import demonstration_examples
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.loop import train
 from gymcp.types import Action, Message, Observation, Sampled, Step, ToolCall, Trajectory
 
@@ -90,6 +93,44 @@ def test_good_episodes_of_a_run_are_demonstrations_unless_their_task_is_for_test
         select_demonstrations(replace(env, spec=replace(env.spec, name="bank")), recipe_from_run(tmp_path))
     with pytest.raises(StoreError, match="nowhere"):
         select_demonstrations(env, recipe_from_run(tmp_path / "nowhere"))
+
+
+TEACHER = "gymcp.envs.suites.rounds.demonstrators:teacher"
+
+
+def demonstrate(recipe: Recipe, folder: Path) -> list[Trajectory]:
+    """The demonstrations that an agent plays for the recipe."""
+    with TrajectoryStore.open(folder, write=True) as store:
+        env = load_env(load_spec(recipe.env))
+        episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=get_sandbox("bwrap"), store=store)
+        return asyncio.run(episodes.demonstrations())
+
+
+def test_an_agent_of_the_recipe_demonstrates_and_its_failures_are_shown_if_asked_for(tmp_path: Path) -> None:
+    rule = {"tasks": 12, "agent": TEACHER, "min_score": 0.0}
+    table = {"env": "rounds", "tasks": {"levels": [1]}, "warm_start": rule, "evaluation": {"tasks": 4}}
+    everything = demonstrate(make_recipe(table), tmp_path)
+    scores = {record.task: record.score for record in everything}
+    assert (len(scores), set(scores.values())) == (12, {0.0, 1.0})
+    good = demonstrate(make_recipe({**table, "warm_start": {**rule, "min_score": 1.0}}), tmp_path)
+    assert [record.task for record in good] == [task for task, score in scores.items() if score == 1.0]
+    with pytest.raises(ConfigError, match=r"agent 'null' has nothing to show: none of its 2 episodes scored 1 or more"):
+        demonstrate(make_recipe({**table, "warm_start": {"tasks": 2, "agent": "null"}}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("tutor", r"warm_start.agent is 'tutor': no such agent; have oracle, null"),
+        ("gymcp.agents.strategies.react:react", "which takes a model: record a run of it with gymcp eval"),
+        ("gymcp.envs.suites.rounds:nobody", "defines no 'nobody'"),
+    ],
+)
+def test_an_agent_that_cannot_demonstrate_is_refused_before_training(agent: str, says: str, tmp_path: Path) -> None:
+    recipe = make_recipe({"env": "rounds", "warm_start": {"tasks": 2, "agent": agent}, "evaluation": {"tasks": 4}})
+    with pytest.raises(ConfigError, match=says):
+        train(recipe, load_env(load_spec("rounds")), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_demonstrations_without_tokens_are_written_in_the_form_of_the_model(tmp_path: Path) -> None:

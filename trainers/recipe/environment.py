@@ -36,8 +36,3 @@ def check_wrappers(recipe: Recipe, env: LoadedEnv) -> None:
         sandbox = get_sandbox(recipe.rollout.sandbox)
         sandbox.check()
         asyncio.run(check_selection(selection, env, sandbox))
-
-
-def choose_demonstrator(recipe: Recipe) -> str:
-    """Name of the scripted agent that demonstrates: the oracle, or the one that copes with changed or hidden tools."""
-    return "adaptive" if recipe.wrappers.stress or recipe.wrappers.retrieve else "oracle"

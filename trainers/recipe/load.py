@@ -164,14 +164,21 @@ def _check_groups(recipe: Recipe, preset: Preset) -> None:
 
 
 def _check_demonstrations(recipe: Recipe) -> None:
-    if recipe.warm_start.run and not recipe.warm_start.tasks:
+    warm, who = recipe.warm_start, f"recipe '{recipe.name}'"
+    for key, value, number in (
+        ("run", warm.run, "how many of its episodes are shown at most"),
+        ("agent", warm.agent, "how many episodes it shows"),
+    ):
+        if value and not warm.tasks:
+            raise ConfigError(f"{who}: warm_start.{key} is '{value}', and warm_start.tasks is 0: set it to {number}")
+    if warm.run and warm.agent:
         raise ConfigError(
-            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
-            " how many of its episodes are shown at most"
+            f"{who}: warm_start.run is '{warm.run}', and warm_start.agent is '{warm.agent}': demonstrations are"
+            " recorded or played; take one of the two out"
         )
-    if recipe.learn.demonstrations and not recipe.warm_start.tasks:
+    if recipe.learn.demonstrations and not warm.tasks:
         raise ConfigError(
-            f"recipe '{recipe.name}': learn.demonstrations is {recipe.learn.demonstrations}, and warm_start.tasks is 0:"
+            f"{who}: learn.demonstrations is {recipe.learn.demonstrations}, and warm_start.tasks is 0:"
             " nothing is shown that could be repeated; set warm_start.tasks (warm_start.epochs = 0: for this alone)"
         )
 

@@ -13,7 +13,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
 AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
-CODE_KEYS = (AGENT_KEY, PRESET_KEY)
+CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
 PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", *CODE_KEYS)
 """Keys of a recipe whose value is a path, or for ``env`` and `CODE_KEYS` may be one."""
@@ -47,8 +47,10 @@ def place_typed_path(key: str, value: Json) -> Json:
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with its paths as they are from the working folder: earlier versions stored relative ones."""
     model = replace(recipe.model, path=str(place_typed_path("model.path", recipe.model.path)))
-    warm_start = replace(recipe.warm_start, run=str(place_typed_path("warm_start.run", recipe.warm_start.run)))
-    rollout = replace(recipe.rollout, agent=str(place_typed_path(AGENT_KEY, recipe.rollout.agent)))
+    run = str(place_typed_path("warm_start.run", recipe.warm_start.run))
+    teacher = str(place_typed_path("warm_start.agent", recipe.warm_start.agent))
+    warm_start = replace(recipe.warm_start, run=run, agent=teacher)
+    rollout = replace(recipe.rollout, agent=str(place_typed_path("rollout.agent", recipe.rollout.agent)))
     rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))

@@ -46,10 +46,13 @@ class WarmStartRecipe:
     tasks: int = 0
     """Number of demonstrated episodes; 0: no warm start."""
     run: str = ""
-    """Folder of a recorded run whose good episodes are the demonstrations, whichever agent played them; empty: the
-    oracle plays them."""
+    """Folder of a recorded run whose good episodes are the demonstrations, whichever agent played them; empty: `agent`
+    plays them."""
+    agent: str = ""
+    """Agent that plays the demonstrations: a scripted one, or one of your own without a model, as ``FILE.py:NAME`` or
+    ``MODULE:NAME``; empty: the oracle."""
     min_score: float = 1.0
-    """Lowest score at which an episode of `run` is a demonstration."""
+    """Lowest score at which an episode is a demonstration; 0: failed episodes are shown, too."""
     prompt_loss_weight: float = 0.0
     """Loss weight of prompt and tool-result tokens; action tokens have weight 1. Much of what an action copies stands
     in the prompt twice, so predicting the prompt teaches to copy."""

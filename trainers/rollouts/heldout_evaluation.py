@@ -62,13 +62,17 @@ def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> d
 
 
 def _call_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Mean tool calls per episode, and mean calls beyond the gold calls: over scored episodes, and over successes."""
+    """Mean tool calls, calls beyond the gold calls and components: over scored episodes, and over successes."""
     tasks = {job.task.id: job.task for job in jobs}
     scored = [record for record in records if record.outcome.has_score]
     metrics: dict[str, Json] = {}
-    for name, chosen in (("calls", scored), ("calls_of_solved", [record for record in scored if record.success])):
+    solved = [record for record in scored if record.success]
+    for name, chosen in (("calls", scored), ("calls_of_solved", solved)):
         if chosen:
             beyond = [calls_beyond_gold(tasks[record.task], record) for record in chosen]
             metrics[name] = float(np.mean([record.usage.tool_calls for record in chosen]))
             metrics[f"{name}_beyond_gold"] = float(np.mean(beyond))
+    for prefix, chosen in (("component", scored), ("component_of_solved", solved)):
+        for name in sorted({name for record in chosen for name in record.components}):
+            metrics[f"{prefix}/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in chosen]))
     return metrics

@@ -16,15 +16,15 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
-from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import make_user_agents
 from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.recipe.agent import RolloutAgent
-from gymcp.trainers.recipe.environment import choose_demonstrator
+from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
@@ -44,13 +44,23 @@ class TrainingEpisodes:
     """Agent of the user, or program, that plays over the trained model; None: react."""
 
     async def demonstrations(self) -> list[Trajectory]:
-        """Records for the warm start: a scripted agent's successes in its tasks, or good episodes of a recorded run."""
-        if self.recipe.warm_start.run:
+        """Records for the warm start: good episodes that an agent plays now, or those of a recorded run.
+
+        Raises ConfigError if the recipe names the agent and none of its episodes is good.
+        """
+        rule = self.recipe.warm_start
+        if rule.run:
             return select_demonstrations(self.env, self.recipe)
         tasks = demonstration_tasks(self.env, self.recipe)
         jobs = [Job(task=task, trial=0, seed=self.recipe.seed) for task in tasks]
-        records = await self.play(SCRIPTED[choose_demonstrator(self.recipe)], jobs) if jobs else []
-        return [record for record in records if record.success]
+        records = await self.play(load_demonstrators(self.recipe), jobs) if jobs else []
+        good = [record for record in records if _is_good(record, rule.min_score)]
+        if rule.agent and records and not good:
+            raise ConfigError(
+                f"warm start: agent '{rule.agent}' has nothing to show: none of its {len(records)} episodes scored"
+                f" {rule.min_score:g} or more; the first one: {records[0].outcome}: {records[0].reason}"
+            )
+        return good
 
     def rollout_jobs(self, iteration: int) -> list[Job]:
         """The jobs of an iteration, counted from 0: a function of the recipe and that number."""
@@ -115,6 +125,12 @@ class TrainingEpisodes:
                 yield agents
         else:
             yield react(model, settings) if self.agent is None else make_user_agents(self.agent, model, settings)
+
+
+def _is_good(record: Trajectory, min_score: float) -> bool:
+    """True for an episode that may be demonstrated; one in which the agent itself failed never is."""
+    has_failed = record.outcome is Outcome.AGENT_ERROR or not record.steps
+    return not has_failed and record.score is not None and record.score >= min_score
 
 
 def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:

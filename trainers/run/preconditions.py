@@ -11,6 +11,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.credit.presets import GOLD, Preset
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
@@ -42,13 +43,14 @@ def create_run_folder(folder: Path) -> None:
 
 
 def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
-    """Ask for some tasks of every kind, because an unknown family, level, split or run is an error of that call."""
+    """Ask for some tasks of every kind, because an unknown family, level, split, run or agent is an error then."""
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     training_tasks(env, recipe, 0)
     if recipe.warm_start.run:
         select_demonstrations(env, one)
     else:
         demonstration_tasks(env, one)
+        load_demonstrators(recipe)
     for split in {*recipe.evaluation.splits, *recipe.evaluation.final_splits}:
         heldout_tasks(env, recipe, split, 1)
 

@@ -18,7 +18,8 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.trainers.recipe.environment import choose_demonstrator
+from gymcp.protocols import AgentFactory
+from gymcp.trainers.recipe.agent import choose_demonstrator, load_demonstrators
 from gymcp.trainers.recipe.model import corpus_of, make_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
@@ -31,10 +32,10 @@ CORPUS_EPISODES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """Episodes of a scripted agent on training tasks."""
+    """Episodes of the demonstrating agent on training tasks."""
 
     agent: str
-    """The one that demonstrates, or null if the task has no gold."""
+    """Name of the agent that demonstrates, or null if the task lacks what that one needs."""
     first: Trajectory
     """The episode that was played alone."""
     seconds: float
@@ -65,22 +66,24 @@ async def rehearse(recipe: Recipe, env: LoadedEnv) -> Rehearsal:
     """
     task = training_tasks(env, recipe, 0)[0][0]
     demonstrator = choose_demonstrator(recipe)
+    demonstrators = load_demonstrators(recipe)
     agent = demonstrator if applies(demonstrator, task) else "null"
+    agents = demonstrators if agent == demonstrator else SCRIPTED[agent]
     sandbox = get_sandbox(recipe.rollout.sandbox)
     sandbox.check()
     needs_corpus = not recipe.model.path and recipe.warm_start.tasks and not recipe.warm_start.run
     async with open_warm_sandbox(sandbox) as warm:
-        await _play(recipe, env, warm, agent, [task])  # starts what all later episodes share
+        await _play(recipe, env, warm, agents, [task])  # starts what all later episodes share
         started = time.perf_counter()
-        (first,) = await _play(recipe, env, warm, agent, [task])
+        (first,) = await _play(recipe, env, warm, agents, [task])
         seconds = time.perf_counter() - started
-        shown = [each for each in demonstration_tasks(env, recipe)[:CORPUS_EPISODES] if applies("oracle", each)]
-        others = await _play(recipe, env, warm, demonstrator, shown) if needs_corpus else []
+        shown = [each for each in demonstration_tasks(env, recipe)[:CORPUS_EPISODES] if applies(demonstrator, each)]
+        others = await _play(recipe, env, warm, demonstrators, shown) if needs_corpus else []
     return Rehearsal(agent=agent, first=first, seconds=seconds, others=tuple(others))
 
 
 async def _play(
-    recipe: Recipe, env: LoadedEnv, sandbox: Sandbox, agent: str, tasks: Sequence[Task]
+    recipe: Recipe, env: LoadedEnv, sandbox: Sandbox, agents: AgentFactory, tasks: Sequence[Task]
 ) -> list[Trajectory]:
     """The tasks' records, each with a score."""
     records: list[Trajectory] = []
@@ -91,7 +94,7 @@ async def _play(
 
     jobs = [Job(task=task, trial=0, seed=recipe.seed) for task in tasks]
     schedule = Schedule(concurrency=recipe.rollout.concurrency)
-    await run_jobs(env, sandbox, SCRIPTED[agent], jobs, schedule, take)
+    await run_jobs(env, sandbox, agents, jobs, schedule, take)
     for record in records:
         what = f"recipe '{recipe.name}': the episode of task '{record.task}' that was tried"
         if record.outcome is Outcome.GRADER_ERROR:
