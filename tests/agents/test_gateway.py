@@ -301,7 +301,7 @@ def test_two_agents_on_one_key_have_contexts_and_results_of_their_own(tmp_path: 
         async def agent(amount: int) -> str:
             messages: list[Any] = [{"role": "user", "content": f"Pay {amount}."}]
             await served.openai.chat.completions.create(model="m", messages=messages)
-            return (await exchange.call_tool("pay", {"amount": amount})).content
+            return (await exchange.tool_exchange.call_tool("pay", {"amount": amount})).content
 
         agents = [asyncio.create_task(agent(amount)) for amount in (5, 6)]
         events = [await exchange.events.get() for _ in agents]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from gymcp.agents.endpoint.tool_exchange import TurnEnded, WaitingCall
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs.exchange import Exchange, TurnEnded, WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.requests import ModelRequest
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.outcome import Outcome
@@ -56,7 +57,7 @@ class Talk:
 
     async def call(self, **arguments: Json) -> Decision:
         """The step that the call of `pay` becomes."""
-        calling = asyncio.create_task(self.exchange.call_tool("pay", arguments))
+        calling = asyncio.create_task(self.exchange.tool_exchange.call_tool("pay", arguments))
         event = await self.exchange.events.get()
         assert isinstance(event, WaitingCall)
         decision = self.exchange.decide_call(event)
