@@ -207,6 +207,14 @@ CASES: tuple[Case, ...] = (
         given={"one": record_run, "two": change(record_run, "run.json", b"{"), "three": record_run},
         code=1,
     ),
+    Case(
+        "export a folder with a broken run among good ones",
+        "view runs --export pages",
+        "view: not exported: two: ",
+        given={"runs/one": record_run, "runs/two": change(record_run, "trajectories.sqlite", b"{")},
+        makes=("pages", "pages/*"),
+        code=1,
+    ),
     Case("compare one run", "compare run", "compare: 1 run; it takes two or more", given={"run": record_run}),
     Case(
         "compare a run with itself",

@@ -44,7 +44,9 @@ class Exported:
     files: int
     bytes: int
     notes: tuple[str, ...]
-    """Gaps of the export, for people."""
+    """What is left out, for people."""
+    problems: tuple[str, ...]
+    """Runs and episodes that could not be read, and why."""
 
 
 def export_viewer(
@@ -81,6 +83,7 @@ def export_viewer(
         files=export.data.written,
         bytes=export.data.bytes,
         notes=tuple(export.notes),
+        problems=tuple(export.problems),
     )
 
 
@@ -99,6 +102,7 @@ class _Export:
         self._top, self._runs, self._report = top, runs, report
         self.data = DataFiles(top / "data")
         self.notes: list[str] = list(runs.problems)
+        self.problems: list[str] = []
         self._done = self._total = 0
         self._doing = "episodes"
         self._exporter = RunExporter(
@@ -114,10 +118,11 @@ class _Export:
         pairs = self._write_pairs(found)
         self._write_pages(found, pairs, listed=listed)
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        listing = {**self._listing(), "version": 1, "folders": [], "problems": self.notes, "made": made}
+        gaps = [*self.notes, *self.problems]
+        listing = {**self._listing(), "version": 1, "folders": [], "problems": gaps, "made": made}
         self.data.write("runs", listing)
         self.data.write("matrix", {**self._runs.matrix(), "version": 1})
-        about = {"runs": [run.object() for run in found], "listed": listed, "notes": self.notes}
+        about = {"runs": [run.object() for run in found], "listed": listed, "notes": gaps}
         self.data.write("export", {**about, "made": made, "gymcp": __version__})
         return found
 
@@ -134,6 +139,11 @@ class _Export:
         if not readable:
             problems = [f"{run.label}: {run.summary.problem}" for run in self._runs.all() if run.summary]
             raise StoreError("; ".join(problems[:3]) or "no run to export")
+        self.problems += [
+            f"{_label(run)}: {_hide_place(run.summary.problem, run)}"
+            for run in self._runs.all()
+            if run.summary is not None and not run.summary.readable
+        ]
         limit = self._exporter.choice.limit
         sizes = [run.summary.episodes for run in readable if run.summary]
         self._total = sum(min(size, limit) if limit else size for size in sizes)
@@ -143,12 +153,12 @@ class _Export:
             try:
                 exported = self._exporter.export(run.folder, number=run.number, label=_label(run), first=first)
             except StoreError as error:
-                self.notes.append(_hide_place(str(error), run))
+                self.problems.append(_hide_place(str(error), run))
                 continue
             found.append(exported)
             self.notes += [f"{_label(run)}: {exported.left_out}"] if exported.left_out else []
             if exported.unreadable:
-                self.notes.append(f"{_label(run)}: {exported.unreadable:,} episodes cannot be read")
+                self.problems.append(f"{_label(run)}: {exported.unreadable:,} episodes cannot be read")
         return found
 
     def _write_pairs(self, found: Sequence[ExportedRun]) -> list[tuple[int, int]]:

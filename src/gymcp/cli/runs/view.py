@@ -6,17 +6,20 @@ import contextlib
 import html
 import os
 import signal
+import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import typer
 
 from gymcp.agents.policies.specs import TRAINED
 from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
 from gymcp.cli.runs.credit_advice import find_credit
-from gymcp.cli.runs.report import find_tasks
+from gymcp.cli.runs.report import NOT_ALL_READ, find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import REPORT_FILE, write_report
 from gymcp.evaluators.report.links import EXPORT_FOLDER
@@ -90,7 +93,10 @@ def read_name(name: str) -> str:
 
 
 def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: bool, decode: Decode | None) -> None:
-    """Write the runs as static pages, and print the page to open and what is left out."""
+    """Write the runs as static pages, and print the page to open and what is left out.
+
+    Exit code 1 if a run or an episode could not be read; the others are exported.
+    """
     with CountProgress() as progress:
         done = export_viewer(
             runs, out, listed=listed, choice=choice, decode=decode, find_tasks=find_tasks, report=progress.report
@@ -103,6 +109,10 @@ def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: boo
     console.print(in_one_line(f"exported {size}"), highlight=False, markup=False)
     # the page is alone on its line, for programs that read it
     print(in_one_line(str(done.page)), flush=True)
+    for problem in done.problems:
+        print(f"gymcp: view: not exported: {in_one_line(problem)}", file=sys.stderr)
+    if done.problems:
+        raise typer.Exit(NOT_ALL_READ)
 
 
 def private_page(folder: str, address: str) -> Path:
