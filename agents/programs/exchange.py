@@ -14,7 +14,7 @@ from gymcp.agents.programs.answers import Answers
 from gymcp.agents.programs.contexts import Contexts
 from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
 from gymcp.agents.programs.settings import ProgramSettings
-from gymcp.agents.strategies.budgets import BudgetTracker
+from gymcp.agents.programs.shared_budget import BudgetExhausted, SharedBudget
 from gymcp.agents.tool_calls.parsing import CallIds
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
@@ -32,7 +32,7 @@ class Exchange:
         self._seed = seed
         self._new_id = CallIds()
         self.tool_exchange = ToolExchange(self._new_id)
-        self._budget = BudgetTracker(settings.budget)
+        self._budget = SharedBudget(settings.budget)
         self._contexts = Contexts(model, self._new_id) if model is not None else None
         self._answers = Answers()
         self._count = 0
@@ -50,28 +50,30 @@ class Exchange:
             raise RequestRefused(410, EPISODE_ENDED, "episode_ended")
         if self._contexts is None:
             raise RequestRefused(404, "this run has no model: name one with --policy", "no_model")
-        if exhausted := self._budget.exhausted:
-            self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=exhausted))
-            raise RequestRefused(429, f"the budget of the episode is exhausted: {exhausted}", "budget_exhausted")
         number, self._count = self._count, self._count + 1
+        most = self._settings.sampling.max_tokens
+        asked = min(most, max(1, request.max_tokens or most))
         try:
-            decision = await self._contexts.answer(request, self._choose_sampling(request, number))
+            async with self._budget.reserve(asked) as granted:
+                decision = await self._contexts.answer(request, self._choose_sampling(request, number, granted))
+                self._budget.spend(decision.spent or ModelUsage(model=""))
+        except BudgetExhausted as error:
+            self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=str(error)))
+            raise RequestRefused(429, f"the budget of the episode is exhausted: {error}", "budget_exhausted") from error
         except PromptTooLong as error:
             raise RequestRefused(400, f"context: {error}", "context_length_exceeded") from error
         except PolicyInfraError as error:
             self.events.put_nowait(error)
             raise RequestRefused(503, f"the model does not answer: {error}", "model_unavailable") from error
-        self._budget.spend(decision.spent or ModelUsage(model=""), 0.0)
         self._answers.add(decision, request.messages[-1].content)
         return ModelAnswer(id=f"{number:05d}", model=model, decision=decision, namespaces=request.namespaces)
 
-    def _choose_sampling(self, request: ModelRequest, number: int) -> Sampling:
-        """The run's sampling settings, within what is left of the budget and what the program asks for."""
+    def _choose_sampling(self, request: ModelRequest, number: int, max_tokens: int) -> Sampling:
+        """The run's sampling settings for one request, with what the program asks for."""
         sampling = self._settings.sampling
-        asked = min(sampling.max_tokens, max(1, request.max_tokens or sampling.max_tokens))
         return replace(
             sampling,
-            max_tokens=self._budget.tokens_left(asked),
+            max_tokens=max_tokens,
             stop=(*sampling.stop, *(stop for stop in request.stop if stop)),
             seed=derive_seed(self._seed, number),
         )

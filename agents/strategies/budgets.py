@@ -87,6 +87,11 @@ class BudgetTracker:
         return None
 
     @property
+    def answers_left(self) -> int | None:
+        """Answers until the limit; None if there is no limit."""
+        return None if self._budget.turns is None else max(0, self._budget.turns - self._turns)
+
+    @property
     def seconds_left(self) -> float | None:
         """Seconds until the limit; None if there is no limit."""
         return None if self._budget.seconds is None else max(0.0, self._budget.seconds - self._seconds)
