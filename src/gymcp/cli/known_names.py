@@ -29,8 +29,8 @@ MIN_COVERAGE = 0.95
 EXPORT_LIMIT = 1_000
 """Most episodes of a run in ``gymcp view --export``, by default."""
 GRADERS = (
-    "answer", "exact", "number", "pattern", "json", "state", "changes", "files", "calls", "calls-any-order",
-    "calls-alike", "milestones",
+    "answer", "exact", "number", "pattern", "json", "state", "changes", "files", "file-values", "calls",
+    "calls-any-order", "calls-alike", "milestones",
 )  # fmt: skip
 REPORT_FORMATS = ("html", "md", "json")
 EXPORT_FORMATS = ("jsonl", "parquet", "atif", "csv")
