@@ -21,7 +21,9 @@ SECTIONS = tuple(read_sections(DOCS / "adding-a-server.md").items())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", [(1,), (2, 3), (4,), (5,), (6,), (10,)], ids=lambda numbers: "-".join(map(str, numbers)))
+@pytest.mark.parametrize(
+    "numbers", [(1,), (2, 3), (4,), (5,), (6,), (10,)], ids=lambda numbers: "-".join(map(str, numbers))
+)
 def test_the_documentation_works_as_it_is_written(numbers: tuple[int, ...], node: None, tmp_path: Path) -> None:
     """Run every shell block of the sections and write every block with a file name, in order, in one folder.
 
