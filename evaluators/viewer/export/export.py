@@ -44,7 +44,7 @@ class Exported:
     files: int
     bytes: int
     notes: tuple[str, ...]
-    """What is left out, for people."""
+    """Gaps of the export, for people."""
     problems: tuple[str, ...]
     """Runs and episodes that could not be read, and why."""
 
