@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -13,6 +16,7 @@ import pytest
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
+from gymcp.host import wire
 from gymcp.host.app import make_app
 from gymcp.host.conversation import Conversation
 from gymcp.host.host import Host, HostLimits
@@ -181,6 +185,25 @@ def test_a_call_whose_client_has_gone_is_still_made() -> None:
         assert [(call.name, call.arguments) for call in action.tool_calls] == [("pay", {"amount": 5})]
 
     asyncio.run(main())
+
+
+def test_names_that_are_joined_alike_have_runs_of_their_own(tmp_path: Path) -> None:
+    served = [SERVED, replace(SERVED, spec=(spec := replace(BANK, name="bank-v2")), env=load_env(spec))]
+    sandbox: Any = SimpleNamespace(name="bwrap")
+    pairs = (("bank", "v2-x"), ("bank-v2", "x"), ("bank", "x"))
+
+    async def open_all(order: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        runs = Runs(served, RunSettings(out=tmp_path, sandbox=sandbox, resume=True))
+        starts = [wire.StartEpisode(environment=name, task="pay_back_5", agent=agent) for name, agent in order]
+        found = [await runs.find_run(start) for start in starts]
+        assert [each is await runs.find_run(start) for each, start in zip(found, starts, strict=True)] == [True] * 3
+        runs.close()
+        return {pair: run.folder.name for pair, run in zip(order, found, strict=True)}
+
+    names = asyncio.run(open_all(pairs))
+    assert (names[pairs[0]], names[pairs[2]]) == ("bank-v2-x", "bank-x")
+    assert re.fullmatch("bank-v2-x-[0-9a-f]{8}", names[pairs[1]])
+    assert asyncio.run(open_all(pairs[::-1])) == names  # whichever comes first in the resumed host
 
 
 def test_a_lost_episode_gives_its_trial_to_the_next() -> None:
