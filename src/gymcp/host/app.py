@@ -76,7 +76,7 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
             if "id" not in asked.path:
                 record = await operation.answer(asked)
             else:
-                with asked.episode.attend():
+                with asked.episode.attend(read_presented_token(request.headers)):
                     record = await operation.answer(asked)
         except RequestRefused as error:
             return _answer_refusal(error)
