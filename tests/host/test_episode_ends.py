@@ -79,3 +79,14 @@ def test_an_agent_that_came_loses_no_score_by_its_silence(live: Any, way: str) -
     *actions, end, torn_down = live(use)
     assert all(isinstance(action, Action) for action in actions)
     assert (end, torn_down) == (GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="silence"), TORN_DOWN)
+
+
+def test_a_second_cancellation_does_not_interrupt_the_first(live: Any) -> None:
+    """Two clients abort at once, or one does while the host is ended."""
+
+    async def use(episode: HostedEpisode) -> None:
+        first = asyncio.create_task(episode.cancel("first"))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, episode.cancel("second"))
+
+    assert live(use) == [TORN_DOWN]

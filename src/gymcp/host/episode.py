@@ -79,8 +79,9 @@ class HostedEpisode:
         """End the episode without a score, and return when nothing of it is left."""
         if self._playing is None or self._playing.done():
             return
-        self._why_cancelled = self._why_cancelled or why
-        self._playing.cancel()
+        if not self._why_cancelled:  # a second cancellation would interrupt what the first has begun to end
+            self._why_cancelled = why
+            self._playing.cancel()
         await self.wait()
 
     async def expire(self, why: str) -> None:
