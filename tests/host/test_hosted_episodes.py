@@ -30,6 +30,7 @@ from gymcp.types import Suite, Task, Trajectory
 BANK = load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"))
 assert isinstance(BANK.suite, Suite)
 FIRST, SECOND, _ = BANK.suite.tasks
+SILENCE = "nothing was heard of its client and its agent for"
 PAY: dict[str, Any] = {"source": "ann", "target": "bob", "amount": 5}
 
 
@@ -259,10 +260,26 @@ def test_nothing_is_left_of_an_episode_whose_client_vanished(tmp_path: Path) -> 
             episode = hosted.start("bank", FIRST.id)
             wait_for(lambda: hosted.get("/v1/episodes").json()["live"] == 0)
             verdict = hosted.status(episode)["verdict"]
-            assert (verdict["outcome"], verdict["reason"]) == ("cancelled", "nothing was heard of its client for 0.3 s")
+            assert (verdict["outcome"], verdict["reason"]) == ("cancelled", f"{SILENCE} 0.3 s")
             left = list_own_processes(), {path.name for path in scratch_folder().iterdir()}
             assert before in (None, left)
             before = left
+
+
+def test_an_agent_cannot_lose_its_score_by_silence(tmp_path: Path) -> None:
+    """It has done the wrong thing, and its client waits for it without a request."""
+    with hosting(BANK, out=tmp_path, idle_s=0.5) as hosted:
+        episode = hosted.start("bank", FIRST.id)
+        wrong = {"name": "transfer", "arguments": {**PAY, "amount": 6}}
+        assert hosted.post(f"/v1/episodes/{episode['id']}/call", wrong, episode["token"]).status_code == 200
+        wait_for(lambda: hosted.get("/v1/episodes").json()["live"] == 0)
+        verdict = hosted.status(episode)["verdict"]
+        assert (verdict["outcome"], verdict["score"], SILENCE in verdict["reason"]) == (
+            "budget_exhausted",
+            0,
+            True,
+        )
+        assert hosted.start("bank", FIRST.id)["trial"] == 1
 
 
 def wait_for(holds: Any) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -13,13 +16,14 @@ import pytest
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
-from gymcp.host.app import make_app
+from gymcp.host import wire
+from gymcp.host.app import is_loopback, make_app
 from gymcp.host.conversation import Conversation
 from gymcp.host.host import Host, HostLimits
 from gymcp.host.mcp_door import McpDoor
 from gymcp.host.openapi import OPENAPI_PATH
 from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
-from gymcp.host.serve import Place, check_place, is_loopback
+from gymcp.host.serve import Place, check_place
 from gymcp.host.tokens import MIN_TOKEN_CHARS, read_service_token
 from gymcp.host.trials import Trials
 from gymcp.outcome import Outcome
@@ -139,15 +143,18 @@ def test_a_host_with_a_token_asks_for_it(tmp_path: Path, headers: dict[str, str]
 
 def test_a_host_without_a_token_serves_no_page_of_a_browser(tmp_path: Path) -> None:
     """A page elsewhere reaches the loopback by its own name after DNS rebinding, or by sending a form."""
-    assert ask(tmp_path, "GET", "/v1/environments", address="evil.example").status_code == 403
+    for name in ("evil.example", "127.0.0.1.evil.example", "192.0.2.1"):
+        assert ask(tmp_path, "GET", "/v1/environments", address=name).status_code == 403
     origin = {"origin": "http://evil.example"}
     assert ask(tmp_path, "POST", "/v1/episodes", json=START, headers=origin).status_code == 403
     assert ask(tmp_path, "GET", "/v1/environments", headers={"authorization": "Bearer forged"}).status_code == 401
 
 
-@pytest.mark.parametrize(("address", "is_own"), [("127.0.0.1", True), ("::1", True), ("localhost", True)])
-def test_addresses_that_others_reach_need_a_token(address: str, is_own: bool) -> None:
-    assert is_loopback(address) is is_own
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_addresses_that_others_reach_need_a_token(tmp_path: Path, address: str) -> None:
+    assert is_loopback(address)
+    name = f"[{address}]" if ":" in address else address
+    assert ask(tmp_path, "GET", "/v1/environments", address=name).status_code == 200
     check_place(Place(address=address))
     for other in ("0.0.0.0", "::", "192.0.2.1", "box.example"):
         check_place(Place(address=other, token=TOKEN))
@@ -181,6 +188,25 @@ def test_a_call_whose_client_has_gone_is_still_made() -> None:
         assert [(call.name, call.arguments) for call in action.tool_calls] == [("pay", {"amount": 5})]
 
     asyncio.run(main())
+
+
+def test_names_that_are_joined_alike_have_runs_of_their_own(tmp_path: Path) -> None:
+    served = [SERVED, replace(SERVED, spec=(spec := replace(BANK, name="bank-v2")), env=load_env(spec))]
+    sandbox: Any = SimpleNamespace(name="bwrap")
+    pairs = (("bank", "v2-x"), ("bank-v2", "x"), ("bank", "x"))
+
+    async def open_all(order: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        runs = Runs(served, RunSettings(out=tmp_path, sandbox=sandbox, resume=True))
+        starts = [wire.StartEpisode(environment=name, task="pay_back_5", agent=agent) for name, agent in order]
+        found = [await runs.find_run(start) for start in starts]
+        assert [each is await runs.find_run(start) for each, start in zip(found, starts, strict=True)] == [True] * 3
+        runs.close()
+        return {pair: run.folder.name for pair, run in zip(order, found, strict=True)}
+
+    names = asyncio.run(open_all(pairs))
+    assert (names[pairs[0]], names[pairs[2]]) == ("bank-v2-x", "bank-x")
+    assert re.fullmatch("bank-v2-x-[0-9a-f]{8}", names[pairs[1]])
+    assert asyncio.run(open_all(pairs[::-1])) == names  # whichever comes first in the resumed host
 
 
 def test_a_lost_episode_gives_its_trial_to_the_next() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,8 +23,6 @@ from gymcp.host.mcp_door import MCP_PATH, McpDoor
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
 from gymcp.host.operations import OPERATIONS, Access, Asked, Operation
 from gymcp.host.tokens import TOKEN_VARIABLE, is_same_token, read_presented_token
-
-_LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "[::1]"))
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +48,18 @@ def make_app(host: Host, door: McpDoor, token: str | None) -> ASGIApp:
     return application
 
 
+def is_loopback(address: str) -> bool:
+    """True for an address that this machine alone can reach."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
 def _refuse_pages(request: Request) -> Response | None:
     """The refusal of a request that a page in a browser may have sent, from another site or under another name."""
     name = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-    if name in _LOOPBACK_NAMES and "origin" not in request.headers:
+    if is_loopback(name.removeprefix("[").removesuffix("]")) and "origin" not in request.headers:
         return None
     why = f"a host without a token is asked as localhost only, and by no page: set {TOKEN_VARIABLE} for others"
     return _answer_refusal(RequestRefused(403, why, "forbidden"))
@@ -76,7 +83,7 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
             if "id" not in asked.path:
                 record = await operation.answer(asked)
             else:
-                with asked.episode.attend():
+                with asked.episode.attend(read_presented_token(request.headers)):
                     record = await operation.answer(asked)
         except RequestRefused as error:
             return _answer_refusal(error)

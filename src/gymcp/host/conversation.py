@@ -66,6 +66,6 @@ class Conversation:
         self.exchange.events.put_nowait(TurnEnded(text=text))
         return await asyncio.shield(self._answer)  # a client that vanishes does not take the answer with it
 
-    def stop(self) -> None:
+    def stop(self, why: str = FINISHED_EARLY) -> None:
         """End the episode as it stands."""
-        self.exchange.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=FINISHED_EARLY))
+        self.exchange.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=why))

@@ -16,7 +16,7 @@ from gymcp.host import wire
 from gymcp.host.conversation import Conversation
 from gymcp.host.descriptions import describe_messages, describe_tools, make_verdict
 from gymcp.host.runs import HostedRun
-from gymcp.host.tokens import make_episode_token
+from gymcp.host.tokens import is_same_token, make_episode_token
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Message
 
@@ -42,6 +42,9 @@ class HostedEpisode:
         self._is_finished = False
         self._requests = 0
         self._heard_at = time.monotonic()
+        self._has_agent = False
+        """True once something has come from the agent: a request with its token, a call or a message."""
+        self._is_expired = False
         self._why_cancelled = ""
         self._playing: asyncio.Task[None] | None = None
 
@@ -76,9 +79,21 @@ class HostedEpisode:
         """End the episode without a score, and return when nothing of it is left."""
         if self._playing is None or self._playing.done():
             return
-        self._why_cancelled = self._why_cancelled or why
-        self._playing.cancel()
+        if not self._why_cancelled:  # a second cancellation would interrupt what the first has begun to end
+            self._why_cancelled = why
+            self._playing.cancel()
         await self.wait()
+
+    async def expire(self, why: str) -> None:
+        """End an idle episode: as it stands, so that silence takes no score away, or without a score if no agent came.
+
+        It returns when nothing of an episode without a score is left.
+        """
+        if not self._has_agent:
+            await self.cancel(why)
+        elif not self._is_expired:
+            self._is_expired = True
+            self.conversation.stop(why)
 
     async def wait(self) -> None:
         """Return when the episode is over and recorded."""
@@ -98,8 +113,9 @@ class HostedEpisode:
         return self._playing is not None and self._playing.done()
 
     @contextlib.contextmanager
-    def attend(self) -> Iterator[None]:
-        """The time of a request about the episode, in which it is not idle."""
+    def attend(self, token: str = "") -> Iterator[None]:
+        """The time of a request about the episode with this token, in which it is not idle."""
+        self._has_agent = self._has_agent or is_same_token(token, self.token)
         self._requests += 1
         try:
             yield
@@ -117,6 +133,7 @@ class HostedEpisode:
     async def say(self, text: str) -> wire.Reply:
         """The user's answer, or the verdict. Raises RequestRefused after the end."""
         self._check_live()
+        self._has_agent = True
         heard = await self.conversation.say(text)
         if heard is None:
             return wire.Reply(over=True, verdict=await self.end())
@@ -125,6 +142,7 @@ class HostedEpisode:
     async def call_tool(self, name: str, arguments: dict[str, object]) -> wire.ToolAnswer:
         """The result of a call. Raises RequestRefused after the end."""
         self._check_live()
+        self._has_agent = True
         message = await self.conversation.exchange.call_tool(name, arguments)
         over = self.conversation.exchange.is_closed
         return wire.ToolAnswer(content=message.content, is_error=message.is_error, over=over)

@@ -35,7 +35,7 @@ class HostLimits:
     max_live: int = 100
     """Most episodes that live at a time."""
     idle_s: float = 600.0
-    """Seconds without a request after which an episode is ended, without a score."""
+    """Seconds without a request after which an episode is ended: as it stands, or without a score if no agent came."""
     harness_timeout_s: float = 600.0
     """Maximum seconds of the harness's own work in an episode."""
 
@@ -142,8 +142,8 @@ class Host:
         while True:
             await asyncio.sleep(between_s)
             idle = [episode for episode in self._live.values() if episode.idle_s > self.limits.idle_s]
-            why = f"nothing was heard of its client for {self.limits.idle_s:g} s"
-            await asyncio.gather(*(episode.cancel(why) for episode in idle))
+            why = f"nothing was heard of its client and its agent for {self.limits.idle_s:g} s"
+            await asyncio.gather(*(episode.expire(why) for episode in idle))
 
     async def end(self) -> None:
         """End all live episodes, and start none any more. Requests under way are told."""

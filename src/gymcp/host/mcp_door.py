@@ -51,7 +51,7 @@ class McpDoor:
             episode = self._find_episode(request)
             check_size(request.headers)
             scope[_EPISODE] = episode
-            with episode.attend():
+            with episode.attend(episode.token):
                 await self._serve(episode, request, send)
         except RequestRefused as error:
             await _refuse(error)(scope, receive, send)

@@ -28,7 +28,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
-from gymcp.store import TrajectoryStore, create_run
+from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.types import Json, Task, Trajectory
 
 MAX_RUNS = 100
@@ -40,6 +40,7 @@ AGENT_PREFIX = "host:"
 """Beginning of an agent's name in the record of a run: no agent of gymcp's own has a colon in its name."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _SOME = 3
+_DIGEST_CHARS = 8
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ class Runs:
         self.environments = {served.spec.name: served for served in environments}
         self._settings = settings
         self._runs: dict[str, HostedRun] = {}
+        """By the digest of environment, agent and wrappers."""
         self._stack = contextlib.ExitStack()
 
     def find_environment(self, name: str) -> ServedEnvironment:
@@ -124,15 +126,18 @@ class Runs:
         _check_agent(start.agent)
         wrappers = _select_wrappers(start.wrappers)
         name = _name_run(start, wrappers.to_config())
+        key = _identify(start, wrappers.to_config())
         async with keyed_lock(f"run {self._settings.out}/{name}"):
-            if name not in self._runs:
+            if key not in self._runs:
                 if len(self._runs) >= MAX_RUNS:
                     why = f"{MAX_RUNS} runs are open, one for each environment, agent and choice of wrappers"
                     raise RequestRefused(429, f"{why}: use fewer names of agents, or another host", "too_many_runs")
                 env = await self._load(served, wrappers)
                 _find_task({task.id: task for task in env.suite.tasks}, start)  # before a folder is made
-                self._runs[name] = self._open(name, served, env, start.agent, wrappers.to_config())
-        return self._runs[name]
+                if _is_of_another(self._settings.out / name, env, start.agent):
+                    name += f"-{key[:_DIGEST_CHARS]}"
+                self._runs[key] = self._open(name, served, env, start.agent, wrappers.to_config())
+        return self._runs[key]
 
     async def _load(self, served: ServedEnvironment, wrappers: WrapperSelection) -> LoadedEnv:
         """The environment inside the wrappers. Raises RequestRefused."""
@@ -226,5 +231,19 @@ def _name_run(start: wire.StartEpisode, wrappers: Mapping[str, Json]) -> str:
     plain = f"{start.environment}-{start.agent}"
     name = _NOT_IN_A_NAME.sub("-", plain)
     if wrappers or name != plain:
-        name += f"-{digest([plain, dict(wrappers)])[:8]}"
+        name += f"-{digest([plain, dict(wrappers)])[:_DIGEST_CHARS]}"
     return name
+
+
+def _identify(start: wire.StartEpisode, wrappers: Mapping[str, Json]) -> str:
+    """Digest of all that makes a run another one."""
+    return digest([start.environment, start.agent, dict(wrappers)])
+
+
+def _is_of_another(folder: Path, env: LoadedEnv, agent: str) -> bool:
+    """True if the folder holds a run of another environment or agent whose names, joined, are the same."""
+    try:
+        config = open_run(folder).config
+    except StoreError:
+        return False
+    return (config.get("env"), config.get("agent")) != (env.spec.name, f"{AGENT_PREFIX}{agent}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from gymcp.agents.endpoint.http_server import serve_application
 from gymcp.aio import run_in_own_task
 from gymcp.errors import ConfigError
-from gymcp.host.app import make_app
+from gymcp.host.app import is_loopback, make_app
 from gymcp.host.host import HostLimits, keep_host
 from gymcp.host.mcp_door import McpDoor
 from gymcp.host.runs import Runs
@@ -43,14 +42,6 @@ def check_place(place: Place) -> None:
             f"host: --listen {place.address}: others can reach it, so clients need a token: set ${TOKEN_VARIABLE}, or"
             " name a file with --token-file"
         )
-
-
-def is_loopback(address: str) -> bool:
-    """True for an address that this machine alone can reach."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def listen(place: Place) -> socket.socket:

@@ -121,7 +121,11 @@ def host(
     ] = None,
     max_live: Annotated[int, typer.Option(min=1, help="Maximum number of episodes that live at a time.")] = 100,
     idle_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds without a request after which an episode is ended, unscored.")
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds without a request after which an episode ends: as it stands, or unscored at its start.",
+        ),
     ] = 600.0,
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     sandbox: SandboxName = "bwrap",
