@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+from typing import Any
 
 import httpx
 import httpx2
@@ -21,7 +22,7 @@ async def answer_user(message: str, tools: ClientSession) -> str:
     return "Bob has his money."
 
 
-async def play(host: httpx.AsyncClient, environment: str, task: str) -> dict:
+async def play(host: httpx.AsyncClient, environment: str, task: str) -> dict[str, Any]:
     """The verdict on one episode."""
     episode = await ask(host, "/v1/episodes", {"environment": environment, "task": task, "agent": "payer"})
     path, messages = f"/v1/episodes/{episode['id']}", episode["messages"]
@@ -38,11 +39,11 @@ async def play(host: httpx.AsyncClient, environment: str, task: str) -> dict:
     return await ask(host, f"{path}/finish", {})
 
 
-async def ask(host: httpx.AsyncClient, path: str, body: dict) -> dict:
+async def ask(host: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = await host.post(path, json=body)
     if answer.is_error:
         sys.exit(answer.json()["error"]["message"])
-    return answer.json()
+    return dict(answer.json())
 
 
 async def main(address: str, environment: str) -> None:

@@ -9,7 +9,8 @@ from cli_runner import GYMCP
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from gymcp.agents.programs.exchange import Exchange, WaitingCall
+from gymcp.agents.endpoint.tool_exchange import WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import open_gateway
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.types import Message, Observation, Tool
