@@ -322,9 +322,7 @@ class Episode:
         if self.world.key != self.state.world_key:
             if image is not None:
                 image.discard()
-            raise SnapshotError(
-                f"environment '{self._live.setup.env.spec.name}': the world has changed since the last step"
-            )
+            raise SnapshotError(f"task '{self.task.id}': the world has changed since the last step")
         return Snapshot(
             episode=self.id,
             setup=self._live.setup,
