@@ -19,7 +19,7 @@ from gymcp.errors import EnvInfraError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.scratch import remove_tree, scratch_folder
-from gymcp.types import Action, Decision, GiveUp, Observation, Task
+from gymcp.types import Action, Decision, GiveUp, Observation, SideAnswer, Task
 
 _numbers = itertools.count(1)
 
@@ -81,6 +81,10 @@ class ProgramAgent:
                 return self._exchange.decide_end(event)
             case GiveUp():
                 return self._exchange.give_up(event)
+
+    def take_rest(self) -> tuple[SideAnswer, ...]:
+        """The answers of the model that no decision has handed over."""
+        return self._exchange.take_rest()
 
     async def _begin_turn(self, prompt: str) -> None:
         """Give the program the user's message, in a new process unless it serves several turns."""

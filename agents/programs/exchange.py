@@ -19,7 +19,7 @@ from gymcp.agents.tool_calls.parsing import CallIds
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, GiveUp, ModelUsage, Observation, Sampling
+from gymcp.types import Action, Decision, GiveUp, ModelUsage, Observation, Sampling, SideAnswer
 
 
 class Exchange:
@@ -99,7 +99,11 @@ class Exchange:
 
     def give_up(self, end: GiveUp) -> GiveUp:
         """The end of the episode, with the answers that are no step."""
-        return replace(end, side_answers=self._answers.take_rest())
+        return replace(end, side_answers=self.take_rest())
+
+    def take_rest(self) -> tuple[SideAnswer, ...]:
+        """The answers that are no step, at the end of the episode."""
+        return self._answers.take_rest()
 
     def close(self) -> None:
         """End the episode for the program: its open calls and every later request get an error."""

@@ -16,8 +16,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent, AgentFactory, Closes
-from gymcp.types import Action, Decision, GiveUp, Json, Observation, Task, Trajectory, Usage
+from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers
+from gymcp.types import Action, Decision, GiveUp, Json, Observation, SideAnswer, Task, Trajectory, Usage
 
 OVERTIME = "more than {:g} s for its part of the episode: servers, calls, states, grading"
 """End of the reason of an episode that the harness could not finish in time."""
@@ -132,8 +132,10 @@ class _Attempt:
         async with (
             _closing(agent),
             open_episode(self._env, self._sandbox, task, seed=self._job.seed, pause=pause) as episode,
+            contextlib.AsyncExitStack() as stack,
         ):
             self._episode = episode
+            stack.callback(self._keep_rest, agent, episode)
             while not self._budget.is_spent:
                 agent_s_before = self._agent_s
                 with pause():
@@ -154,9 +156,8 @@ class _Attempt:
     async def _ask_in_time(self, agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
         """The agent's next action, or the end of the episode if the agent's time runs out first."""
         left_s = self._agent_limit_s - self._agent_s
-        out_of_time = GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=f"{self._agent_limit_s:g} s of the agent's time")
         if left_s <= 0:
-            return out_of_time
+            return self._out_of_time(agent)
         asked = time.perf_counter()
         try:
             async with asyncio.timeout(left_s) as deadline:
@@ -164,9 +165,20 @@ class _Attempt:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            return out_of_time
+            return self._out_of_time(agent)
         finally:
             self._agent_s += time.perf_counter() - asked
+
+    def _out_of_time(self, agent: Agent) -> GiveUp:
+        reason = f"{self._agent_limit_s:g} s of the agent's time"
+        return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=reason, side_answers=_take_rest(agent))
+
+    def _keep_rest(self, agent: Agent, episode: Episode) -> None:
+        """Pay for the answers that no decision has handed over; they are recorded unless the episode has its record."""
+        rest = _take_rest(agent)
+        self._budget.spend(sum(answer.spent.cost for answer in rest if answer.spent is not None))
+        if episode.trajectory is None:
+            episode.add_side_answers(rest)
 
     async def consult_judge(self) -> None:
         """Let the environment's judge, if its grader needs one, give its verdict on the episode that has ended."""
@@ -223,6 +235,10 @@ async def _closing(agent: Agent) -> AsyncIterator[None]:
     finally:
         if isinstance(agent, Closes):
             await agent.close()
+
+
+def _take_rest(agent: Agent) -> tuple[SideAnswer, ...]:
+    return agent.take_rest() if isinstance(agent, LeavesAnswers) else ()
 
 
 async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:

@@ -33,6 +33,7 @@ from gymcp.types import (
     Json,
     Message,
     Observation,
+    SideAnswer,
     Step,
     Task,
     ToolResult,
@@ -135,8 +136,7 @@ class Episode:
     async def give_up(self, end: GiveUp) -> Transition:
         """Ends the episode as it stands because the agent gives up, with the agent's outcome. Raises EnvInfraError."""
         self._check_active()
-        self._meter.add_usages(answer.spent for answer in end.side_answers)
-        self.state = self.state.add_side_answers(end.side_answers)
+        self.add_side_answers(end.side_answers)
         before, reason = self.world.state, end.reason
         try:
             await self.world.update()
@@ -149,12 +149,16 @@ class Episode:
             raise
         return self._end(terminated=False, reward=self._grade(end.outcome, reason))
 
+    def add_side_answers(self, answers: tuple[SideAnswer, ...]) -> None:
+        """Records answers of the agent's model that are no step."""
+        self._meter.add_usages(answer.spent for answer in answers)
+        self.state = self.state.add_side_answers(answers)
+
     def _check_active(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._trajectory is not None:
-            name = self._live.setup.env.spec.name
-            raise ResetNeeded(f"environment '{name}': the episode has ended; reset first")
+            raise ResetNeeded(f"environment '{self._live.setup.env.spec.name}': the episode has ended; reset first")
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> _Truncation | None:
         """Runs the calls, appends their `results` and reads the state. Raises EnvInfraError."""
@@ -318,8 +322,7 @@ class Episode:
         if self.world.key != self.state.world_key:
             if image is not None:
                 image.discard()
-            name = self._live.setup.env.spec.name
-            raise SnapshotError(f"environment '{name}': the world has changed since the last step")
+            raise SnapshotError(f"task '{self.task.id}': the world has changed since the last step")
         return Snapshot(
             episode=self.id,
             setup=self._live.setup,
@@ -362,7 +365,6 @@ async def open_episode(
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
 
     `pause`: context in which the user is waited for, because a model may play it.
-
     Servers are forked if the sandbox is warm (`open_warm_sandbox`), else started. The caller keeps the fork servers,
     because they belong to one event loop and end with it, and an episode does not know how many follow.
 

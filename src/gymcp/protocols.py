@@ -17,6 +17,7 @@ from gymcp.types import (
     Sampled,
     Sampling,
     Score,
+    SideAnswer,
     Task,
     Tool,
     Trajectory,
@@ -68,6 +69,15 @@ class Closes(Protocol):
 
     async def close(self) -> None:
         """Let go of it; the episode has ended, or was cancelled."""
+        ...
+
+
+@runtime_checkable
+class LeavesAnswers(Protocol):
+    """An agent whose model also gives answers that belong to none of its actions."""
+
+    def take_rest(self) -> tuple[SideAnswer, ...]:
+        """Those that no decision has handed over, each once. Asked for when the episode ends without a decision."""
         ...
 
 

@@ -203,6 +203,20 @@ def test_answers_after_the_last_step_are_kept_when_the_episode_ends() -> None:
     run(work)
 
 
+def test_the_answers_that_no_decision_has_taken_are_handed_over_once() -> None:
+    async def work() -> None:
+        talk = Talk(pays(5), pays(6))
+        history = [says("Pay 5.")]
+        await talk.ask(history, PAY)
+        await talk.call(amount=5)
+        history.append(paid())
+        await talk.ask(history, PAY)
+        assert [answer.sampled.ids for answer in talk.exchange.take_rest() if answer.sampled is not None] == [(1,)]
+        assert talk.exchange.take_rest() == ()
+
+    run(work)
+
+
 def test_an_answer_whose_call_the_program_never_made_is_beside_the_end() -> None:
     async def work() -> None:
         talk = Talk(pays(5), pays(6), Action(text="Done."))

@@ -28,7 +28,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
 from gymcp.trainers.learner.token_rows import rows_of
-from gymcp.types import Decision, Message, Sampling, Suite, Task, Tool, Trajectory
+from gymcp.types import Action, Decision, Message, Sampling, Suite, Task, Tool, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 PLAYER = str(Path(__file__).parent / "players" / "chat.py")
@@ -229,6 +229,21 @@ def test_a_failure_of_the_model_is_not_the_programs() -> None:
 
     (episode,) = play(chat_model(Down()), settings("python3", PLAYER))
     assert (episode.outcome, episode.score, episode.reason) == (Outcome.POLICY_INFRA, None, "the engine is down")
+
+
+def test_the_answer_to_a_program_that_then_hangs_is_recorded() -> None:
+    class Thinks:
+        async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+            return Decision(action=Action(text="Hm."))
+
+    asks = """import json, os, time, urllib.request as web
+body = json.dumps({"model": "any", "messages": [{"role": "user", "content": "Pay."}]}).encode()
+headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+web.urlopen(web.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)).read()
+time.sleep(1000)"""
+    (episode,) = play(chat_model(Thinks()), settings("python3", "-c", asks), agent_s=4)
+    assert episode.outcome is Outcome.BUDGET_EXHAUSTED
+    assert [answer.action.text for answer in episode.side_answers] == ["Hm."]
 
 
 def test_a_budget_of_answers_holds_at_the_gateway() -> None:

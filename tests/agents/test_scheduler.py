@@ -11,7 +11,7 @@ import pytest
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.strategies.budgets import MAX_SECONDS, limit_agent_time
+from gymcp.agents.strategies.budgets import MAX_SECONDS, RunBudget, limit_agent_time
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
@@ -19,7 +19,7 @@ from gymcp.errors import PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory, UserView
-from gymcp.types import Action, EpisodeLimits, Observation, Task, Trajectory
+from gymcp.types import Action, EpisodeLimits, ModelUsage, Observation, SideAnswer, Task, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
@@ -160,6 +160,51 @@ def test_an_agent_that_never_answers_ends_by_its_time_while_others_run() -> None
     hung = next(result.trajectory for result in ended if result.job.trial == 0)
     assert "1 s of the agent's time" in hung.reason
     assert 0.9 < hung.usage.agent_s <= hung.usage.wall_s
+
+
+class Beside(Doing):
+    """An agent whose model has given two answers that no decision hands over."""
+
+    def __init__(self, decide: Deciding) -> None:
+        super().__init__(decide)
+        spent = ModelUsage(model="m", prompt_tokens=10, completion_tokens=1, cost=0.5)
+        self.rest: tuple[SideAnswer, ...] = (SideAnswer(context=0, action=Action(text="Hm."), spent=spent),) * 2
+
+    def take_rest(self) -> tuple[SideAnswer, ...]:
+        rest, self.rest = self.rest, ()
+        return rest
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, Outcome.BUDGET_EXHAUSTED),
+        (PolicyInfraError("the engine is down"), Outcome.POLICY_INFRA),
+        (asyncio.CancelledError(), Outcome.CANCELLED),
+    ],
+)
+def test_answers_that_no_decision_hands_over_are_recorded_and_paid(
+    error: BaseException | None, outcome: Outcome
+) -> None:
+    async def decide(observation: Observation) -> Action:
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    budget = RunBudget(cost=1.0)
+    playing = rollout(
+        BANK,
+        get_sandbox("bwrap"),
+        lambda task, seed: Beside(decide),
+        jobs(1)[0],
+        timeout_s=WAIT_S,
+        agent_s=0.5,
+        budget=budget,
+    )
+    record = asyncio.run(playing).trajectory
+    assert (record.outcome, len(record.side_answers)) == (outcome, 2)
+    assert (record.usage.cost, budget.is_spent) == (1.0, True)
 
 
 def test_a_slow_user_costs_the_harness_no_time() -> None:

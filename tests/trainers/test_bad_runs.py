@@ -15,9 +15,13 @@ from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.evaluators.report.run_data import read_evidence
+from gymcp.outcome import Outcome
 from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.run import loop
+from gymcp.trainers.run.checkpoints import TrainingState
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
+from gymcp.trainers.run.training_run import TrainingRun
 from gymcp.types import Score
 
 TABLE: dict[str, Any] = {
@@ -73,6 +77,23 @@ def test_iterations_lost_to_infrastructure_are_skipped_and_three_in_a_row_end_th
     assert [row.get("skipped") for row in rows] == [None, *["every episode was lost to infrastructure"] * 2]
     assert rows[1]["outcome/env_infra"] == 4
     assert "success" not in rows[1]
+
+
+def test_the_tokens_after_a_lost_iteration_are_of_the_learners_weights(
+    bank: LoadedEnv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def collect_or_lose(run: TrainingRun, state: TrainingState) -> loop.Rollouts:
+        rollouts = await collect(run, state)
+        if state.iteration != 1:
+            return rollouts
+        return replace(rollouts, records=[replace(each, outcome=Outcome.ENV_INFRA) for each in rollouts.records])
+
+    collect = loop.collect
+    monkeypatch.setattr(loop, "collect", collect_or_lose)
+    train(make_recipe(table(model, learn={"iterations": 4})), bank, tmp_path, resume=False)
+    rows = read_metrics(tmp_path)
+    assert [row.get("tokens/stale") for row in rows] == [None, 0, None, 0, 0]
+    assert "skipped" in rows[2]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:

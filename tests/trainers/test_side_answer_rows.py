@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
+import torch
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.trainers.learner.forward import TokenValues
+from gymcp.trainers.learner.losses import Denominators
+from gymcp.trainers.learner.micro_batch_loss import batch_loss, make_batch
 from gymcp.trainers.learner.token_rows import make_example, rows_of
+from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Action, Observation, Sampled, SideAnswer, Step, ToolCall, Trajectory
 
 
@@ -63,6 +70,29 @@ def test_a_context_that_acts_only_by_its_own_tools_is_a_row() -> None:
     assert sorted(row.token_ids for row in (first, *others)) == [(1, 2, 3, 4, 5), (10, 11, 12), (70, 71, 72)]
     (alone,) = (row for row in (first, *others) if row.token_ids[0] == 70)
     assert (alone.steps, alone.inner, alone.spans) == ((), ((0, 2, 3),), ((0, 2, 3),))
+
+
+@pytest.mark.parametrize("kind", ["ppo", "gspo"])
+def test_a_step_and_the_answers_that_led_to_it_are_one_sequence(kind: Literal["ppo", "gspo"]) -> None:
+    """Of the first step: a token of the helper, one in the main context, and two in a row without a step."""
+    hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=drawn((70, 71), 72, 73))
+    flags = [np.array([True, True])]
+    examples = [
+        make_example(row, [np.array([0.5, -2.0])], flags, episode=0)
+        for row in rows_of(record(DELEGATES, REPORTS, hands_over))
+    ]
+    loss = Loss(kind=kind, sequence="step", aggregation="seq-mean-token-mean")
+    batch = make_batch(examples, loss, [1.0])
+    assert batch.drawn.denominators == Denominators(tokens=6.0, sequences=2.0)
+    parts = 0.0
+    for place, example in enumerate(examples):  # the row without a step is a micro-batch of its own
+        values = torch.full((sum(example.row.loss_mask),), -1.0)
+        parts += float(batch_loss(batch, [place], TokenValues(logprobs=values, entropy=values))[0])
+    assert parts == pytest.approx(-(0.5 - 2.0) / 2)  # the first update: all ratios are 1
+    again = torch.full((6,), -1.0)
+    whole, stats = batch_loss(batch, range(3), TokenValues(logprobs=again, entropy=again))
+    assert float(whole) == pytest.approx(parts)
+    assert stats.tokens == 6.0
 
 
 def test_an_episode_whose_steps_have_no_tokens_cannot_be_trained_on() -> None:

@@ -14,12 +14,15 @@ import small_models as tiny
 import torch
 
 from gymcp.agents.policies.engine.engine import EngineOptions, open_engine
+from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.trainers.learner.forward import token_values
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.micro_batch_loss import batch_loss, make_batch
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
 from gymcp.trainers.learner.token_rows import Example, Row, has_gradient, rows_of
+from gymcp.trainers.run.training_run import records_learner_logprobs
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Action, Observation, Sampled, Sampling, Step, Trajectory
@@ -101,6 +104,14 @@ def test_recorded_log_probabilities_give_the_gradient_of_computed_ones(temperatu
     one, other = (gradient(learner, examples, old, temperature) for old in (computed, recorded))
     assert float(one.abs().max()) > 0.01
     assert float((one - other).abs().max()) <= 1e-6
+
+
+def test_an_agent_that_may_change_the_temperature_is_not_taken_at_the_engines_word() -> None:
+    own = UserAgent(name="a.py:A", source="/a.py:A", digest="", make=object, takes_model=True)
+    expected = {None: True, ProgramSettings(argv=("true",)): True, own: False}
+    assert {agent: records_learner_logprobs(agent, "", SETTINGS) for agent in expected} == expected
+    assert not records_learner_logprobs(None, "vllm:http://host#m", SETTINGS)
+    assert not records_learner_logprobs(None, "", replace(SETTINGS, autocast=True))
 
 
 def give_advantage(row: Row, advantage: float) -> Example:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import chain, groupby
 from typing import Any, Self
 
 import numpy as np
@@ -21,21 +22,21 @@ from gymcp.trainers.learner.losses import (
     ratios,
 )
 from gymcp.trainers.learner.token_rows import Example, Row
-from gymcp.trainers.settings.arrays import Floats
+from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.trainers.settings.loss import Loss, SequenceUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceCounts:
-    """The tokens and sequences of the whole batch, and the length of the sequence that each row is a part of."""
+    """The tokens and sequences of the whole batch, and the length of the sequence that each line is a part of."""
 
     denominators: Denominators
-    lengths: tuple[int, ...] | None
-    """[B]: tokens that count, of all rows of the row's episode. None: sequences are steps, which lie within a row."""
+    lengths: tuple[tuple[int, ...], ...]
+    """[B] rows, for each of their lines (`_lines`): tokens that count, of all lines of the line's sequence."""
 
-    def select_lengths(self, places: Sequence[int], like: Tensor) -> Tensor | None:
-        """Lengths of the rows at these places, with the type and device of `like`."""
-        return None if self.lengths is None else like.new_tensor([self.lengths[b] for b in places])
+    def select_lengths(self, places: Sequence[int], like: Tensor) -> Tensor:
+        """Lengths for the lines of the rows at these places, with the type and device of `like`."""
+        return like.new_tensor([length for b in places for length in self.lengths[b]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,34 +182,39 @@ def count_sequences(
     examples: Sequence[Example], counted: Sequence[np.ndarray[Any, Any]], unit: SequenceUnit
 ) -> SequenceCounts:
     """[L] flags for each row -> the counts of the flagged tokens; an episode or step without one is no sequence."""
-    tokens = [int(flags.sum()) for flags in counted]
-    if unit == "step":
-        rows = zip(examples, counted, strict=True)
-        lengths = [int(flags[start:end].sum()) for each, flags in rows for _, start, end in each.row.steps]
-        of_rows = None
-    else:
-        # a row without a number is an episode by itself; numbers are not negative
-        episodes = [-1 - b if each.episode is None else each.episode for b, each in enumerate(examples)]
-        by_episode: Counter[int] = Counter()
-        for episode, count in zip(episodes, tokens, strict=True):
-            by_episode[episode] += count
-        lengths = list(by_episode.values())
-        of_rows = tuple(by_episode[episode] for episode in episodes)
-    sequences = sum(length > 0 for length in lengths)
+    # a row without a number is an episode by itself; numbers are not negative
+    episodes = [-1 - b if each.episode is None else each.episode for b, each in enumerate(examples)]
+    lines = [
+        [((episode, step), int(flags[indices].sum())) for step, indices in _lines(each.row, unit)]
+        for episode, each, flags in zip(episodes, examples, counted, strict=True)
+    ]
+    by_sequence: Counter[tuple[int, int | None]] = Counter()
+    for sequence, count in chain.from_iterable(lines):
+        by_sequence[sequence] += count
+    tokens, sequences = by_sequence.total(), sum(length > 0 for length in by_sequence.values())
     return SequenceCounts(
-        denominators=Denominators(tokens=float(sum(tokens)), sequences=float(sequences)), lengths=of_rows
+        denominators=Denominators(tokens=float(tokens), sequences=float(sequences)),
+        lengths=tuple(tuple(by_sequence[sequence] for sequence, _ in of_row) for of_row in lines),
     )
+
+
+def _lines(row: Row, unit: SequenceUnit) -> list[tuple[int | None, Ints]]:
+    """The parts of a row's drawn tokens that have one ratio in gspo: all of them, or those drawn for each step.
+
+    A step's number and its tokens, which are those of its action and of the agent's side answers that led to it.
+    """
+    if unit == "episode":
+        return [(None, np.flatnonzero(row.loss_mask))]
+    by_step = groupby(row.spans, key=lambda span: span[0])
+    return [(step, np.concatenate([np.arange(start, end) for _, start, end in spans])) for step, spans in by_step]
 
 
 class _DrawnTokens:
     """The drawn tokens of some rows, as a rectangle [B, K] in which shorter ones are padded with zeros: one line for
-    each row, or for each step of each row."""
+    each row, or for each step of each row (`_lines`)."""
 
     def __init__(self, rows: Sequence[Row], unit: SequenceUnit) -> None:
-        if unit == "step":
-            self._drawn = [(b, np.arange(start, end)) for b, row in enumerate(rows) for _, start, end in row.steps]
-        else:
-            self._drawn = [(b, np.flatnonzero(row.loss_mask)) for b, row in enumerate(rows)]
+        self._drawn = [(b, indices) for b, row in enumerate(rows) for _, indices in _lines(row, unit)]
         self._width = max((len(indices) for _, indices in self._drawn), default=0)
 
     def pad(self, flat: Tensor) -> Tensor:

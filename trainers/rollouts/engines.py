@@ -34,6 +34,11 @@ class Sampler(Protocol):
     @property
     def policy(self) -> Policy: ...
 
+    @property
+    def version(self) -> str:
+        """Version of the weights that are sampled."""
+        ...
+
     async def update(self, version: str, change: Callable[[], T]) -> T:
         """Call `change`, which changes the weights, while no request is sampled, then sample under the new version.
 
@@ -52,6 +57,10 @@ class EmbeddedSampler:
     def policy(self) -> Policy:
         return self._engine
 
+    @property
+    def version(self) -> str:
+        return self._engine.version
+
     async def update(self, version: str, change: Callable[[], T]) -> T:
         results: list[T] = []
         await self._engine.update(version, lambda: results.append(change()))
@@ -69,6 +78,10 @@ class VllmSampler:
     @property
     def policy(self) -> Policy:
         return self._policy
+
+    @property
+    def version(self) -> str:
+        return self._policy.version
 
     async def update(self, version: str, change: Callable[[], T]) -> T:
         result = await asyncio.to_thread(change)

@@ -34,8 +34,8 @@ class TrainingSetup:
     epochs: int = 1
     """Times that the whole batch is gone over."""
     engine_shares_weights: bool = False
-    """True: the engine computes with the learner's weights and precision, so what it records is what the learner would
-    compute."""
+    """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
+    learner would compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

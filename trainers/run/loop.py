@@ -149,11 +149,10 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     _check_steps(run, state, rollouts)
     started = time.perf_counter()
     replay = _make_replay(run, state)
+    version = run.sampler.version  # an iteration that was lost before this one has not changed it
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(
-            run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=str(state.iteration)
-        ),
+        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=version),
     )
     if result.credit is not None:
         _store_credit(run, result.credit)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -111,7 +112,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
-            engine_shares_weights=not server and not settings.autocast,
+            engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
         run = TrainingRun(
             inputs=inputs,
@@ -123,6 +124,14 @@ async def open_run(
             log=log,
         )
         yield run, state
+
+
+def records_learner_logprobs(agent: RolloutAgent | None, server: str, settings: LearnerSettings) -> bool:
+    """True if the engine records the log-probabilities that the learner would compute.
+
+    An agent of the user may sample at another temperature than the recipe's; react and programs cannot.
+    """
+    return not server and not settings.autocast and not isinstance(agent, UserAgent)
 
 
 def _say_what_is_slower(recipe: Recipe, trainable: TrainableModel) -> None:

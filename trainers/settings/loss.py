@@ -50,8 +50,9 @@ class Loss:
     aggregation: Aggregation = "token-mean"
     sequence: SequenceUnit = "episode"
     """The sequences of ``seq-mean`` and of ``gspo``. episode: a mean is over the tokens of an episode, also if edits of
-    its context have made several rows of it; a ratio is of one row. step: both are of one step, for algorithms in which
-    every step is a sample."""
+    its context have made several rows of it; a ratio is of one row. step: a mean is over
+    the tokens of one step, the agent's own side answers that led to it among them; a ratio is of those in one row. For
+    algorithms in which every step is a sample."""
     constant_length: float | None = None
     """Divisor of ``seq-mean-token-sum-norm``, in tokens: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
