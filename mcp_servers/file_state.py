@@ -99,6 +99,8 @@ class FileState:
     """Readers of files; for each file the first one counts that matches its path."""
 
     def __post_init__(self) -> None:
+        for name in ("masks", "readers"):  # lists would make the state unhashable
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, most in (("recorded_bytes", MAX_RECORDED_BYTES), ("recorded_file_bytes", self.recorded_bytes)):
             if not 0 <= getattr(self, name) <= most:
                 raise ConfigError(f"FileState: {name} is {getattr(self, name)}, not a number from 0 to {most}")

@@ -46,7 +46,7 @@ class Masks:
         """The content without its volatile parts."""
         for n, pattern, hider in self._partial:
             if fnmatch.fnmatchcase(path, pattern):
-                hidden = hider(content)
+                hidden = _apply(hider, content)
                 if hidden is not None:
                     content = hidden
                     self.used.add(n)
@@ -55,6 +55,16 @@ class Masks:
 
 Hider = Callable[[bytes], "bytes | None"]
 """Content without its volatile parts; None if there are none."""
+
+
+def _apply(hider: Hider, content: bytes) -> bytes | None:
+    """What the hider returns; None if it fails, since an untrusted file must not end the digest helper."""
+    try:
+        return hider(content)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
 
 
 def hide_matches(pattern: str) -> Hider:

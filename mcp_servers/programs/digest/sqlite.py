@@ -93,7 +93,7 @@ class Sqlite:
                 numbers = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in NUMBERS}
                 set_numbers = {name: number for name, number in numbers.items() if number}
                 return {**material, **set_numbers}, {**record, **set_numbers}
-        except (sqlite3.Error, ValueError, OverflowError, _Hidden):
+        except (sqlite3.Error, ValueError, TypeError, OverflowError, _Hidden):  # TypeError: a name that is no text
             self._tree.check_time()
             damaged: Json = {"unreadable": digests}
             return damaged, {"schema": [], "tables": {}, **damaged}

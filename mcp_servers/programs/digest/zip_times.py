@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zipfile
 
 from gymcp.mcp_servers.programs.digest.readers.archives import open_archive
@@ -28,6 +29,6 @@ def hide_zip_times(content: bytes) -> bytes | None:
                 if member.filename == _DOCUMENT_PROPERTIES:
                     data = _DOCUMENT_TIMES.sub(rb"\1", data)
                 new.writestr(plain, data)
-    except (Unreadable, TooLarge, ValueError):
+    except (Unreadable, TooLarge, ValueError, struct.error):  # struct.error: a name too long in UTF-8
         return None
     return out.getvalue()

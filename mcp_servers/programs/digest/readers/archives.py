@@ -16,6 +16,8 @@ from gymcp.mcp_servers.programs.digest.readers.source import TooLarge, Unreadabl
 MAX_UNPACKED_BYTES = 64_000_000
 """Most bytes that are unpacked from one archive."""
 MAX_MEMBERS = 10_000
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Kinds of compression of which `zipfile` unpacks no more than is asked for; of others it unpacks whole blocks."""
 MAX_ELEMENTS = 1_000_000
 MAX_DEPTH = 200
 _DAMAGE = (
@@ -45,7 +47,10 @@ class Archive:
     def read(self, member: str | zipfile.ZipInfo) -> bytes:
         """Content of a member. Raises Unreadable if it is missing or damaged, TooLarge."""
         try:
-            with self._archive.open(member) as file:
+            info = self._archive.getinfo(member) if isinstance(member, str) else member
+            if info.compress_type not in _BOUNDED:
+                raise Unreadable(f"{info.filename!r} is compressed in a way that is not read")
+            with self._archive.open(info) as file:
                 content = file.read(self._left + 1)
         except KeyError:
             raise Unreadable(f"the archive has no {member!r}") from None

@@ -37,7 +37,7 @@ class Outcomes:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._known: dict[Json, bytes] = {}
-        """(kind, digests of the contents) -> outcome as JSON, of the last state's files."""
+        """(kind, ending of the path, digests of the contents) -> outcome as JSON, of the last state's files."""
         self._by_digest: dict[str, bytes] = {}
 
     def add(self, root: int, entries: Entries) -> Entries:
@@ -57,7 +57,8 @@ class Outcomes:
         for path, kind in matching.items():
             beside = {suffix: path + suffix for suffix in _suffixes(kind) if _is_file(entries, path + suffix)}
             contents = ((suffix, entries[name].content) for suffix, name in beside.items())
-            identity = (kind, entries[path].content, *contents)
+            ending = "".join(path.lower().rpartition(".")[1:])  # readers see the path: csv looks for .tsv
+            identity = (kind, ending, entries[path].content, *contents)
             outcomes[path] = self._known.get(identity) or self._read(root, entries, path, kind, beside)
             still_known[identity] = outcomes[path]
         self._known = still_known
@@ -92,19 +93,30 @@ class Outcomes:
                 beside={suffix: self._tree.read_content(root, name, entries[name]) for suffix, name in beside.items()},
                 deadline=self._tree.deadline,
             )
-            return _dumps({"reader": kind, "value": load_reader(kind).read(source)})
+            return _dumps({"reader": kind, "value": _value(load_reader(kind), source)})
         except Unreadable as error:
             self._tree.check_time()
             return _dumps({"reader": kind, "unreadable": str(error)})
-        except (ValueError, RecursionError) as error:  # such as a number of more digits than Python writes
+        except (ValueError, TypeError, RecursionError) as error:  # such as a number of more digits than Python writes
             return _dumps({"reader": kind, "unreadable": f"its value is no JSON: {error}"})
         except (TooLarge, MemoryError) as error:
+            self._tree.check_time()
             return _dumps({"reader": kind, "cut": str(error) or "too large for the memory of the digest helper"})
 
 
 def load_reader(kind: str) -> Any:
     """Module of a reader, imported only when needed: all of them would add to every start of the helper."""
     return importlib.import_module(f"gymcp.mcp_servers.programs.digest.readers.{READERS[kind]}")
+
+
+def _value(reader: Any, source: Source) -> Json:
+    """What the reader returns. Raises Unreadable, also if it fails, TooLarge: no file may end the digest helper."""
+    try:
+        return reader.read(source)
+    except (Unreadable, TooLarge, MemoryError):
+        raise
+    except Exception as error:
+        raise Unreadable(f"its reader failed with {type(error).__name__}") from None
 
 
 def _suffixes(kind: str) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ def _tables(connection: sqlite3.Connection) -> Json:
     tables: dict[str, Json] = {}
     left = MAX_ROWS_BYTES
     for (name,) in connection.execute(query).fetchall():
+        if not isinstance(name, str):
+            raise Unreadable("the name of a table is no text")
         if name.startswith("sqlite_"):
             continue
         quoted = name.replace('"', '""')
