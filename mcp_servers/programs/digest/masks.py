@@ -58,7 +58,7 @@ Hider = Callable[[bytes], "bytes | None"]
 
 
 def _apply(hider: Hider, content: bytes) -> bytes | None:
-    """What the hider returns; None if it fails, since an untrusted file must not end the digest helper."""
+    """Return the content that the hider leaves; None if it fails: no untrusted file may end the digest helper."""
     try:
         return hider(content)
     except MemoryError:

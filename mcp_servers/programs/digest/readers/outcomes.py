@@ -110,7 +110,7 @@ def load_reader(kind: str) -> Any:
 
 
 def _value(reader: Any, source: Source) -> Json:
-    """What the reader returns. Raises Unreadable, also if it fails, TooLarge: no file may end the digest helper."""
+    """Return the value that the reader finds. Raises Unreadable, also if it fails, and TooLarge; nothing else."""
     try:
         return reader.read(source)
     except (Unreadable, TooLarge, MemoryError):
