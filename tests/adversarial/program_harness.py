@@ -67,7 +67,7 @@ def make(agents: Any) -> ProgramAgent:
 
 
 def about(other: ProgramAgent, ended: ProgramAgent, shown: Path, *, control: bool) -> dict[str, Any]:
-    """What the attempts are told. In the control, the keys are of a live episode."""
+    """Return the facts that the attempts are told. In the control, the keys are of a live episode."""
     gateway, live = other._gateway, other._exchange.token
     with gateway.admit(ended._exchange):
         pass

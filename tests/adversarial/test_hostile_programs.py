@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
 
 
 def play(sandbox: str, folder: Path) -> dict[str, Any]:
-    """What the program says of its attempts: name -> [achieved, words]."""
+    """Results of the attempts, as the program tells them: name -> [achieved, words]."""
     set_id = "-"
     if os.getuid() == 0:
         shutil.copy("/usr/bin/id", folder / "set-id")

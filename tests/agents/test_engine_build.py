@@ -50,7 +50,7 @@ def test_a_library_is_built_once_by_processes_that_ask_at_the_same_time(
         thread.start()
     for thread in threads:
         thread.join()
-    assert [each.path for each in found] == [build.library] * 3
+    assert [each.path for each in found] == [build.shared_object] * 3
     assert count_runs(build) == 1
     assert sorted(path.suffix for path in build.folder.iterdir()) == [".lock", ".so"]
 

@@ -14,26 +14,26 @@ from gymcp.mcp_servers.spec import FileState, Mask
 from gymcp.types import Json
 
 
-def masked(folder: Path, kind: MaskKind, pattern: str = "") -> Json:
+def record_masked(folder: Path, kind: MaskKind, pattern: str = "") -> Json:
     return read_state(folder, FileState(masks=(Mask(files="file", kind=kind, pattern=pattern),)))
 
 
 def test_a_workbook_that_is_written_twice_is_one_world(tmp_path: Path) -> None:
     write_workbook(tmp_path / "file", '<c r="A1"><v>1</v></c>')
-    first, plain = masked(tmp_path, "zip_timestamps"), read_state(tmp_path, FileState())
+    first, plain = record_masked(tmp_path, "zip_timestamps"), read_state(tmp_path, FileState())
     write_workbook(tmp_path / "file", '<c r="A1"><v>1</v></c>', LATER)
     assert read_state(tmp_path, FileState())["key"] != plain["key"]
-    assert masked(tmp_path, "zip_timestamps") == first
+    assert record_masked(tmp_path, "zip_timestamps") == first
     write_workbook(tmp_path / "file", '<c r="A1"><v>2</v></c>')
-    assert masked(tmp_path, "zip_timestamps")["key"] != first["key"]
+    assert record_masked(tmp_path, "zip_timestamps")["key"] != first["key"]
 
 
 @pytest.mark.parametrize("parts", [{"b": "1", "a": "2"}, {"a": "2", "b": "1", "c": ""}, {"a": "2"}])
 def test_other_members_of_an_archive_are_another_world(parts: dict[str, str], tmp_path: Path) -> None:
     write_zip(tmp_path / "file", {"a": "2", "b": "1"})
-    first = masked(tmp_path, "zip_timestamps")["key"]
+    first = record_masked(tmp_path, "zip_timestamps")["key"]
     write_zip(tmp_path / "file", parts)
-    assert masked(tmp_path, "zip_timestamps")["key"] != first
+    assert record_masked(tmp_path, "zip_timestamps")["key"] != first
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_masked_part_does_not_count(
     states = []
     for text in (first, second, other):
         (tmp_path / "file").write_text(text)
-        states.append(masked(tmp_path, kind, pattern))
+        states.append(record_masked(tmp_path, kind, pattern))
     assert states[0] == states[1]
     assert states[0]["key"] != states[2]["key"]
     assert "<masked>" in states[0]["files"]["file"]["text"]
@@ -60,7 +60,7 @@ def test_a_masked_part_does_not_count(
 def test_a_file_that_is_not_what_its_mask_expects_counts_as_it_is(kind: MaskKind, tmp_path: Path) -> None:
     pattern = {"regex": "id", "json_pointer": "/id"}.get(kind, "")
     (tmp_path / "file").write_bytes(b"\xff[")
-    found = masked(tmp_path, kind, pattern)
+    found = record_masked(tmp_path, kind, pattern)
     assert found["files"]["file"]["base64"] == "/1s="
     assert found["masks_used"] == []
 

@@ -82,7 +82,7 @@ def answer(handler: BaseHTTPRequestHandler, body: Any) -> None:
 
 
 def relay(url: str, *lines: object) -> list[Any]:
-    """What the relay writes for these lines."""
+    """Lines that the relay writes for these lines."""
     output = io.BytesIO()
     sent = [line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines]
     Relay(url, "secret", output).run(sent)

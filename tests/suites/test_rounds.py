@@ -339,14 +339,14 @@ def test_a_round_is_good_if_all_is_done_and_nothing_is_spoiled() -> None:
     record = Trajectory(id="e", env="rounds", task=task.id, final_state="end")
     fresh = state_of(Rounds(**task.initial_state))
 
-    def graded(**changes: Any) -> tuple[float, float]:
+    def grade_changed(**changes: Any) -> tuple[float, float]:
         verdict = grade_round(task, record, {"end": {**fresh, **changes}}.__getitem__)
         return verdict.value, verdict.components["parcels"]
 
-    assert graded() == (0.0, 0.0)
-    assert graded(at=4) == (1.0, 1.0)
-    assert graded(at=4, spoiled=True) == (0.0, 1.0)
-    assert graded(at=1, over=True) == (0.0, 0.25)
+    assert grade_changed() == (0.0, 0.0)
+    assert grade_changed(at=4) == (1.0, 1.0)
+    assert grade_changed(at=4, spoiled=True) == (0.0, 1.0)
+    assert grade_changed(at=1, over=True) == (0.0, 0.25)
     broken: tuple[Any, ...] = (None, [], {"at": 4})
     for state in broken:
         with pytest.raises(GraderError, match="no final state of a round"):

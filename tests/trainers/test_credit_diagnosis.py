@@ -1,4 +1,4 @@
-"""Where the credit of a recorded run comes from: figures of runs that can be counted by hand, and advice."""
+"""Sources of the credit of a recorded run: figures of runs that can be counted by hand, and advice."""
 
 from __future__ import annotations
 

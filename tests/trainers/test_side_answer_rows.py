@@ -74,7 +74,7 @@ def test_a_context_that_acts_only_by_its_own_tools_is_a_row() -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])
 def test_a_step_and_the_answers_that_led_to_it_are_one_sequence(kind: Literal["ppo", "gspo"]) -> None:
-    """Of the first step: a token of the helper, one in the main context, and two in a row without a step."""
+    """The rows of the first step: a token of the helper, one in the main context, and two in a row without a step."""
     hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=drawn((70, 71), 72, 73))
     flags = [np.array([True, True])]
     examples = [

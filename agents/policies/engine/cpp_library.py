@@ -55,7 +55,7 @@ class Build:
     timeout_s: float = BUILD_TIMEOUT_S
 
     @property
-    def library(self) -> Path:
+    def shared_object(self) -> Path:
         return self.folder / f"{self._key()}.so"
 
     @property
@@ -92,8 +92,8 @@ def plan_build() -> Build:
 def look_up(build: Build) -> Found | None:
     """The library of an earlier build or the reason why there is none; None if it can be built now."""
     try:
-        if build.library.is_file():
-            return Found(path=build.library, detail=f"compiled: {build.library}")
+        if build.shared_object.is_file():
+            return Found(path=build.shared_object, detail=f"compiled: {build.shared_object}")
         if not build.compiler:
             return Found(path=None, detail=f"no C++ compiler in PATH ({build.sought})")
         if build.failure.is_file():
@@ -110,7 +110,7 @@ def find_library(build: Build) -> Found:
         return found
     try:
         build.folder.mkdir(parents=True, exist_ok=True)
-        with _hold_lock(build.library.with_suffix(".lock"), 3 * build.timeout_s) as locked:
+        with _hold_lock(build.shared_object.with_suffix(".lock"), 3 * build.timeout_s) as locked:
             if not locked:
                 return Found(path=None, detail="another process has been compiling it for too long")
             return look_up(build) or _make(build)
@@ -120,10 +120,10 @@ def find_library(build: Build) -> Found:
 
 def _make(build: Build) -> Found:
     """Compile, check and keep the library, or keep the reason of the failure."""
-    staged = build.library.with_suffix(f".{os.getpid()}.so")
+    staged = build.shared_object.with_suffix(f".{os.getpid()}.so")
     source = staged.with_suffix(".cpp")
-    log.info("compiling the engine's forward pass into %s", build.library)
-    for left in build.folder.glob(f"{build.library.stem}.*.*"):  # by a process that was killed
+    log.info("compiling the engine's forward pass into %s", build.shared_object)
+    for left in build.folder.glob(f"{build.shared_object.stem}.*.*"):  # by a process that was killed
         left.unlink()
     try:
         source.write_bytes(build.source)
@@ -132,7 +132,7 @@ def _make(build: Build) -> Found:
         if not failure:
             failure = _run([sys.executable, "-m", _CHECK, str(staged)], "the check of its numbers", build.timeout_s)
         if not failure:
-            staged.rename(build.library)
+            staged.rename(build.shared_object)
     finally:
         for path in (source, staged):
             path.unlink(missing_ok=True)
