@@ -20,8 +20,8 @@ _SLICE_S = 0.002
 """Seconds of the event loop's time that one step of a walk takes."""
 _ENTRIES_PER_SLICE_CHECK = 64
 _REST_FACTOR, _SHORT_REST_FACTOR = 200, 20
-"""Length of the rest after a walk, as a multiple of the walk's time and of the number of folders: half a percent of a
-core for all folders together; the short rest, five percent, is for a file system that loses free space."""
+"""Length of the rest after a walk, as a multiple of the walk's CPU time and of the number of folders: half a percent of
+a core for all folders together; the short rest, five percent, is for a file system that loses free space."""
 _MIN_REST_S, _MAX_REST_S = 2.0, 60.0
 ENTRY_BYTES = 4096
 """Fewest bytes that a file counts: a million empty files are not free."""
@@ -52,6 +52,7 @@ class AddedBytes:
         self._walk: Generator[int, None, None] | None = self._scan.sizes()
         self._walked_bytes = 0
         self._walk_s = 0.0
+        """CPU seconds of the last walk; its length by the clock says how busy the machine was, not what it cost."""
         self._last_walk = 0.0
         self._most_free = self._free_at_walk = self._free_bytes()
         self._initial_bytes: int | None = None
@@ -64,7 +65,9 @@ class AddedBytes:
 
         ``folders`` is the number of folders that this process measures.
         """
-        begin = time.monotonic()
+        if (limit := self._read_du()) is not None:
+            return limit
+        begin, begin_cpu = time.monotonic(), time.thread_time()
         if self._walk is None:
             rested = begin - self._last_walk
             free = self._free_bytes()
@@ -82,15 +85,16 @@ class AddedBytes:
         for size in self._walk:
             self._walked_bytes += size
             if time.monotonic() - begin > _SLICE_S:
-                self._walk_s += time.monotonic() - begin
+                self._walk_s += time.thread_time() - begin_cpu
                 return self._growth_limit(self._walked_bytes)  # gross growth shows before the walk is over
         self._walk = None
-        self._walk_s += time.monotonic() - begin
+        self._walk_s += time.thread_time() - begin_cpu
         self._last_walk = time.monotonic()
         if self._initial_bytes is None:
             self._initial_bytes = self._walked_bytes
         self.added = self._walked_bytes - self._initial_bytes
-        return self._growth_limit(self._walked_bytes) or self._measure_as_namespace_root() or self._check_unmeasured()
+        self._start_du()
+        return self._growth_limit(self._walked_bytes) or self._check_unmeasured()
 
     def close(self) -> None:
         """End the walk under way, which holds a descriptor, and the ``du`` process beside it."""
@@ -107,17 +111,18 @@ class AddedBytes:
             return f"disk: the workspace grew by more than {self._allowed_bytes // _MEGABYTE} MB"
         return None
 
-    def _measure_as_namespace_root(self) -> str | None:
+    def _start_du(self) -> None:
         """Measure with ``du`` as root of a user namespace, which may enter every folder of the user."""
-        walked = 0
-        if self._du is not None and self._du.poll() is not None:
-            output, self._du = self._du.communicate()[0], None
-            walked = int(output.split(None, 1)[0]) if output[:1].isdigit() else 0
         if self._scan.is_closed and self._du is None:
             with contextlib.suppress(OSError):  # without the program, only the free space is watched
                 command = ["unshare", "--user", "--map-root-user", "du", "-sb", "--", str(self._folder)]
                 self._du = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return self._growth_limit(walked)
+
+    def _read_du(self) -> str | None:
+        if self._du is None or self._du.poll() is None:
+            return None
+        output, self._du = self._du.communicate()[0], None
+        return self._growth_limit(int(output.split(None, 1)[0])) if output[:1].isdigit() else None
 
     def _check_unmeasured(self) -> str | None:
         """The limit in words if the server keeps too many files whose size cannot be measured, else None.
