@@ -1,4 +1,8 @@
-"""Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root."""
+"""Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root.
+
+The machines are made one after the other; with ``--only`` these alone. What each said is printed as soon as it is
+done, so that a run that is interrupted has told something.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,46 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from report_table import Result, options, show
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "machines" / "run_machines.py"
+sys.path.insert(0, str(SCRIPT.parent))
+from run_machines import MACHINES  # noqa: E402
+
+
+def run(machine: str, *, quick: bool) -> dict[str, Any]:
+    """Outcome of one machine, as the script prints it."""
+    words = [sys.executable, str(SCRIPT), "--json", "--only", machine, *([] if quick else ["--full"])]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        sys.exit(f"machines: {machine}: the script said nothing")
+    outcome: dict[str, Any] = json.loads(done.stdout)["machines"][0]
+    for wrong in outcome["wrong"]:
+        print(f"machines: {machine}: {wrong}", file=sys.stderr)
+    skipped = "; ".join(f"{why} ({number})" for why, number in outcome["skipped"].items())
+    print(
+        f"machines: {machine}: {outcome['tests']} ({outcome['seconds']:.0f} s); skipped: {skipped or 'nothing'}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return outcome
 
 
 def main() -> None:
-    args = options(__doc__, "the quick tests and a short demo").parse_args()
-    words = [sys.executable, str(SCRIPT), "--json", "--at-once", "1", *([] if args.quick else ["--full"])]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
-    if not done.stdout:
-        sys.exit("machines: the script said nothing")
+    parser = options(__doc__, "the quick tests and a short demo")
+    parser.add_argument("--only", action="append", choices=MACHINES, help="make this machine alone; may be repeated")
+    args = parser.parse_args()
+    outcomes = [run(machine, quick=args.quick) for machine in args.only or MACHINES]
     results = []
-    for outcome in json.loads(done.stdout)["machines"]:
-        for wrong in outcome["wrong"]:
-            print(f"machines: {outcome['machine']}: {wrong}", file=sys.stderr)
-        skipped = "; ".join(f"{why} ({number})" for why, number in outcome["skipped"].items())
-        print(f"machines: {outcome['machine']}: {outcome['tests']}; skipped: {skipped or 'nothing'}", file=sys.stderr)
-        results.append(Result(metric=f"{outcome['machine']}: failed", value=len(outcome["wrong"]), unit="commands"))
-        results.append(
-            Result(metric=f"{outcome['machine']}: skipped", value=sum(outcome["skipped"].values()), unit="tests")
-        )
+    for outcome in outcomes:
+        name, skipped = outcome["machine"], sum(outcome["skipped"].values())
+        results.append(Result(metric=f"{name}: failed", value=len(outcome["wrong"]), unit="commands"))
+        results.append(Result(metric=f"{name}: skipped", value=skipped, unit="tests"))
+        results.append(Result(metric=f"{name}: time", value=outcome["seconds"], unit="s"))
     show("machines", results, as_json=args.json)
-    sys.exit(done.returncode)
+    sys.exit(1 if any(outcome["wrong"] for outcome in outcomes) else 0)
 
 
 if __name__ == "__main__":
