@@ -156,6 +156,12 @@ def test_training_tasks_are_used_once_and_neither_demonstrated_nor_tested(env: L
     assert not (set(seen) | demonstrated) & tested
 
 
+def test_demonstrations_may_have_levels_of_their_own(env: LoadedEnv) -> None:
+    recipe: Recipe = make_recipe({**TABLE, "warm_start": {"tasks": 4, "levels": [2]}})
+    assert all("level 2" in task.tags for task in demonstration_tasks(env, recipe))
+    assert not any("level 2" in task.tags for task, _ in training_tasks(env, recipe, 0))
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_held_out_tasks_are_sampled_at_the_temperature_of_the_recipe(
     temperature: float, env: LoadedEnv, finished: Path, tmp_path: Path

@@ -62,6 +62,9 @@ class WarmStartRecipe:
     learning_rate: float = 1e-3
     families: tuple[str, ...] = ()
     """Task families of the demonstrations; empty: those of `Recipe.tasks`."""
+    levels: tuple[int, ...] = ()
+    """Difficulty levels of the demonstrations; empty: those of `Recipe.tasks`. Short episodes teach a new policy sooner
+    what an action depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

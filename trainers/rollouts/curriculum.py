@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.recipe.recipe import Recipe, TaskRecipe
 from gymcp.types import Task
 
 _FIRST_DEMONSTRATION_BLOCK = 500_000
@@ -29,9 +29,9 @@ def _training_task(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, in
         tasks = _suite_tasks(env)
         again, at = divmod(place, len(tasks))
         return _shuffle(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
-    size = len(_training_block(env, recipe, 0, recipe.tasks.families))
+    size = len(_training_block(env, recipe.tasks, 0))
     number, at = divmod(place, size)
-    return _shuffle(_training_block(env, recipe, number, recipe.tasks.families), recipe.seed, number)[at], 0
+    return _shuffle(_training_block(env, recipe.tasks, number), recipe.seed, number)[at], 0
 
 
 def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
@@ -42,10 +42,12 @@ def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
     count = recipe.warm_start.tasks
     if env.spec.more_tasks is None:
         return _shuffle(_suite_tasks(env), recipe.seed, 0)[:count]
+    warm = recipe.warm_start
+    kinds = TaskRecipe(levels=warm.levels or recipe.tasks.levels, families=warm.families or recipe.tasks.families)
     tasks: list[Task] = []
     number = _FIRST_DEMONSTRATION_BLOCK
     while len(tasks) < count:
-        tasks += _training_block(env, recipe, number, recipe.warm_start.families or recipe.tasks.families)
+        tasks += _training_block(env, kinds, number)
         number += 1
     return tasks[:count]
 
@@ -92,11 +94,14 @@ def _heldout_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> l
     raise ConfigError(f"environment '{env.spec.name}': split '{split}' has no task of the recipe's levels")
 
 
-def _training_block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str]) -> list[Task]:
+def _training_block(env: LoadedEnv, kinds: TaskRecipe, number: int) -> list[Task]:
     """One training task of each kind (family and level)."""
     assert env.spec.more_tasks is not None
-    levels = recipe.tasks.levels or None
-    tasks = list(env.spec.more_tasks("train", families=families or None, levels=levels, count=1, first=number))
+    tasks = list(
+        env.spec.more_tasks(
+            "train", families=kinds.families or None, levels=kinds.levels or None, count=1, first=number
+        )
+    )
     if not tasks:
         raise ConfigError(f"environment '{env.spec.name}': makes no task for the recipe's families and levels")
     return tasks

@@ -17,7 +17,7 @@ LEVELS = (1, 2, 3, 4, 5)
 LARGER_LEVELS = (6,)
 """Levels of the split ``sizes``, and of no other."""
 FAMILY = "round"
-VERSION = "1"
+VERSION = "2"
 HOUSE, OTHER_HOUSE = 0, 1
 """Numbers of the house in which all splits but ``houses`` are, and of that one's."""
 DONE = "done"
