@@ -10,7 +10,7 @@ from gymcp.errors import ConfigError
 
 
 def check_committed(paths: Sequence[Path]) -> str:
-    """Commit that holds every file as it is now. Raises ConfigError if one differs from it, or if there is no commit."""
+    """Commit that holds every file as it is now. Raises ConfigError if one differs, or if there is no commit."""
     folder = paths[0].parent
     head = _git(folder, "rev-parse", "HEAD")
     if head is None:

@@ -56,7 +56,7 @@ def _area(rows: Rows) -> float | None:
     if len(points) < 2:
         return None
     at, success = zip(*points, strict=True)
-    return float(np.trapezoid(success, at)) / (at[-1] - at[0])
+    return float(np.trapezoid(success, at) / (at[-1] - at[0]))
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

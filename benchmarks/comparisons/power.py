@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from comparisons.registration import Claim
 from scipy import stats
+
+from comparisons.registration import Claim
 
 POINTS = 20_000
 """Quantiles of the estimated deviation over which the chance is averaged."""

@@ -1,16 +1,15 @@
-"""Registered comparisons of training runs: arms, seeds, rates, sizes and claims, fixed before the first measured run."""
+"""Registered comparisons of training runs: arms, seeds, rates and claims, fixed before the first measured run."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from comparisons.figures import FIGURES
-
 from gymcp.envs.anchors import StateAnchor
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
@@ -101,6 +100,11 @@ class Registration:
     """sha256 of the registration and its recipe, as parsed: comments do not count."""
     recipe: str
     """Name of the recipe in ``benchmarks/curves``."""
+    recipe_digest: str
+    iterations: int
+    """Iterations of a run: the same in all arms."""
+    episodes: int
+    """Episodes of an iteration."""
     title: str
     tuning_seed: int
     """Seed on which rates, warm start and recipe are chosen; it is never measured."""
@@ -164,17 +168,20 @@ def read_registration(path: Path, recipes: Path = RECIPES) -> Registration:
         who,
         name=path.stem,
         digest=digest({**whole, "recipe": recipe}),
+        recipe_digest=digest(recipe),
+        iterations=0,
+        episodes=0,
         arms=tuple(_make_arm(name, arm, f"{who}: arms.{name}") for name, arm in arms.items()),
         claims=tuple(_make(Claim, claim, f"{who}: claim {number}") for number, claim in claims.items()),
     )
-    _check(registration, recipes)
-    return registration
+    _check(registration)
+    return _with_budget(registration, recipes)
 
 
 def load_arm_recipe(
     registration: Registration, arm: Arm | None, seed: int, rate: float | None = None, recipes: Path = RECIPES
 ) -> Recipe:
-    """The recipe of an arm before its warm start; with None for the arm, that of the warm start which all arms share."""
+    """The recipe of an arm before its warm start; None for the arm: that of the warm start which all arms share."""
     settings = {**registration.settings, "seed": seed}
     if arm is not None:
         settings |= {**arm.settings, "credit": dict(arm.credit), "name": arm.name}
@@ -204,7 +211,9 @@ def _sections(value: Json, who: str, key: str) -> dict[Any, dict[str, Json]]:
 
 
 def _make_arm(name: str, table: Mapping[str, Json], who: str) -> Arm:
-    expected = {figure: _range(value, f"{who}.expected.{figure}") for figure, value in table.get("expected", {}).items()}
+    expected = {
+        figure: _range(value, f"{who}.expected.{figure}") for figure, value in table.get("expected", {}).items()
+    }
     return _make(Arm, {**table, "expected": expected}, who, name=name)
 
 
@@ -240,8 +249,20 @@ def _range(value: Json, who: str) -> Range:
     return float(value[0]), float(value[1])
 
 
-def _check(registration: Registration, recipes: Path) -> None:
-    """Raise ConfigError for a name that is not there, a seed that must not be measured, or a recipe that cannot be."""
+def _with_budget(registration: Registration, recipes: Path) -> Registration:
+    """The registration with the budget of its arms. Raises ConfigError if a recipe cannot be, or budgets differ."""
+    loaded = [load_arm_recipe(registration, arm, registration.seeds[0], recipes=recipes) for arm in registration.arms]
+    budgets = {(recipe.learn.iterations, recipe.rollout.groups * recipe.rollout.episodes) for recipe in loaded}
+    if len(budgets) > 1:
+        raise ConfigError(f"registration '{registration.name}': its arms have different numbers of episodes")
+    ((iterations, episodes),) = budgets
+    if registration.stop is not None and not 0 < registration.stop.after < iterations:
+        raise ConfigError(f"registration '{registration.name}': stop.after must be from 1 to {iterations - 1}")
+    return replace(registration, iterations=iterations, episodes=episodes)
+
+
+def _check(registration: Registration) -> None:
+    """Raise ConfigError for a name that is not there, or a seed that must not be measured."""
     who = f"registration '{registration.name}'"
     seeds = registration.seeds
     if not seeds or len({*seeds, registration.tuning_seed}) != len(seeds) + 1:
@@ -260,4 +281,3 @@ def _check(registration: Registration, recipes: Path) -> None:
         source = registration.arm(arm.rate_of) if arm.rate_of else arm
         if bool(arm.rates) == bool(arm.rate_of) or len(set(source.rates)) < MIN_RATES:
             raise ConfigError(f"{who}: arms.{arm.name}: name rate_of, or {MIN_RATES} or more different rates")
-        load_arm_recipe(registration, arm, seeds[0], max(source.rates), recipes)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from comparisons.registration import Registration
-
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.run.run_state import FINISHED
@@ -54,13 +53,13 @@ class RunResult:
         """Wall-clock time of iterations and evaluations."""
         return float(sum(row.get("seconds", 0.0) + row.get("seconds/evaluation", 0.0) for row in self.rows))
 
-    def state_in(self, iterations: int) -> State:
-        """State of the run, whose budget is `iterations`."""
+    def state_in(self, registration: Registration) -> State:
+        """State of the run, measured by the registered budget."""
         if not self.reason:
             return "failed"
         if self.reason != FINISHED:
             return "ended early"
-        return "finished" if self.done >= iterations else "unfinished"
+        return "finished" if self.done >= registration.iterations else "unfinished"
 
 
 def select_columns(rows: Sequence[Mapping[str, Json]]) -> tuple[Mapping[str, Json], ...]:

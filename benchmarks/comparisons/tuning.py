@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from comparisons.figures import FIGURES
-from comparisons.registration import RECIPES, Arm, Registration, load_arm_recipe
+from comparisons.registration import Arm, Registration
 from comparisons.results import RunResult, read_result, tuning_path
-
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
-from gymcp.trainers.run.checkpoints import recipe_as_json
 
 
-def tuning_digest(registration: Registration, arm: Arm, recipes: Path = RECIPES) -> str:
+def tuning_digest(registration: Registration, arm: Arm) -> str:
     """Digest of all that a tuning run depends on but its rate: a change of it makes the arm's tuning void."""
-    recipe = recipe_as_json(load_arm_recipe(registration, arm, registration.tuning_seed, 1e-3, recipes))
-    return digest({"recipe": recipe, "anchor": arm.anchor})
+    return digest(
+        {
+            "recipe": registration.recipe_digest,
+            "settings": dict(registration.settings),
+            "seed": registration.tuning_seed,
+            "arm": [dict(arm.credit), dict(arm.settings), arm.anchor],
+        }
+    )
 
 
 def find_rate_arm(registration: Registration, arm: Arm) -> Arm:
@@ -31,7 +35,7 @@ def tuning_files(registration: Registration, arm: Arm, folder: Path) -> list[Pat
     return [tuning_path(folder, tuned.name, rate) for rate in sorted(tuned.rates)]
 
 
-def find_rate(registration: Registration, arm: Arm, folder: Path, recipes: Path = RECIPES) -> float:
+def find_rate(registration: Registration, arm: Arm, folder: Path) -> float:
     """The arm's rate, from its tuning runs in `folder`. Raises ConfigError if they are missing or of another recipe."""
     tuned = find_rate_arm(registration, arm)
     who = f"registration '{registration.name}': arm '{tuned.name}'"
@@ -41,7 +45,7 @@ def find_rate(registration: Registration, arm: Arm, folder: Path, recipes: Path 
         result = read_result(path)
         if result is None:
             raise ConfigError(f"{who}: has not been tuned at rate {rate:g}: python benchmarks/credit.py --tune")
-        if result.digest != tuning_digest(registration, tuned, recipes):
+        if result.digest != tuning_digest(registration, tuned):
             raise ConfigError(
                 f"{who}: {path} is the tuning of another recipe: remove it, then python benchmarks/credit.py --tune"
             )

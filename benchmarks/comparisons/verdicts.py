@@ -10,7 +10,6 @@ from typing import Literal
 from comparisons.figures import FIGURES, success_after
 from comparisons.registration import Arm, Claim, Registration
 from comparisons.results import RunResult
-
 from gymcp.evaluators.statistics import Interval, t_by_task
 
 Verdict = Literal["met", "not met", "open"]
@@ -68,17 +67,17 @@ def estimate_gain(registration: Registration, results: Results, arm: Arm, figure
     return estimate([value for value in values.values() if value is not None])
 
 
-def judge_claim(registration: Registration, results: Results, claim: Claim, iterations: int) -> Finding:
+def judge_claim(registration: Registration, results: Results, claim: Claim) -> Finding:
     """The claim on all registered seeds. It is open until every run has ended, and not met if one of them failed.
 
-    `iterations`: budget of a run. A run that ended early counts with its last evaluation.
+    A run that ended early counts with its last evaluation.
     """
     values = _differences(results, claim, registration.seeds)
     found = estimate([value for value in values.values() if value is not None])
     if reason := find_stop(registration, results):
         return Finding(claim=claim, found=found, verdict="not met", reason=reason)
     states = {
-        f"{arm} {seed}": results[arm, seed].state_in(iterations) if (arm, seed) in results else "not run"
+        f"{arm} {seed}": results[arm, seed].state_in(registration) if (arm, seed) in results else "not run"
         for seed in registration.seeds
         for arm in (claim.arm, claim.over)
         if arm
@@ -95,9 +94,9 @@ def judge_claim(registration: Registration, results: Results, claim: Claim, iter
 
 
 def judge_all(findings: Sequence[Finding]) -> Verdict:
-    """Verdict on a registration: met if all of its claims are, not met if one is not."""
+    """Verdict on a registration: met if all of its claims are, not met if one is not; open without a claim."""
     verdicts = {finding.verdict for finding in findings}
-    return "not met" if "not met" in verdicts else "open" if "open" in verdicts else "met"
+    return "not met" if "not met" in verdicts else "met" if verdicts == {"met"} else "open"
 
 
 def find_stop(registration: Registration, results: Results) -> str:
