@@ -78,6 +78,7 @@ def try_out(bench: Bench, names: Sequence[str]) -> Bench:
         results=bench.runs / "quick" / "results",
     )
     rates = {name: find_rate_arm(bench.registration, bench.registration.arm(name)).rates[0] for name in arms}
+    run_jobs(small, plan_first(small, rates), retry=True, say=say)
     run_jobs(small, plan_rest(small, rates, small.registration.arms), retry=True, say=say)
     return small
 

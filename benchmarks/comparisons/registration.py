@@ -140,13 +140,19 @@ class Registration:
 def read_registrations(folder: Path = REGISTRATIONS) -> list[Registration]:
     """All registrations of a folder, by name. Raises ConfigError, also if two measure one seed of one recipe."""
     found = [read_registration(path) for path in sorted(folder.glob("*.toml"))]
-    for one, other in combinations(found, 2):
-        if one.recipe == other.recipe and (shared := sorted({*one.seeds} & {*other.seeds, other.tuning_seed})):
-            raise ConfigError(
-                f"registration '{other.name}': seed {shared[0]} is one of '{one.name}': name seeds that no registration"
-                f" of recipe '{one.recipe}' has"
-            )
+    check_seeds(found)
     return found
+
+
+def check_seeds(registrations: Sequence[Registration]) -> None:
+    """Raise ConfigError if a measured seed was measured, or tuned on, by another registration of the same recipe."""
+    for one, other in combinations(registrations, 2):
+        shared = ({*one.seeds} & {*other.seeds, other.tuning_seed}) | ({*other.seeds} & {one.tuning_seed})
+        if one.recipe == other.recipe and shared:
+            raise ConfigError(
+                f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no"
+                f" registration of recipe '{one.recipe}' has"
+            )
 
 
 def find_latest(registrations: Sequence[Registration]) -> list[Registration]:
@@ -159,7 +165,7 @@ def read_registration(path: Path, recipes: Path = RECIPES) -> Registration:
     who = f"registration '{path.stem}'"
     table = _read_toml(path, who)
     arms = _sections(table.pop("arms", {}), who, "arms")
-    claims = _sections(dict(enumerate(table.pop("claims", []), 1)), who, "claims")
+    claims = _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
     whole = {"registration": {**table, "arms": arms, "claims": list(claims.values())}}
     recipe = _read_toml(recipes / f"{table.get('recipe')}.toml", f"{who}: recipe '{table.get('recipe')}'")
     registration = _make(
@@ -204,7 +210,7 @@ def _read_toml(path: Path, who: str) -> dict[str, Json]:
         raise ConfigError(f"{who}: {path} is not TOML: {error}") from error
 
 
-def _sections(value: Json, who: str, key: str) -> dict[Any, dict[str, Json]]:
+def _sections(value: Json, who: str, key: str) -> dict[str, dict[str, Json]]:
     if not isinstance(value, dict) or not value or not all(isinstance(each, dict) for each in value.values()):
         raise ConfigError(f"{who}: '{key}' must be one or more sections")
     return value
@@ -251,13 +257,18 @@ def _range(value: Json, who: str) -> Range:
 
 def _with_budget(registration: Registration, recipes: Path) -> Registration:
     """The registration with the budget of its arms. Raises ConfigError if a recipe cannot be, or budgets differ."""
-    loaded = [load_arm_recipe(registration, arm, registration.seeds[0], recipes=recipes) for arm in registration.arms]
-    budgets = {(recipe.learn.iterations, recipe.rollout.groups * recipe.rollout.episodes) for recipe in loaded}
+    who, budgets = f"registration '{registration.name}'", set()
+    for arm in registration.arms:
+        try:
+            recipe = load_arm_recipe(registration, arm, registration.seeds[0], recipes=recipes)
+        except ConfigError as error:
+            raise ConfigError(f"{who}: arms.{arm.name}: {error}") from error
+        budgets.add((recipe.learn.iterations, recipe.rollout.groups * recipe.rollout.episodes))
     if len(budgets) > 1:
-        raise ConfigError(f"registration '{registration.name}': its arms have different numbers of episodes")
+        raise ConfigError(f"{who}: its arms have different numbers of episodes")
     ((iterations, episodes),) = budgets
     if registration.stop is not None and not 0 < registration.stop.after < iterations:
-        raise ConfigError(f"registration '{registration.name}': stop.after must be from 1 to {iterations - 1}")
+        raise ConfigError(f"{who}: stop.after must be from 1 to {iterations - 1}")
     return replace(registration, iterations=iterations, episodes=episodes)
 
 

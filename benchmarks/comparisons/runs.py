@@ -11,7 +11,7 @@ from pathlib import Path
 from learning import Run, Tell, read_ending, read_rows, run_training, run_warm_start, start_from
 from report_table import machine
 
-from comparisons.registration import Arm, Registration, load_arm_recipe
+from comparisons.registration import Arm, Registration, StopRule, load_arm_recipe
 from comparisons.results import RunResult, read_result, result_path, select_columns, tuning_path, write_result
 from comparisons.tuning import tuning_digest
 from gymcp.errors import UsageError
@@ -65,7 +65,7 @@ def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
         settings={**registration.settings, **QUICK},
         iterations=int(QUICK["learn.iterations"]),
         episodes=int(QUICK["rollout.groups"]) * int(QUICK["rollout.episodes"]),
-        stop=None,
+        stop=StopRule(arm=arms[0], after=1, min_success=0.0, max_success=1.0),
         arms=chosen,
         claims=tuple(claim for claim in registration.claims if {claim.arm, claim.over} - {""} <= {*arms}),
     )
