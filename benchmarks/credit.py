@@ -17,7 +17,7 @@ from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
 from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
 from comparisons.results import read_result, read_results
-from comparisons.runs import Bench, plan_first, plan_rest, plan_tuning, run_jobs, say, shrink
+from comparisons.runs import Bench, Progress, plan_first, plan_rest, plan_tuning, run_jobs, shrink
 from comparisons.tuning import find_rate, find_rate_arm, score_tuning, tuning_files
 from comparisons.verdicts import find_stop
 
@@ -38,24 +38,31 @@ def choose_arms(registration: Registration, names: Sequence[str], *, shown: bool
 def measure(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
     """Run the arms on their seeds, the stop rule's runs first. Raises UsageError if a run cannot start."""
     registration = bench.registration
-    needed = {arm.name: arm for arm in arms}
-    if registration.stop is not None:
-        needed[registration.stop.arm] = registration.arm(registration.stop.arm)
-    rates = {name: find_rate(registration, arm, bench.results) for name, arm in needed.items()}
-    first = plan_first(bench, rates)
-    run_jobs(bench, first, retry=retry, say=say)
+    rates = {arm.name: find_rate(registration, arm, bench.results) for arm in with_stop_arm(registration, arms)}
+    first, rest = plan_first(bench, rates), plan_rest(bench, rates, arms)
+    progress = Progress(bench, [*first, *rest])
+    run_jobs(bench, first, progress, retry=retry)
     if reason := find_stop(registration, read_results(registration, bench.results)):
-        say(f"{registration.name}: {reason}")
+        progress.say(f"{registration.name}: {reason}")
         return
-    run_jobs(bench, plan_rest(bench, rates, arms), retry=retry, say=say)
+    run_jobs(bench, rest, progress, retry=retry)
+
+
+def with_stop_arm(registration: Registration, arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, and the one whose runs decide on the stop rule."""
+    rule = registration.stop
+    if rule is None or rule.arm in [arm.name for arm in arms]:
+        return [*arms]
+    return [*arms, registration.arm(rule.arm)]
 
 
 def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
     """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed."""
     registration = bench.registration
-    for arm in arms:
+    needed = with_stop_arm(registration, arms)
+    for arm in needed:
         find_rate(registration, arm, bench.results)
-    tuned = [path for arm in arms for path in tuning_files(registration, arm, bench.results)]
+    tuned = [path for arm in needed for path in tuning_files(registration, arm, bench.results)]
     files = [REGISTRATIONS / f"{registration.name}.toml", RECIPES / f"{registration.recipe}.toml", *tuned]
     return replace(bench, commit=check_committed(files))
 
@@ -64,7 +71,8 @@ def tune(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
     """Run the grid of rates on the tuning seed and print the choice. Raises ConfigError if an end of a grid is best."""
     registration = bench.registration
     tuned = list({arm.name: arm for arm in (find_rate_arm(registration, arm) for arm in arms)}.values())
-    run_jobs(bench, plan_tuning(bench, tuned), retry=retry, say=say)
+    jobs = plan_tuning(bench, tuned)
+    run_jobs(bench, jobs, Progress(bench, jobs), retry=retry)
     for arm in tuned:
         print(f"{registration.name}: {arm.name}: rate {find_rate(registration, arm, bench.results):g}")
 
@@ -78,8 +86,8 @@ def try_out(bench: Bench, names: Sequence[str]) -> Bench:
         results=bench.runs / "quick" / "results",
     )
     rates = {name: find_rate_arm(bench.registration, bench.registration.arm(name)).rates[0] for name in arms}
-    run_jobs(small, plan_first(small, rates), retry=True, say=say)
-    run_jobs(small, plan_rest(small, rates, small.registration.arms), retry=True, say=say)
+    for jobs in (plan_first(small, rates), plan_rest(small, rates, small.registration.arms)):
+        run_jobs(small, jobs, Progress(small, jobs), retry=True)
     return small
 
 

@@ -57,8 +57,8 @@ def _list_facts(registration: Registration, results: Results) -> Iterator[str]:
         outside = "" if expected[0] <= start.mean <= expected[1] else ": not as expected"
         yield f"- before practice {_percent(start.mean)}, expected {_span(expected, 'start')}{outside}"
     minutes = sum(run.seconds for run in results.values()) / 60
-    machines = ", ".join(sorted({run.machine for run in results.values()})) or "none"
-    yield f"- {len(results)} runs, {minutes:.0f} minutes of iterations and evaluations; machine: {machines}"
+    machines = "; ".join(sorted({run.machine for run in results.values()})) or "none"
+    yield f"- {len(results)} runs, {minutes:.0f} minutes of iterations and evaluations; {machines}"
 
 
 def _show_pictures(registration: Registration, results: Results) -> Iterator[str]:
@@ -107,9 +107,13 @@ def _arm_rows(registration: Registration, results: Results, arm: Arm) -> Iterato
         expected = f" [{_span(arm.expected[name], name)}]" if name in arm.expected else ""
         cells.append((_show(value, name) if value else "") + expected)
     yield arm.label + ("" if arm.ranked else " (not ranked)"), str(count), *cells
-    if arm.name != registration.baseline:
-        gains = {name: estimate_gain(registration, results, arm, name) for name in registration.figures}
-        yield "", "paired", *(_show(gain, name, signed=True) if gain else "" for name, gain in gains.items())
+    gains = {name: estimate_gain(registration, results, arm, name) for name in registration.figures}
+    if arm.name != registration.baseline and any(gains.values()):
+        yield (
+            f"less {_label(registration)}",
+            "",
+            *(_show(gain, name, signed=True) if gain else "" for name, gain in gains.items()),
+        )
 
 
 def _rate_rows(registration: Registration, results: Results, tuning: Tuning) -> Iterator[tuple[str, ...]]:

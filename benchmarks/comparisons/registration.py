@@ -276,8 +276,9 @@ def _check(registration: Registration) -> None:
     """Raise ConfigError for a name that is not there, or a seed that must not be measured."""
     who = f"registration '{registration.name}'"
     seeds = registration.seeds
-    if not seeds or len({*seeds, registration.tuning_seed}) != len(seeds) + 1:
-        raise ConfigError(f"{who}: seeds must be different, and none of them tuning_seed ({registration.tuning_seed})")
+    if len(seeds) < 2 or len({*seeds, registration.tuning_seed}) != len(seeds) + 1:
+        tuning = registration.tuning_seed
+        raise ConfigError(f"{who}: seeds must be two or more different ones, and none of them tuning_seed ({tuning})")
     if not 0 < registration.shown_seeds <= len(seeds):
         raise ConfigError(f"{who}: shown_seeds is {registration.shown_seeds}; it must be from 1 to {len(seeds)}")
     named = [registration.baseline, *([registration.stop.arm] if registration.stop else [])]

@@ -35,6 +35,7 @@ class RunResult:
     commit: str
     """Commit of the code that ran it last; empty: unknown."""
     machine: str
+    """The machine in words, without its load."""
     arm: str
     seed: int
     rate: float

@@ -54,10 +54,11 @@ class Bench:
 
 
 def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
-    """A tiny version of the registration with these arms, on the seed that is not measured."""
+    """A tiny version of the registration with these arms, on the seed that is not measured; it claims nothing."""
     chosen = tuple(replace(registration.arm(name), ranked=True) for name in arms)
     return replace(
         registration,
+        title=f"{registration.title}, tiny runs that show nothing",
         digest="quick",
         seeds=(registration.tuning_seed,),
         shown_seeds=1,
@@ -67,7 +68,7 @@ def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
         episodes=int(QUICK["rollout.groups"]) * int(QUICK["rollout.episodes"]),
         stop=StopRule(arm=arms[0], after=1, min_success=0.0, max_success=1.0),
         arms=chosen,
-        claims=tuple(claim for claim in registration.claims if {claim.arm, claim.over} - {""} <= {*arms}),
+        claims=(),
     )
 
 
@@ -137,13 +138,12 @@ def is_left(bench: Bench, job: Job, *, retry: bool) -> bool:
     return ending is None or (ending.reason == FINISHED and ending.iterations < job.iterations)
 
 
-def run_jobs(bench: Bench, jobs: Sequence[Job], *, retry: bool, say: Callable[[str], None]) -> None:
+def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bool) -> None:
     """Run the jobs that are left and write their results; a run that fails is a result, too, and the next one begins.
 
     Raises UsageError if a job cannot even start.
     """
-    left = [job for job in jobs if is_left(bench, job, retry=retry)]
-    progress = Progress(bench, left, say)
+    left, say = [job for job in jobs if is_left(bench, job, retry=retry)], progress.say
     for number, job in enumerate(left, 1):
         say(f"{bench.registration.name}: {job.name}, run {number} of {len(left)}, rate {job.rate:g}")
         result = run_job(bench, job, progress)
@@ -174,7 +174,7 @@ def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
         registration=registration.name,
         digest=job.digest,
         commit=bench.commit,
-        machine=machine(),
+        machine=machine().rpartition(", load")[0],
         arm=job.arm.name,
         seed=job.seed,
         rate=job.rate,
@@ -186,19 +186,28 @@ def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
     )
 
 
-class Progress:
-    """Printer of a line for each iteration, with its rate and the time that the jobs will take."""
+def print_line(text: str) -> None:
+    """Print a line with the time of day, apart from what the command prints as its result."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
-    def __init__(self, bench: Bench, jobs: Sequence[Job], say: Callable[[str], None]) -> None:
-        self._say = say
-        self._left = sum(job.iterations - max(len(read_rows(bench.runs / job.name)) - 1, 0) for job in jobs)
+
+class Progress:
+    """Printer of a line for each iteration, with its rate and the time that all jobs will take."""
+
+    def __init__(self, bench: Bench, jobs: Sequence[Job], *, say: Callable[[str], None] = print_line) -> None:
+        self.say = say
+        budgets: dict[str, int] = {}
+        for job in jobs:
+            budgets[job.name] = max(job.iterations, budgets.get(job.name, 0))
+        done = {name: max(len(read_rows(bench.runs / name)) - 1, 0) for name in budgets}
+        self._left = sum(max(budget - done[name], 0) for name, budget in budgets.items())
         self._done = 0
         self._started = time.perf_counter()
 
     def __call__(self, run: str, row: Mapping[str, Json]) -> None:
         if "iteration" not in row:
             if row.get("epoch") == row.get("of"):
-                self._say(f"{run}: warm start of {row['examples']} examples, loss {row['loss']:.3f}")
+                self.say(f"{run}: warm start of {row['examples']} examples, loss {row['loss']:.3f}")
             return
         if run.startswith("warm-"):
             return
@@ -206,15 +215,10 @@ class Progress:
         practice = f", practised {row['success']:.2f}" if "success" in row else ""
         test = row.get("test/seeds/success")
         held = f", held out {test:.2f}" if test is not None else ""
-        self._say(f"{run}: iteration {row['iteration']}{practice}{held}{self._time_left()}")
+        self.say(f"{run}: iteration {row['iteration']}{practice}{held}{self._time_left()}")
 
     def _time_left(self) -> str:
         if not self._done:
             return ""
         rate = (time.perf_counter() - self._started) / self._done
         return f"; {rate:.0f} s an iteration, {max(self._left - self._done, 0) * rate / 60:.0f} min left"
-
-
-def say(text: str) -> None:
-    """Print a line with the time of day, apart from what the command prints as its result."""
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

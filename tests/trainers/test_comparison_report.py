@@ -106,7 +106,7 @@ def test_the_report_names_every_registered_run(
     page = write_page(registration, whole, {"grpo": [(1e-3, 0.5), (2e-3, None)]})
     assert page.startswith("# Small: not met\n")
     assert "| gigpo is 10 points over grpo | 12 to 20 points |" in page
-    assert "| 3 | 83% if the mean is 15.0 points, SD 6.0 points | **not met**: failed: grpo 3 |" in page
+    assert "| 3 | 60% if the mean is 15.0 points, SD 6.0 points | **not met**: failed: grpo 3 |" in page
     assert "| grpo | 3 | failed | 15.0 % | 40.0 % | 8 of 16 | 2.0 | attempt failed: OSError: a / b c |" in page
     assert "| gigpo, whole history | 1 | ended early | 15.0 % | 30.0 % | 8 of 16 | 2.0 | the policy collapsed |" in page
     assert "| gigpo, whole history | 2 | not run |  |  |  |  |  |" in page

@@ -17,7 +17,7 @@ from comparisons.registration import (
     read_registrations,
 )
 from comparisons.results import read_result, result_path, tuning_path, write_result
-from comparisons.runs import Bench, is_left, plan_first, plan_rest, plan_tuning, run_jobs
+from comparisons.runs import Bench, Progress, is_left, plan_first, plan_rest, plan_tuning, run_jobs
 from comparisons.tuning import choose_rate, find_rate, tuning_digest
 from registered import TEXT, make_result, write_registration
 
@@ -65,6 +65,7 @@ def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 9]", "none of them tuning_seed"),
+        ("seeds = [1, 2, 3]", "seeds = [1]", "two or more different ones"),
         ("seeds = [1, 2, 3]", "seed = 1", "no key 'seed'; have"),
         ('title = "Small"\n', "", "'title' is missing"),
         ("shown_seeds = 2", "shown_seeds = 4", "it must be from 1 to 3"),
@@ -156,15 +157,16 @@ def test_a_run_that_crashes_is_a_result_and_runs_again_only_if_asked(tmp_path: P
         (bench.runs / folder / "ended.json").write_text(note)
     job = plan_rest(bench, RATES, [registration.arm("gigpo")])[0]
     said: list[str] = []
+    progress = Progress(bench, [job], say=said.append)
     assert is_left(bench, job, retry=False)
-    run_jobs(bench, [job], retry=False, say=said.append)
+    run_jobs(bench, [job], progress, retry=False)
     result = read_result(result_path(bench.results, "gigpo", 1))
     assert result is not None
     assert (result.state_in(registration), len(result.failures)) == ("failed", 1)
     assert "JSONDecodeError" in result.failures[0]
     assert "gigpo-1 FAILED: JSONDecodeError" in said[-1]
     assert not is_left(bench, job, retry=False)
-    run_jobs(bench, [job], retry=True, say=said.append)
+    run_jobs(bench, [job], progress, retry=True)
     again = read_result(job.result)
     assert again is not None
     assert len(again.failures) == 2
