@@ -57,8 +57,10 @@ def with_stop_arm(registration: Registration, arms: Sequence[Arm]) -> list[Arm]:
 
 
 def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
-    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed."""
+    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed, or
+    if there are results of another registration."""
     registration = bench.registration
+    read_results(registration, bench.results)
     needed = with_stop_arm(registration, arms)
     for arm in needed:
         find_rate(registration, arm, bench.results)

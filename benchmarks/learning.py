@@ -39,10 +39,10 @@ def environment(name: str) -> LoadedEnv:
     return load_env(catalog.load_spec(name))
 
 
-def run_training(run: Run, folder: Path, tell: Tell) -> Ending:
+def run_training(run: Run, folder: Path, tell: Tell, on_start: Callable[[], None] = lambda: None) -> Ending:
     """The end of the run; runs it to that end first, if it has not ended with as many iterations.
 
-    Raises ConfigError if the folder holds a run of another recipe: a run's budget is fixed before it starts.
+    `on_start` is called once nothing refuses the run. Raises ConfigError if the folder holds a run of another recipe.
     """
     here = folder / run.name
     ending = read_ending(here)
@@ -54,6 +54,7 @@ def run_training(run: Run, folder: Path, tell: Tell) -> Ending:
             here,
             resume=(here / "training.json").is_file(),
             on_row=lambda row: tell(run.name, row),
+            on_start=on_start,
         )
         note = {"iterations": ending.iterations, "reason": ending.reason}
         write_atomically(here / ENDED, json.dumps(note).encode())
@@ -74,7 +75,7 @@ def read_rows(here: Path) -> list[dict[str, Json]]:
     return read_metrics(here) if (here / METRICS_FILE).is_file() else []
 
 
-def run_warm_start(recipe: Recipe, folder: Path, tell: Tell) -> Path:
+def run_warm_start(recipe: Recipe, folder: Path, tell: Tell, on_start: Callable[[], None] = lambda: None) -> Path:
     """The model after the recipe's warm start, which runs once per seed: all arms share its weights."""
     name = f"warm-{recipe.seed}"
     warm = replace(
@@ -82,7 +83,7 @@ def run_warm_start(recipe: Recipe, folder: Path, tell: Tell) -> Path:
         learn=replace(recipe.learn, iterations=0),
         evaluation=replace(recipe.evaluation, tasks=1, final_tasks=1),  # each arm measures the start by itself
     )
-    run_training(Run(name=name, recipe=warm), folder, tell)
+    run_training(Run(name=name, recipe=warm), folder, tell, on_start)
     return (folder / name / FINAL).resolve()
 
 

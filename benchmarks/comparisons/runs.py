@@ -159,15 +159,21 @@ def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
     registration = bench.registration
     before = read_result(job.result) if (bench.runs / job.name).is_dir() else None
     failures = before.failures if before is not None else ()
-    reason = ""
+    reason, has_started = "", False
+
+    def note_start() -> None:
+        nonlocal has_started
+        has_started = True
+
     try:
-        model = run_warm_start(load_arm_recipe(registration, None, job.seed), bench.runs, tell)
+        model = run_warm_start(load_arm_recipe(registration, None, job.seed), bench.runs, tell, note_start)
         recipe = start_from(model, load_arm_recipe(registration, job.arm, job.seed, job.rate))
         recipe = replace(recipe, learn=replace(recipe.learn, iterations=job.iterations))
-        reason = run_training(Run(name=job.name, recipe=recipe, anchor=job.arm.anchor), bench.runs, tell).reason
-    except UsageError:
-        raise
+        run = Run(name=job.name, recipe=recipe, anchor=job.arm.anchor)
+        reason = run_training(run, bench.runs, tell, note_start).reason
     except Exception as error:  # a registered run that crashes is reported as all others
+        if isinstance(error, UsageError) and not has_started:
+            raise
         failures = (*failures, f"{type(error).__name__}: {error}")
     rows = select_columns(read_rows(bench.runs / job.name))
     return RunResult(
