@@ -1,7 +1,7 @@
 """Credit that shows: registered comparisons of training arms over paired seeds, run, resumed and reported.
 
 A comparison is a file in ``benchmarks/registrations``. No seed of it is run unless the file, its recipe and its tuning
-runs are committed as they are. A run that was interrupted goes on where it was; one that has ended is only read.
+runs are committed as they are. An interrupted run goes on when the command is typed again; one that has ended is only read.
 """
 
 from __future__ import annotations
@@ -70,13 +70,19 @@ def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
 
 
 def tune(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
-    """Run the grid of rates on the tuning seed and print the choice. Raises ConfigError if an end of a grid is best."""
+    """Run the grids of rates on the tuning seed and print the choices. Raises ConfigError if an end of a grid is best."""
     registration = bench.registration
     tuned = list({arm.name: arm for arm in (find_rate_arm(registration, arm) for arm in arms)}.values())
     jobs = plan_tuning(bench, tuned)
     run_jobs(bench, jobs, Progress(bench, jobs), retry=retry)
+    refused = []
     for arm in tuned:
-        print(f"{registration.name}: {arm.name}: rate {find_rate(registration, arm, bench.results):g}")
+        try:
+            print(f"{registration.name}: {arm.name}: rate {find_rate(registration, arm, bench.results):g}")
+        except ConfigError as error:
+            refused.append(str(error))
+    if refused:
+        raise ConfigError("\n".join(refused))
 
 
 def try_out(bench: Bench, names: Sequence[str]) -> Bench:

@@ -63,11 +63,11 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
 
 
-def _needless_left(rows: Rows) -> float | None:
+def _needless_ratio(rows: Rows) -> float | None:
     return _ratio(_last(_NEEDLESS)(rows), _first(_NEEDLESS)(rows))
 
 
-def _needed_kept(rows: Rows) -> float | None:
+def _needed_ratio(rows: Rows) -> float | None:
     end, start = (_ratio(of(_NEEDED)(rows), of(_SEALED)(rows)) for of in (_last, _first))
     return _ratio(end, start)
 
@@ -82,7 +82,7 @@ FIGURES: Mapping[str, Figure] = {
     "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share")),
     "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False),
     "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False),
-    "needless_left": Figure(title="needless looks, end over start", of=_needless_left),
-    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_kept),
+    "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio),
+    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio),
 }
 """Figures by name. Looks are counted in solved rounds."""

@@ -1,4 +1,4 @@
-"""The report of a registered comparison in Markdown: verdicts, arms, every run, and where the figures come from."""
+"""The report of a registered comparison in Markdown: verdicts, arms, and every run."""
 
 from __future__ import annotations
 
@@ -80,11 +80,16 @@ def _claim_row(registration: Registration, finding: Finding) -> tuple[str, ...]:
     return (
         claim.says,
         _span(claim.expected, claim.figure, signed=bool(claim.over)) if claim.expected else _bounds(claim),
-        _show(found, claim.figure, signed=bool(claim.over)) if found else "",
+        _show_found(claim, found) if found else "",
         str(found.seeds) if found else "0",
         assumed,
         f"**{finding.verdict}**" + (f": {finding.reason}" if finding.reason else ""),
     )
+
+
+def _show_found(claim: Claim, found: Estimate) -> str:
+    spread = f", SD {_amount(found.sd, claim)}" if found.sd is not None else ""
+    return _show(found, claim.figure, signed=bool(claim.over)) + spread
 
 
 def _bounds(claim: Claim) -> str:

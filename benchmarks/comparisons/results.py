@@ -39,12 +39,10 @@ class RunResult:
     arm: str
     seed: int
     rate: float
-    asked: int
-    """Iterations that were asked for."""
     done: int
     """Complete iterations."""
     reason: str
-    """`FINISHED`, or why training ended before the iterations asked for; empty: it failed."""
+    """`FINISHED`, or why training ended before its last iteration; empty: it failed."""
     failures: tuple[str, ...] = ()
     """Errors that ended an attempt, one for each; the run failed if the last attempt ended so."""
     rows: tuple[Mapping[str, Json], ...] = ()

@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where the runs of a registration are, and what their results say of their making."""
+    """A registration, and the folders that its runs and results are in."""
 
     registration: Registration
     runs: Path
@@ -51,6 +51,7 @@ class Bench:
     results: Path
     """Folder of result files."""
     commit: str = ""
+    """Commit that the results name."""
 
 
 def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
@@ -155,7 +156,7 @@ def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bo
 
 
 def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
-    """The result of the job, which goes on from where it was interrupted. Raises UsageError if it cannot start."""
+    """The result of the job, which goes on if it was interrupted. Raises UsageError if it cannot start."""
     registration = bench.registration
     before = read_result(job.result) if (bench.runs / job.name).is_dir() else None
     failures = before.failures if before is not None else ()
@@ -184,7 +185,6 @@ def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
         arm=job.arm.name,
         seed=job.seed,
         rate=job.rate,
-        asked=job.iterations,
         done=max((int(row["iteration"]) for row in rows), default=0),
         reason=reason,
         failures=failures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 from typing import Literal
 
 from comparisons.figures import FIGURES, success_after
@@ -23,10 +24,8 @@ class Estimate:
 
     seeds: int
     mean: float
-    low: float
-    """Smallest of the seeds."""
-    high: float
-    """Largest of the seeds."""
+    sd: float | None
+    """Standard deviation over seeds; None with a single seed."""
     ci95: Interval | None
     """Student's interval over seeds; None with a single seed."""
 
@@ -42,14 +41,13 @@ class Finding:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean, range and interval of one value for each seed; None without a value."""
+    """Mean, deviation and interval of one value for each seed; None without a value."""
     if not values:
         return None
     return Estimate(
         seeds=len(values),
         mean=math.fsum(values) / len(values),
-        low=min(values),
-        high=max(values),
+        sd=stdev(values) if len(values) > 1 else None,
         ci95=t_by_task({str(number): [value] for number, value in enumerate(values)}),
     )
 

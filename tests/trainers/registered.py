@@ -81,7 +81,6 @@ def make_result(
         arm=arm,
         seed=seed,
         rate=2e-3,
-        asked=16,
         done=max(8 * (len(success) - 1), 0),
         reason=reason,
         failures=failures,
