@@ -1,7 +1,7 @@
 """Credit that shows: registered comparisons of training arms over paired seeds, run, resumed and reported.
 
 A comparison is a file in ``benchmarks/registrations``. No seed of it is run unless the file, its recipe and its tuning
-runs are committed as they are. An interrupted run goes on when the command is typed again; one that has ended is only read.
+runs are committed as they are. An interrupted run goes on when the command is typed again; one that has ended is read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
 
 
 def tune(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
-    """Run the grids of rates on the tuning seed and print the choices. Raises ConfigError if an end of a grid is best."""
+    """Run the grids of rates on the tuning seed; print the choices. Raises ConfigError if an end of a grid is best."""
     registration = bench.registration
     tuned = list({arm.name: arm for arm in (find_rate_arm(registration, arm) for arm in arms)}.values())
     jobs = plan_tuning(bench, tuned)
