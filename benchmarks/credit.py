@@ -88,11 +88,8 @@ def tune(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
 def try_out(bench: Bench, names: Sequence[str]) -> Bench:
     """Run tiny versions of the named arms, or of the first two, on the tuning seed; the bench of them."""
     arms = names or [arm.name for arm in bench.registration.arms][:2]
-    small = Bench(
-        registration=shrink(bench.registration, arms),
-        runs=bench.runs / "quick",
-        results=bench.runs / "quick" / "results",
-    )
+    folder = bench.runs / f"quick-{bench.registration.digest[:8]}"
+    small = Bench(registration=shrink(bench.registration, arms), runs=folder, results=folder / "results")
     rates = {name: find_rate_arm(bench.registration, bench.registration.arm(name)).rates[0] for name in arms}
     for jobs in (plan_first(small, rates), plan_rest(small, rates, small.registration.arms)):
         run_jobs(small, jobs, Progress(small, jobs), retry=True)
@@ -125,7 +122,7 @@ def read_tuning(registration: Registration, folder: Path) -> Tuning:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="name of one registration; default: the latest of each recipe")
+    parser.add_argument("--only", help="name of one registration; default: the latest of each recipe, in reports all")
     parser.add_argument("--arm", action="append", default=[], help="run this arm only; repeatable")
     parser.add_argument("--all", action="store_true", help="also run the arms that are shown and not ranked")
     parser.add_argument("--retry", action="store_true", help="run again what failed; the failures stay in the report")
@@ -141,7 +138,8 @@ def read_arguments() -> argparse.Namespace:
 def execute(args: argparse.Namespace) -> None:
     """Do what was asked for. Raises UsageError, before any run, for what cannot be done."""
     known = read_registrations()
-    chosen = [each for each in known if each.name == args.only] if args.only else find_latest(known)
+    default = known if args.report else find_latest(known)
+    chosen = [each for each in known if each.name == args.only] if args.only else default
     if not chosen:
         raise ConfigError(f"no registration '{args.only}'; have {', '.join(each.name for each in known)}")
     benches = [Bench(registration=each, runs=args.out / each.name, results=RESULTS / each.name) for each in chosen]

@@ -12,8 +12,11 @@ from gymcp.atomic import write_atomically
 from gymcp.envs import catalog
 from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.digest import digest
 from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.run.checkpoints import find_saved_state, recipe_as_json
 from gymcp.trainers.run.loop import Ending, train
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.trainers.run.model_files import FINAL
@@ -46,6 +49,7 @@ def run_training(run: Run, folder: Path, tell: Tell, on_start: Callable[[], None
     """
     here = folder / run.name
     ending = read_ending(here)
+    _check_recipe(here, run.recipe, ending)
     if ending is None or (ending.reason == FINISHED and ending.iterations < run.recipe.learn.iterations):
         env = environment(run.recipe.env)
         ending = train(
@@ -59,6 +63,15 @@ def run_training(run: Run, folder: Path, tell: Tell, on_start: Callable[[], None
         note = {"iterations": ending.iterations, "reason": ending.reason}
         write_atomically(here / ENDED, json.dumps(note).encode())
     return ending
+
+
+def _check_recipe(here: Path, recipe: Recipe, ending: Ending | None) -> None:
+    """Raise ConfigError if the folder holds a run of another recipe; one that has ended may have more iterations."""
+    iterations = max(recipe.learn.iterations, ending.iterations if ending is not None else 0)
+    try:
+        find_saved_state(here, replace(recipe, learn=replace(recipe.learn, iterations=iterations)), resume=True)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; move this folder away, or name another with --out") from error
 
 
 def read_ending(here: Path) -> Ending | None:
@@ -77,12 +90,12 @@ def read_rows(here: Path) -> list[dict[str, Json]]:
 
 def run_warm_start(recipe: Recipe, folder: Path, tell: Tell, on_start: Callable[[], None] = lambda: None) -> Path:
     """The model after the recipe's warm start, which runs once per seed: all arms share its weights."""
-    name = f"warm-{recipe.seed}"
     warm = replace(
         recipe,
         learn=replace(recipe.learn, iterations=0),
         evaluation=replace(recipe.evaluation, tasks=1, final_tasks=1),  # each arm measures the start by itself
     )
+    name = f"warm-{recipe.seed}-{digest(recipe_as_json(warm))[:8]}"  # another recipe makes another model
     run_training(Run(name=name, recipe=warm), folder, tell, on_start)
     return (folder / name / FINAL).resolve()
 

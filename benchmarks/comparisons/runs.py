@@ -95,16 +95,17 @@ def plan_rest(bench: Bench, rates: Mapping[str, float], arms: Sequence[Arm]) -> 
 
 
 def plan_tuning(bench: Bench, arms: Sequence[Arm]) -> list[Job]:
-    """The jobs that decide on the rates of these arms, the middle rates first."""
+    """The jobs that decide on the rates of these arms."""
     registration = bench.registration
+    digests = {arm.name: tuning_digest(registration, arm) for arm in arms}
     return [
         Job(
-            name=f"tune-{arm.name}-{rate:g}",
+            name=f"tune-{arm.name}-{rate:g}-{digests[arm.name][:8]}",
             arm=arm,
             seed=registration.tuning_seed,
             rate=rate,
             iterations=registration.iterations,
-            digest=tuning_digest(registration, arm),
+            digest=digests[arm.name],
             result=tuning_path(bench.results, arm.name, rate),
         )
         for arm in arms
@@ -127,11 +128,11 @@ def _job(bench: Bench, arm: Arm, seed: int, rates: Mapping[str, float]) -> Job:
 def is_left(bench: Bench, job: Job, *, retry: bool) -> bool:
     """True if the job must run. A result without its run folder is another machine's: the run is made again here.
 
-    A failed run is left only with `retry`.
+    So is a result with another digest, a tuning of another recipe. A failed run is left only with `retry`.
     """
     here = bench.runs / job.name
     result = read_result(job.result)
-    if result is None or not here.is_dir():
+    if result is None or result.digest != job.digest or not here.is_dir():
         return True
     if not result.reason:
         return retry

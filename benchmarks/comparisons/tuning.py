@@ -46,9 +46,7 @@ def find_rate(registration: Registration, arm: Arm, folder: Path) -> float:
         if result is None:
             raise ConfigError(f"{who}: has not been tuned at rate {rate:g}: python benchmarks/credit.py --tune")
         if result.digest != tuning_digest(registration, tuned):
-            raise ConfigError(
-                f"{who}: {path} is the tuning of another recipe: remove it, then python benchmarks/credit.py --tune"
-            )
+            raise ConfigError(f"{who}: {path} is the tuning of another recipe: python benchmarks/credit.py --tune")
         score = score_tuning(registration, result)
         if score is None:
             raise ConfigError(f"{who}: {path} has no result: python benchmarks/credit.py --tune --retry")
