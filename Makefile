@@ -89,10 +89,13 @@ pictures: setup bwrap chromium
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 
-# Hours: 5 paired seeds and more. What has ended is kept under runs/curves; typed again it goes on.
-.PHONY: curves
-curves: setup bwrap
-	cd benchmarks && mkdir -p results && ../$(PY) credit.py --json --out ../runs/curves > results/.credit.json && mv results/.credit.json results/credit.json
+# Hours: the registered comparisons over 5 paired seeds. What has ended is kept under runs/curves; typed again it goes on.
+# curves-tune comes before a registration is committed; curves-report draws and prints what is there, in seconds.
+.PHONY: curves curves-all curves-tune curves-report
+curves curves-all curves-tune: setup bwrap
+	$(PY) benchmarks/credit.py --out runs/curves $(if $(filter curves,$@),,--$(@:curves-%=%))
+curves-report: setup
+	$(PY) benchmarks/credit.py --report
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
 NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds containers engine chaos flood rollouts training grading intervals store vllm_killed viewer agentdojo_gates suite_gates tool_scale programs fuzz host_guard machines

@@ -1,0 +1,231 @@
+"""Runs of a registered comparison: which are left, one after the other, each resumable, each with a result file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from learning import Run, Tell, read_ending, read_rows, run_training, run_warm_start, start_from
+from report_table import machine
+
+from comparisons.registration import Arm, Registration, StopRule, load_arm_recipe
+from comparisons.results import RunResult, read_result, result_path, select_columns, tuning_path, write_result
+from comparisons.tuning import tuning_digest
+from gymcp.errors import UsageError
+from gymcp.trainers.run.run_state import FINISHED
+from gymcp.types import Json
+
+QUICK: Mapping[str, Json] = {
+    "model.hidden": 32, "model.layers": 1, "model.heads": 2, "warm_start.tasks": 8, "warm_start.epochs": 1,
+    "rollout.groups": 2, "rollout.episodes": 4, "learn.iterations": 2, "evaluation.every": 1, "evaluation.tasks": 4,
+    "evaluation.final_tasks": 4,
+}  # fmt: skip
+"""Settings of a run that only shows that everything works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run that should have a result."""
+
+    name: str
+    """Name of the run's folder."""
+    arm: Arm
+    seed: int
+    rate: float
+    iterations: int
+    digest: str
+    """Digest that its result holds."""
+    result: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A registration, and the folders that its runs and results are in."""
+
+    registration: Registration
+    runs: Path
+    """Folder of run folders and warm starts, which are kept and resumed."""
+    results: Path
+    """Folder of result files."""
+    commit: str = ""
+    """Commit that the results name."""
+
+
+def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
+    """A tiny version of the registration with these arms, on the seed that is not measured; it claims nothing."""
+    chosen = tuple(replace(registration.arm(name), ranked=True) for name in arms)
+    return replace(
+        registration,
+        title=f"{registration.title}, tiny runs that show nothing",
+        digest="quick",
+        seeds=(registration.tuning_seed,),
+        shown_seeds=1,
+        baseline=arms[0],
+        settings={**registration.settings, **QUICK},
+        iterations=int(QUICK["learn.iterations"]),
+        episodes=int(QUICK["rollout.groups"]) * int(QUICK["rollout.episodes"]),
+        stop=StopRule(arm=arms[0], after=1, min_success=0.0, max_success=1.0),
+        arms=chosen,
+        claims=(),
+    )
+
+
+def plan_first(bench: Bench, rates: Mapping[str, float]) -> list[Job]:
+    """The jobs that the stop rule is decided by; empty without one."""
+    rule, registration = bench.registration.stop, bench.registration
+    if rule is None:
+        return []
+    arm = registration.arm(rule.arm)
+    return [replace(_job(bench, arm, seed, rates), iterations=rule.after) for seed in registration.seeds]
+
+
+def plan_rest(bench: Bench, rates: Mapping[str, float], arms: Sequence[Arm]) -> list[Job]:
+    """The jobs of these arms, seed by seed, so that an early end leaves whole pairs; those not ranked come last."""
+    registration = bench.registration
+    jobs = [
+        _job(bench, arm, seed, rates)
+        for seed in registration.seeds
+        for arm in arms
+        if seed in registration.seeds_of(arm)
+    ]
+    return sorted(jobs, key=lambda job: not job.arm.ranked)
+
+
+def plan_tuning(bench: Bench, arms: Sequence[Arm]) -> list[Job]:
+    """The jobs that decide on the rates of these arms."""
+    registration = bench.registration
+    digests = {arm.name: tuning_digest(registration, arm) for arm in arms}
+    return [
+        Job(
+            name=f"tune-{arm.name}-{rate:g}-{digests[arm.name][:8]}",
+            arm=arm,
+            seed=registration.tuning_seed,
+            rate=rate,
+            iterations=registration.iterations,
+            digest=digests[arm.name],
+            result=tuning_path(bench.results, arm.name, rate),
+        )
+        for arm in arms
+        for rate in arm.rates
+    ]
+
+
+def _job(bench: Bench, arm: Arm, seed: int, rates: Mapping[str, float]) -> Job:
+    return Job(
+        name=f"{arm.name}-{seed}",
+        arm=arm,
+        seed=seed,
+        rate=rates[arm.name],
+        iterations=bench.registration.iterations,
+        digest=bench.registration.digest,
+        result=result_path(bench.results, arm.name, seed),
+    )
+
+
+def is_left(bench: Bench, job: Job, *, retry: bool) -> bool:
+    """True if the job must run. A result without its run folder is another machine's: the run is made again here.
+
+    So is a result with another digest, a tuning of another recipe. A failed run is left only with `retry`.
+    """
+    here = bench.runs / job.name
+    result = read_result(job.result)
+    if result is None or result.digest != job.digest or not here.is_dir():
+        return True
+    if not result.reason:
+        return retry
+    ending = read_ending(here)
+    return ending is None or (ending.reason == FINISHED and ending.iterations < job.iterations)
+
+
+def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bool) -> None:
+    """Run the jobs that are left and write their results; a run that fails is a result, too, and the next one begins.
+
+    Raises UsageError if a job cannot even start.
+    """
+    left, say = [job for job in jobs if is_left(bench, job, retry=retry)], progress.say
+    for number, job in enumerate(left, 1):
+        say(f"{bench.registration.name}: {job.name}, run {number} of {len(left)}, rate {job.rate:g}")
+        result = run_job(bench, job, progress)
+        write_result(job.result, result)
+        if not result.reason:
+            say(f"{bench.registration.name}: {job.name} FAILED: {result.failures[-1]}")
+        elif result.reason != FINISHED:
+            say(f"{bench.registration.name}: {job.name} ended early: {result.reason}")
+
+
+def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
+    """The result of the job, which goes on if it was interrupted. Raises UsageError if it cannot start."""
+    registration = bench.registration
+    before = read_result(job.result) if (bench.runs / job.name).is_dir() else None
+    failures = before.failures if before is not None else ()
+    reason, has_started = "", False
+
+    def note_start() -> None:
+        nonlocal has_started
+        has_started = True
+
+    try:
+        model = run_warm_start(load_arm_recipe(registration, None, job.seed), bench.runs, tell, note_start)
+        recipe = start_from(model, load_arm_recipe(registration, job.arm, job.seed, job.rate))
+        recipe = replace(recipe, learn=replace(recipe.learn, iterations=job.iterations))
+        run = Run(name=job.name, recipe=recipe, anchor=job.arm.anchor)
+        reason = run_training(run, bench.runs, tell, note_start).reason
+    except Exception as error:  # a registered run that crashes is reported as all others
+        if isinstance(error, UsageError) and not has_started:
+            raise
+        failures = (*failures, f"{type(error).__name__}: {error}")
+    rows = select_columns(read_rows(bench.runs / job.name))
+    return RunResult(
+        registration=registration.name,
+        digest=job.digest,
+        commit=bench.commit,
+        machine=machine().rpartition(", load")[0],
+        arm=job.arm.name,
+        seed=job.seed,
+        rate=job.rate,
+        done=max((int(row["iteration"]) for row in rows), default=0),
+        reason=reason,
+        failures=failures,
+        rows=rows,
+    )
+
+
+def print_line(text: str) -> None:
+    """Print a line with the time of day, apart from what the command prints as its result."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Printer of a line for each iteration, with its rate and the time that all jobs will take."""
+
+    def __init__(self, bench: Bench, jobs: Sequence[Job], *, say: Callable[[str], None] = print_line) -> None:
+        self.say = say
+        budgets: dict[str, int] = {}
+        for job in jobs:
+            budgets[job.name] = max(job.iterations, budgets.get(job.name, 0))
+        done = {name: max(len(read_rows(bench.runs / name)) - 1, 0) for name in budgets}
+        self._left = sum(max(budget - done[name], 0) for name, budget in budgets.items())
+        self._done = 0
+        self._started = time.perf_counter()
+
+    def __call__(self, run: str, row: Mapping[str, Json]) -> None:
+        if "iteration" not in row:
+            if row.get("epoch") == row.get("of"):
+                self.say(f"{run}: warm start of {row['examples']} examples, loss {row['loss']:.3f}")
+            return
+        if run.startswith("warm-"):
+            return
+        self._done += row["iteration"] > 0
+        practice = f", practised {row['success']:.2f}" if "success" in row else ""
+        test = row.get("test/seeds/success")
+        held = f", held out {test:.2f}" if test is not None else ""
+        self.say(f"{run}: iteration {row['iteration']}{practice}{held}{self._time_left()}")
+
+    def _time_left(self) -> str:
+        if not self._done:
+            return ""
+        rate = (time.perf_counter() - self._started) / self._done
+        return f"; {rate:.0f} s an iteration, {max(self._left - self._done, 0) * rate / 60:.0f} min left"

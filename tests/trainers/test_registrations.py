@@ -1,0 +1,162 @@
+"""Registered comparisons (benchmarks/comparisons): what is fixed before a measured run, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparisons.power import find_power, power_of_claim
+from comparisons.registration import (
+    Claim,
+    PowerAssumption,
+    check_seeds,
+    find_latest,
+    load_arm_recipe,
+    read_registrations,
+)
+from comparisons.results import tuning_path, write_result
+from comparisons.runs import Bench, is_left, plan_first, plan_rest, plan_tuning
+from comparisons.tuning import choose_rate, find_rate, tuning_digest
+from registered import TEXT, make_result, write_registration
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.run.checkpoints import recipe_as_json
+
+RATES = {"grpo": 2e-3, "gigpo": 1e-3, "world": 1e-3}
+
+
+def test_the_shipped_registrations_name_every_arm_that_is_compared() -> None:
+    arms = {each.recipe: {arm.name: arm.ranked for arm in each.arms} for each in find_latest(read_registrations())}
+    assert [name for name, ranked in arms["rounds"].items() if ranked] == ["grpo", "gigpo", "gigpo-no-steps"]
+    assert {"gigpo-paper", "gigpo-step-index", "gigpo-observation", "loop", "matchtir", "ppo"} < set(arms["rounds"])
+    assert arms["looks"] == dict.fromkeys(("grpo", "otc", "hdpo", "plain-cost"), True)
+
+
+def test_shipped_claims_have_the_power_to_be_found() -> None:
+    powers = [power_of_claim(claim, len(each.seeds)) for each in read_registrations() for claim in each.claims]
+    assert all(power is not None and power >= 0.8 for power in powers), powers
+
+
+def test_arms_differ_in_what_they_declare_alone(tmp_path: Path) -> None:
+    """So task draws, held-out tasks, budgets and the shared warm start are the same."""
+    registration = write_registration(tmp_path)
+    tables = []
+    for arm in registration.arms:
+        table: Any = recipe_as_json(load_arm_recipe(registration, arm, 1, RATES[arm.name], tmp_path))
+        assert table.pop("name") == arm.name
+        assert table.pop("credit") == dict(arm.credit)
+        assert table["learn"].pop("learning_rate") == RATES[arm.name]
+        assert table["learn"].pop("negative_scale") == arm.settings.get("learn.negative_scale", 1.0)
+        tables.append(table)
+    assert tables[0] == tables[1] == tables[2]
+    assert (tables[0]["seed"], tables[0]["evaluation"]["tasks"]) == (1, 40)
+    assert (registration.iterations, registration.episodes) == (16, 8)
+
+
+def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
+    first = write_registration(tmp_path).digest
+    assert write_registration(tmp_path, f"# why\n{TEXT}").digest == first
+    assert write_registration(tmp_path, TEXT.replace("[1, 2, 3]", "[1, 2, 4]")).digest != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 9]", "none of them tuning_seed"),
+        ("seeds = [1, 2, 3]", "seeds = [1]", "two or more different ones"),
+        ("seeds = [1, 2, 3]", "seed = 1", "no key 'seed'; have"),
+        ('title = "Small"\n', "", "'title' is missing"),
+        ("shown_seeds = 2", "shown_seeds = 4", "it must be from 1 to 3"),
+        ('baseline = "grpo"', 'baseline = "ppo"', "no arm 'ppo'; have grpo, gigpo, world"),
+        ('over = "grpo"', 'over = "world"', "arm 'world' is not ranked"),
+        ('figure = "success"', 'figure = "luck"', "no figure 'luck'; have start"),
+        ("rates = [1e-3, 2e-3, 4e-3]\n[arms.world]", "rates = [1e-3, 2e-3]\n[arms.world]", "3 or more different rates"),
+        ('rate_of = "gigpo"', "", "arms.world: name rate_of, or 3 or more"),
+        ("[0.12, 0.2]", "[0.2, 0.12]", "must be a list of a lower and an upper end"),
+        ("after = 8", "after = 16", "stop.after must be from 1 to 15"),
+        ("step_weight = 3.0", "step_wait = 3.0", "no option 'step_wait'"),
+        ('"learn.negative_scale" = 0.5', '"learn.iterations" = 5', "different numbers of episodes"),
+        ("ranked = true", 'ranked = "yes"', "ranked is 'yes'; it must be true or false"),
+        ("[[claims]]", "[claims.first]", "'claims' must be one or more sections"),
+        ("title", "title title", "is not TOML"),
+    ],
+)
+def test_what_cannot_be_registered_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in TEXT
+    with pytest.raises(ConfigError, match="registration 'small-1'") as raised:
+        write_registration(tmp_path, TEXT.replace(old, new))
+    assert says in str(raised.value)
+
+
+def test_a_seed_is_measured_by_one_registration_only() -> None:
+    first = read_registrations()[0]
+    with pytest.raises(ConfigError, match=f"seed {first.seeds[2]} is one of '{first.name}'"):
+        check_seeds([first, replace(first, name="again", seeds=(901, first.seeds[2]))])
+
+
+def test_power_of_a_paired_t_test_is_the_published_one() -> None:
+    """G*Power and pwr: 0.803 for ten pairs whose mean difference is one standard deviation, two-sided 5 %."""
+    assert find_power(1.0, 1.0, 10, low_above=0.0) == pytest.approx(0.8031, abs=2e-4)
+    assert find_power(0.0, 1.0, 5, low_above=0.0) == pytest.approx(0.025, abs=1e-4)
+    assert find_power(0.1, 0.06, 5, mean_min=0.1) == pytest.approx(0.5)
+    downward = Claim(says="", arm="", figure="", high_below=0.0, power=PowerAssumption(effect=-1.0, sd=1.0))
+    assert power_of_claim(downward, 10) == pytest.approx(0.8031, abs=2e-4)
+
+
+def test_the_end_of_a_grid_is_not_chosen() -> None:
+    assert choose_rate({1e-3: 0.5, 2e-3: 0.7, 4e-3: 0.6}, "arm") == 2e-3
+    with pytest.raises(ConfigError, match=r"arm: the best rate is an end of the grid .*: add a higher one"):
+        choose_rate({1e-3: 0.5, 2e-3: 0.6, 4e-3: 0.7}, "arm")
+
+
+def test_a_rate_comes_from_tuning_runs_of_the_same_recipe(tmp_path: Path) -> None:
+    registration = write_registration(tmp_path)
+    gigpo, world = registration.arm("gigpo"), registration.arm("world")
+    with pytest.raises(ConfigError, match=r"arm 'gigpo': has not been tuned at rate 0.001: .* --tune"):
+        find_rate(registration, world, tmp_path)
+    for rate, success in ((1e-3, 0.5), (2e-3, 0.7), (4e-3, 0.6)):
+        result = replace(
+            make_result(registration, "gigpo", 9, [0.1, success]), digest=tuning_digest(registration, gigpo)
+        )
+        write_result(tuning_path(tmp_path, "gigpo", rate), result)
+    assert find_rate(registration, world, tmp_path) == 2e-3
+    other = write_registration(tmp_path, TEXT.replace("step_weight = 3.0", "step_weight = 1.0"))
+    with pytest.raises(ConfigError, match="is the tuning of another recipe"):
+        find_rate(other, other.arm("gigpo"), tmp_path)
+
+
+def test_jobs_are_the_baseline_until_the_stop_rule_then_pairs_seed_by_seed(tmp_path: Path) -> None:
+    registration = write_registration(tmp_path)
+    bench = Bench(registration=registration, runs=tmp_path, results=tmp_path)
+    first = [(job.name, job.iterations) for job in plan_first(bench, RATES)]
+    assert first == [("grpo-1", 8), ("grpo-2", 8), ("grpo-3", 8)]
+    rest = plan_rest(bench, RATES, registration.arms)
+    assert [job.name for job in rest] == [
+        "grpo-1",
+        "gigpo-1",
+        "grpo-2",
+        "gigpo-2",
+        "grpo-3",
+        "gigpo-3",
+        "world-1",
+        "world-2",
+    ]
+    assert {(job.rate, job.iterations) for job in rest if job.arm.name == "world"} == {(1e-3, 16)}
+    tuning = plan_tuning(bench, [registration.arm("gigpo")])
+    assert [(job.seed, job.rate) for job in tuning] == [(9, 1e-3), (9, 2e-3), (9, 4e-3)]
+
+
+def test_a_run_that_reached_the_stop_rule_goes_on_and_one_that_ended_early_does_not(tmp_path: Path) -> None:
+    registration = write_registration(tmp_path)
+    bench = Bench(registration=registration, runs=tmp_path / "runs", results=tmp_path / "results")
+    first, whole = plan_first(bench, RATES)[0], plan_rest(bench, RATES, registration.arms)[0]
+    here = bench.runs / "grpo-1"
+    here.mkdir(parents=True)
+    write_result(first.result, make_result(registration, "grpo", 1, [0.1, 0.5]))
+    (here / "ended.json").write_text('{"iterations": 8, "reason": "finished"}')
+    assert (is_left(bench, first, retry=False), is_left(bench, whole, retry=False)) == (False, True)
+    assert is_left(bench, replace(first, digest="other"), retry=False)
+    (here / "ended.json").write_text('{"iterations": 8, "reason": "the policy collapsed"}')
+    assert not is_left(bench, whole, retry=False)
