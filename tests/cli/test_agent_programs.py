@@ -27,6 +27,38 @@ def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
     assert len(config["agent_digest"]) == 64
 
 
+BY_HEART = """import json, os, re, sys, urllib.request
+
+server = json.load(open(os.environ["GYMCP_MCP_CONFIG"]))["mcpServers"]["gymcp"]
+pay = json.load(open(MOUNTED))
+for line in sys.stdin:
+    pay["arguments"]["amount"] = int(re.findall("[0-9]+", json.loads(line)["prompt"])[0])
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": pay}).encode()
+    headers = {**server["headers"], "Content-Type": "application/json", "Accept": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(server["url"], body, headers)) as answer:
+        print(json.dumps({"text": answer.read().decode()}), flush=True)
+"""
+"""A program that reads its messages as lines, and the call that it makes in a file that its command does not name."""
+
+
+def test_a_program_is_stressed_with_the_options_of_eval(tmp_path: Path) -> None:
+    mounted, program = tmp_path / "data" / "call.json", tmp_path / "program" / "by_heart.py"
+    for file, text in (
+        (mounted, '{"name": "transfer", "arguments": {"source": "ann", "target": "bob"}}'),
+        (program, BY_HEART.replace("MOUNTED", repr(str(mounted)))),
+    ):
+        file.parent.mkdir()
+        file.write_text(text)
+    words = ("stress", BANK, "--agent", f"cmd:python3 {program}", "--agent-stdin", "--agent-mount", mounted)
+    done = gymcp(*words, "--stressor", "renamed", "--stressor", "noisy", "--limit", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["agent"], told["score"]) == (f"cmd:python3 {program}", 1.0)
+    assert [(row["stressor"], row["drop"]) for row in told["stressors"]] == [("renamed", 1.0), ("noisy", 0.0)]
+    done = gymcp("stress", BANK, "--agent-stdin")
+    assert (done.returncode, "only for --agent 'cmd:PROGRAM ARGS'" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

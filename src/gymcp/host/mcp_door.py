@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, check_size, read_body
-from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
+from gymcp.agents.endpoint.mcp_endpoint import ToolEndpoint
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.host.episode import HostedEpisode
@@ -39,7 +39,7 @@ class McpDoor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tools = make_endpoint(_get_exchange, MAX_BODY_BYTES)
+        self._tools = ToolEndpoint(_get_exchange, MAX_BODY_BYTES)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """The context in which requests are served."""
@@ -78,7 +78,7 @@ class McpDoor:
             episode.mcp_session = None
             await Response(status_code=200)(request.scope, request.receive, send)
         elif request.method == "POST":
-            await self._tools.asgi_app(request.scope, request.receive, send)
+            await self._tools(request.scope, request.receive, send)
         else:
             await Response(status_code=405, headers={"allow": "POST, DELETE"})(request.scope, request.receive, send)
 
@@ -104,7 +104,7 @@ class McpDoor:
                     episode.mcp_session = None
             await send(message)
 
-        await self._tools.asgi_app(request.scope, _replay(body, request.receive), send_with_session)
+        await self._tools(request.scope, _replay(body, request.receive), send_with_session)
 
 
 def _get_exchange(request: Any) -> ToolExchange:

@@ -9,7 +9,15 @@ import typer
 
 from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
 from gymcp.cli.configs import KEY_VARIABLE
-from gymcp.cli.evaluation.eval_options import KeyEnvOption, MaxEpisodeSecondsOption, MaxTokensOption, TemperatureOption
+from gymcp.cli.evaluation.eval_options import (
+    AgentMountOption,
+    AgentSandboxOption,
+    AgentStdinOption,
+    KeyEnvOption,
+    MaxEpisodeSecondsOption,
+    MaxTokensOption,
+    TemperatureOption,
+)
 from gymcp.cli.known_names import AGENT_FORMS, GRADERS, POLICY_FORMS, SANDBOXES, STRESSORS
 from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import (
@@ -75,10 +83,13 @@ def stress(
     agent: Annotated[
         str | None,
         typer.Option(
-            help=f"Agent, or your own: {AGENT_FORMS}; default: react with --policy, else adaptive.",
+            help=f"Agent, or your own: {AGENT_FORMS}, cmd:PROGRAM; default: react with --policy, else adaptive.",
             autocompletion=complete_agent,
         ),
     ] = None,
+    agent_sandbox: AgentSandboxOption = "bwrap",
+    agent_stdin: AgentStdinOption = False,
+    agent_mount: AgentMountOption = None,
     policy: Annotated[
         str | None, typer.Option(help=f"Model of agent react or of your own: {POLICY_FORMS}; default: none.")
     ] = None,
@@ -96,7 +107,8 @@ def stress(
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks. The agent may be a model's or your own. To keep the episodes, use `gymcp eval --stress`.
+    interval over the tasks. The agent may be a model's, your own or any program. To keep the episodes, or to set other
+    limits, use `gymcp eval --stress`, which has --privileges, --attack and --retrieve, too.
     """
 
 
