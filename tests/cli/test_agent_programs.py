@@ -9,11 +9,14 @@ import pytest
 from cli_runner import BANK, gymcp
 from page_blocks import DOCS, play_page
 
+from gymcp.trainers.recipe.load import load_recipe
+
 PLAYER = Path(__file__).parents[1] / "agents" / "players" / "chat.py"
 
 
 def test_the_page_plays(tmp_path: Path) -> None:
-    assert play_page(DOCS / "agent-programs.md", tmp_path, replace={"examples/bank.py": str(BANK)}) == 2
+    assert play_page(DOCS / "agent-programs.md", tmp_path, replace={"examples/bank.py": str(BANK)}) == 3
+    assert load_recipe(tmp_path / "program.toml").rollout.agent_mounts == (str(tmp_path / "notes"),)
 
 
 def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
