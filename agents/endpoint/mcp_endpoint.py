@@ -16,10 +16,14 @@ from mcp import types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, REFUSAL_HEADERS, RequestRefused, read_body
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.types import Tool
 
@@ -34,9 +38,9 @@ _TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"
 class ToolEndpoint:
     """An ASGI application. Its `run` context must be open while it serves."""
 
-    def __init__(self, find: FindExchange, max_body_bytes: int) -> None:
+    def __init__(self, find: FindExchange) -> None:
         self._manager = StreamableHTTPSessionManager(
-            _make_server(find), json_response=True, stateless=True, max_request_body_size=max_body_bytes
+            _make_server(find), json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
         )
 
     def run(self) -> AbstractAsyncContextManager[None]:
@@ -44,11 +48,16 @@ class ToolEndpoint:
         return self._manager.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(Request(scope, receive))
+        except RequestRefused as error:
+            await answer_refusal(error)(scope, receive, send)
+            return
         if _takes_events(Headers(scope=scope)):
             changes: list[dict[str, str]] = []
             scope[_CHANGES] = changes
             send = _put_before_result(changes, send)
-        await self._manager.asgi_app(scope, receive, send)
+        await self._manager.asgi_app(scope, replay_body(body, receive), send)
 
 
 class _ToolServer(Server[Any]):
@@ -74,6 +83,23 @@ def _make_server(find: FindExchange) -> Server[Any]:
         return types.CallToolResult(content=[text], is_error=message.is_error)
 
     return _ToolServer("gymcp", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read, and then what comes after it."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again
+
+
+def answer_refusal(error: RequestRefused, code: int = INVALID_REQUEST, data: Any = None) -> Response:
+    """The refusal in the form that MCP clients show, with a JSON-RPC error code and its data."""
+    fields = {"code": code, "message": str(error)} | ({} if data is None else {"data": data})
+    content = {"jsonrpc": "2.0", "id": None, "error": fields}
+    return JSONResponse(content, error.status, REFUSAL_HEADERS.get(error.status))
 
 
 def _takes_events(headers: Headers) -> bool:

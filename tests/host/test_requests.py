@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
@@ -122,6 +123,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, a
     answer = ask(tmp_path, "POST", "/v1/episodes", content=endless(), headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
     assert answer.headers["connection"] == "close"
+    assert read <= (0 if announced else MAX_BODY_BYTES + 1_000_000)
 
 
 @pytest.mark.parametrize(
