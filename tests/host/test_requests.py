@@ -64,6 +64,16 @@ def test_environments_and_tasks_are_listed_by_page(tmp_path: Path) -> None:
     [
         ("POST", "/v1/episodes", {**START, "environment": "bnk"}, 404, "no environment 'bnk' here; have bank"),
         ("POST", "/v1/episodes", {**START, "task": "pay"}, 404, "'bank': no task 'pay'; the ids look like pay_back_5"),
+        ("POST", "/v1/episodes", {"environment": "bank"}, 400, "either 'task', the id of a task of the suite, or"),
+        ("POST", "/v1/episodes", {**START, "generate": {}}, 400, "either 'task', the id of a task of the suite, or"),
+        ("POST", "/v1/episodes", {"environment": "bank", "generate": {}}, 404, "'bank': makes no tasks, or none with"),
+        (
+            "POST",
+            "/v1/episodes",
+            {"environment": "bank", "generate": {"level": 1}},
+            400,
+            "'generate.level' is no field",
+        ),
         ("POST", "/v1/episodes", {**START, "seed": "x"}, 400, "'seed' must be a valid integer"),
         ("POST", "/v1/episodes", {**START, "seed": 1.5}, 400, "'seed' must be a valid integer"),
         ("POST", "/v1/episodes", {"task": "pay_back_5"}, 400, "'environment' is missing"),

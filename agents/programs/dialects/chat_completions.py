@@ -59,7 +59,7 @@ def read_tool_choice(choice: Any) -> bool:
     A forced call counts as a free choice: no policy is made to write what it would not.
     """
     if choice in (None, "auto", "none", "required") or isinstance(choice, dict):
-        return choice != "none"
+        return bool(choice != "none")
     raise RequestRefused(400, f"'tool_choice' must be auto, none, required or an object, not {choice!r:.40}")
 
 

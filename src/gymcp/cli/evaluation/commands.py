@@ -8,15 +8,19 @@ from typing import Annotated
 import typer
 
 from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
-from gymcp.cli.configs import KEY_VARIABLE
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
     AgentSandboxOption,
     AgentStdinOption,
+    CassetteOption,
+    JudgeOption,
     KeyEnvOption,
     MaxEpisodeSecondsOption,
     MaxTokensOption,
+    RequestTimeoutOption,
     TemperatureOption,
+    UserPolicyOption,
 )
 from gymcp.cli.known_names import AGENT_FORMS, GRADERS, POLICY_FORMS, SANDBOXES, STRESSORS
 from gymcp.cli.lazy_verbs import defer_to
@@ -147,6 +151,11 @@ def host(
         typer.Option(help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Add episodes to the runs that --out holds.")] = False,
+    cassette: CassetteOption = None,
+    user_policy: UserPolicyOption = None,
+    judge: JudgeOption = None,
+    key_env: KeyEnvOption = KEY_VARIABLE,
+    request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
     openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
 ) -> None:
     """Serve the episodes of environments over HTTP until Ctrl-C.
