@@ -51,7 +51,8 @@ def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
         raise ConfigError(f"{who}: makes no tasks, or none with these wrappers: name a task of its suite")
     if wanted.number < 0:
         raise ConfigError(f"{who}: number is {wanted.number}: tasks are numbered from 0")
-    make_block = functools.partial(_make_block, spec.more_tasks, wanted.split, wanted.families, wanted.levels)
+    kind = (spec.more_tasks, wanted.split, wanted.families, wanted.levels)
+    make_block = functools.partial(_make_block, *kind)  # type: ignore[arg-type]  # functions can be hashed
     size = len(make_block(0))
     if not size:
         raise ConfigError(f"{who}: split '{wanted.split}' has no task of these families and levels")

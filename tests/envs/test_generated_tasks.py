@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from shop import ENV
@@ -49,5 +50,10 @@ def test_an_environment_with_a_fixed_suite_makes_none() -> None:
 def test_a_request_is_read_from_a_record() -> None:
     wanted = GeneratedTask(split="seeds", number=4, families=("contact",), levels=(2,))
     assert read_generated({GENERATED: wanted.to_row()}) == wanted
-    for malformed in ({}, {GENERATED: {}}, {GENERATED: {**wanted.to_row(), "levels": ["a"]}}, {GENERATED: 3}):
-        assert read_generated(malformed) is None
+    rows: list[dict[str, Any]] = [
+        {},
+        {GENERATED: {}},
+        {GENERATED: {**wanted.to_row(), "levels": ["a"]}},
+        {GENERATED: 3},
+    ]
+    assert [row for row in rows if read_generated(row) is not None] == []

@@ -86,7 +86,7 @@ class Hosted:
     def delete(self, path: str, token: str | None = TOKEN) -> httpx.Response:
         return self.client.delete(path, headers=bearer(token))
 
-    def start(self, environment: str, task: str, **fields: Any) -> dict[str, Json]:
+    def start(self, environment: str, task: str | None, **fields: Any) -> dict[str, Json]:
         """The answer to the start of an episode."""
         answer = self.post("/v1/episodes", {"environment": environment, "task": task, **fields})
         assert answer.status_code == 201, answer.text

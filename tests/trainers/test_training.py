@@ -285,7 +285,7 @@ def test_a_program_is_trained_as_react_is(env: LoadedEnv, tmp_path: Path) -> Non
     """
     found = []
     env = replace(env, spec=replace(env.spec, grade=grade_by_tokens))
-    program = {
+    program: dict[str, Any] = {
         "agent": f"""cmd:python3 -c 'exec(open("{PLAYER}").read())' lines""",
         "agent_stdin": True,
         "agent_mounts": [str(PLAYER)],
