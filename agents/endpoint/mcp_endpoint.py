@@ -53,7 +53,7 @@ class ToolEndpoint:
         except RequestRefused as error:
             await answer_refusal(error)(scope, receive, send)
             return
-        if _takes_events(Headers(scope=scope)):
+        if scope["method"] == "POST" and _takes_events(Headers(scope=scope)):
             changes: list[dict[str, str]] = []
             scope[_CHANGES] = changes
             send = _put_before_result(changes, send)

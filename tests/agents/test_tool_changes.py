@@ -68,6 +68,18 @@ def test_a_client_is_told_once_that_the_tools_have_changed(tmp_path: Path) -> No
     assert told == ["notifications/tools/list_changed"]
 
 
+def test_the_stream_that_a_client_opens_for_messages_begins_at_once(tmp_path: Path) -> None:
+    """As the SDK in TypeScript opens it, although nothing is sent on it."""
+
+    async def main() -> None:
+        async with serve(tmp_path, (PAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
+            wants = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+            async with http.stream("GET", url, headers=wants) as answer:
+                assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 def test_a_client_without_a_handshake_gets_plain_answers(tmp_path: Path) -> None:
     async def main() -> None:
         async with serve(tmp_path, (PAY,), (REPAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
