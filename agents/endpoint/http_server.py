@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -13,6 +13,11 @@ from starlette.requests import ClientDisconnect, Request
 
 MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
+REFUSAL_HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"www-authenticate": "Bearer"},
+    413: {"connection": "close"},  # what the client still sends is not waited for
+}
+"""Headers of a refusal, by its status."""
 _GRACE_S = 1
 """Seconds that requests under way get when the server ends."""
 _KEEP_ALIVE_S = 600

@@ -45,6 +45,20 @@ class ToolExchange:
         self.is_closed = False
         self._new_id = new_id or CallIds()
         self._waiting: dict[str, WaitingCall] = {}
+        self._listed: tuple[Tool, ...] | None = None
+        """Tools that the agent was last given as a list; None: none yet, or it knows that they have changed."""
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """The tools on offer, for an agent that asks for the list."""
+        self._listed = self.tools
+        return self.tools
+
+    def take_change(self) -> bool:
+        """True, once, if the tools on offer are no longer those of the last list."""
+        if self._listed is None or self._listed == self.tools:
+            return False
+        self._listed = None
+        return True
 
     async def call_tool(self, name: str, arguments: Mapping[str, Json]) -> Message:
         """The result of a call, once the harness has run it."""

@@ -24,17 +24,22 @@ from gymcp.types import Action, Decision, GiveUp, Observation, SideAnswer, Task
 _numbers = itertools.count(1)
 
 
+def check_program(settings: ProgramSettings) -> None:
+    """Raise ConfigError if there is no such program, SandboxUnavailable if it cannot be confined on this machine."""
+    get_sandbox(settings.sandbox).check()
+    find_program(settings)
+
+
 @contextlib.asynccontextmanager
 async def open_program_agents(model: Model | None, settings: ProgramSettings) -> AsyncIterator[AgentFactory]:
     """Agents that run the program, and the gateway that they reach the model and the tools through.
 
     `model`: None for programs that bring their own. The time of an episode is the rollout's to keep.
 
-    Raises ConfigError if there is no such program, SandboxUnavailable if it cannot be confined on this machine.
+    Raises what `check_program` raises.
     """
+    check_program(settings)
     sandbox = get_sandbox(settings.sandbox)
-    sandbox.check()
-    find_program(settings)
     folder = scratch_folder() / f"gateway-{next(_numbers)}"
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)

@@ -66,7 +66,13 @@ class Exchange:
             self.events.put_nowait(error)
             raise RequestRefused(503, f"the model does not answer: {error}", "model_unavailable") from error
         self._answers.add(decision, request.messages[-1].content)
-        return ModelAnswer(id=f"{number:05d}", model=model, decision=decision, namespaces=request.namespaces)
+        return ModelAnswer(
+            id=f"{number:05d}",
+            model=model,
+            decision=decision,
+            namespaces=request.namespaces,
+            streams_usage=request.streams_usage,
+        )
 
     def _choose_sampling(self, request: ModelRequest, number: int, max_tokens: int) -> Sampling:
         """The run's sampling settings for one request, with what the program asks for."""

@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, read_body, serve_application
-from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
+from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, read_body, serve_application
+from gymcp.agents.endpoint.mcp_endpoint import ToolEndpoint
 from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
@@ -98,8 +98,8 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
         local.bind(str(folder / SOCKET_NAME))
         (folder / SOCKET_NAME).chmod(0o666)
         gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
-        tools = make_endpoint(lambda request: gateway.find(request).tool_exchange, MAX_BODY_BYTES)
-        application = _Application(gateway, tools.asgi_app)
+        tools = ToolEndpoint(lambda request: gateway.find(request).tool_exchange)
+        application = _Application(gateway, tools)
         async with run_in_own_task(tools.run()), serve_application(application, [loopback, local]):
             yield gateway
 
@@ -133,12 +133,13 @@ class _Application:
     def _model_endpoint(self, dialect: Dialect) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                body = load_object((await read_body(request)).decode())
-                model = str(body.get("model") or self._gateway.model)
-                wanted = dialect.read(body)
+                asked = load_object((await read_body(request)).decode())
+                model = str(asked.get("model") or self._gateway.model)
+                wanted = dialect.read(asked)
                 found = await self._gateway.find(request).ask_model(wanted, model)
             except RequestRefused as error:
-                return JSONResponse(dialect.write_error(error.status, error.code, str(error)), error.status)
+                body = dialect.write_error(error.status, error.code, str(error))
+                return JSONResponse(body, error.status, REFUSAL_HEADERS.get(error.status))
             except (Malformed, UnicodeDecodeError) as error:
                 return JSONResponse(dialect.write_error(400, "invalid_json", f"the body is {error}"), 400)
             if wanted.streams:

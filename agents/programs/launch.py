@@ -88,7 +88,7 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
             argv.append(word)
     for path in settings.mounts:
         if not path.exists():
-            raise ConfigError(f"--agent-mount {path}: no such file or folder")
+            raise ConfigError(f"agent 'cmd:{first}': it cannot be shown {path}: no such file or folder")
         paths.append(path.absolute())
     if settings.sandbox == "none":
         return tuple(argv), ()

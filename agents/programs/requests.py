@@ -21,6 +21,8 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     streams: bool = False
     """True if the program wants the answer as events."""
+    streams_usage: bool = False
+    """True if the program wants the token counts among the events of a dialect that has them on demand."""
     namespaces: Mapping[str, str] = field(default_factory=dict)
     """Name of a tool -> its namespace, which the name begins with, for the tools that have one."""
 
@@ -36,6 +38,8 @@ class ModelAnswer:
     decision: Decision
     namespaces: Mapping[str, str] = field(default_factory=dict)
     """Those of the request."""
+    streams_usage: bool = False
+    """That of the request."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -59,6 +63,34 @@ def read_field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         raise RequestRefused(400, f"'{name}' has the wrong type: {type(value).__name__}")
     return value
+
+
+def refuse_fields(body: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Raise RequestRefused, with the reason, if one of the fields asks for something: null, false, 0 and empty do not.
+
+    `reasons`: name of a field that is not supported -> the reason, and what there is instead.
+    """
+    for name, why in reasons.items():
+        if body.get(name):
+            raise RequestRefused(400, f"'{name}' is not supported: {why}")
+
+
+def read_format(wanted: Any, name: str) -> None:
+    """Raise RequestRefused if the answer shall be something other than text. `name`: that of the field."""
+    if wanted is None or (isinstance(wanted, dict) and wanted.get("type", "text") == "text"):
+        return
+    kind = wanted.get("type") if isinstance(wanted, dict) else wanted
+    why = "what the policy writes is not constrained: ask for the form in a message, and check the answer"
+    raise RequestRefused(400, f"'{name}' of the type {kind!r:.40} is not supported: {why}")
+
+
+def read_stop(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The texts that end an answer: one, or a list. Raises RequestRefused."""
+    stop = read_field(body, name, (str, list), [])
+    texts = [stop] if isinstance(stop, str) else stop
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestRefused(400, f"'{name}' must be a text or a list of texts")
+    return tuple(texts)
 
 
 def read_objects(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -87,20 +87,25 @@ def make_program(
     agent: str,
     *,
     sandbox: str = "bwrap",
-    turns: Turns = "restart",
+    stdin: bool = False,
     mounts: Sequence[Path] = (),
-    hidden: Sequence[Path] = (),
+    env: str = "",
 ) -> ProgramSettings:
-    """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError."""
+    """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError.
+
+    `stdin`: one process reads every message of the user. `env`: the environment, which is hidden if it is a file.
+    """
     if sandbox not in get_args(SandboxName):
-        raise ConfigError(f"--agent-sandbox: no '{sandbox}'; have {', '.join(get_args(SandboxName))}")
+        raise ConfigError(
+            f"agent '{agent}': no sandbox '{sandbox}' for programs; have {', '.join(get_args(SandboxName))}"
+        )
     argv = parse_command(agent)
-    if turns == "stdin" and any(PROMPT in word or PROMPT_FILE in word for word in argv):
-        raise ConfigError(f"--agent-stdin: the program reads every message there; leave {PROMPT} out")
+    if stdin and (word := next((word for word in (PROMPT, PROMPT_FILE) if any(word in each for each in argv)), None)):
+        raise ConfigError(f"agent '{agent}': it reads every message on standard input; leave {word} out")
     return ProgramSettings(
         argv=argv,
         sandbox="none" if sandbox == "none" else "bwrap",
-        turns=turns,
+        turns="stdin" if stdin else "restart",
         mounts=tuple(mounts),
-        hidden=tuple(hidden),
+        hidden=(Path(env).absolute(),) if env.endswith(".py") else (),
     )

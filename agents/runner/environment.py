@@ -1,12 +1,16 @@
-"""The environment of a run inside its wrappers, and the versions that its scores depend on."""
+"""The environment of a run inside its wrappers, its judge's answers, and the versions that its scores depend on."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.evaluators.judge.answers import open_answers
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
@@ -33,3 +37,13 @@ def list_versions(sandbox: Sandbox, env: LoadedEnv) -> dict[str, str]:
     if sandbox.name == "docker":
         return versions | {"images": ", ".join(sorted({image_name(server.image) for server in env.servers}))}
     return versions | {"python_inside": ".".join(map(str, interpreter().version))}
+
+
+@contextlib.contextmanager
+def keep_answers(env: LoadedEnv, folder: Path) -> Iterator[LoadedEnv]:
+    """The environment with a judge whose answers are kept in the run folder. Raises StoreError."""
+    if env.judge is None:
+        yield env
+        return
+    with open_answers(folder) as answers:
+        yield replace(env, judge=replace(env.judge, answers=answers))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gymcp.envs.generated_tasks import generate_task, read_generated
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
@@ -35,14 +36,15 @@ async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[Episo
 
     async def ask(row: EpisodeRow) -> None:
         record = remove_grade(_load(store, row, {}))
-        asked = await ask_judge(env.spec.grade, tasks[row.task], record, store.state, seat)
+        if (task := _find_task(env, tasks, record)) is None:
+            return
+        asked = await ask_judge(env.spec.grade, task, record, store.state, seat)
         if asked.truths:
             found[row.id] = asked
 
-    known = [row for row in rows if row.task in tasks]
-    for start in range(0, len(known), ASKED_AT_A_TIME):
+    for start in range(0, len(rows), ASKED_AT_A_TIME):
         async with asyncio.TaskGroup() as group:
-            for row in known[start : start + ASKED_AT_A_TIME]:
+            for row in rows[start : start + ASKED_AT_A_TIME]:
                 group.create_task(ask(row))
     return found
 
@@ -119,10 +121,20 @@ def _grade_row(
     more: Mapping[str, Json] | None = None,
 ) -> Trajectory:
     """The episode with the grader's verdict, unrecorded. `tasks`: those of the environment, by id."""
-    if row.task not in tasks:
-        raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
     recorded = _load(store, row, more or {}, refresh=refresh)
-    return apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
+    if (task := _find_task(env, tasks, recorded)) is None:
+        raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
+    return apply_grader(grader or env.spec.grade, task, recorded, store.state)
+
+
+def _find_task(env: LoadedEnv, tasks: Mapping[str, Task], recorded: Trajectory) -> Task | None:
+    """The task of the episode: one of `tasks`, by id, or made again as its record says; None if there is none."""
+    if (task := tasks.get(recorded.task)) is not None:
+        return task
+    if (wanted := read_generated(recorded.provenance)) is None:
+        return None
+    made = generate_task(env.spec, wanted)
+    return made if made.id == recorded.task else None
 
 
 def _load(store: TrajectoryStore, row: EpisodeRow, more: Mapping[str, Json], *, refresh: bool = False) -> Trajectory:

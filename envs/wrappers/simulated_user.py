@@ -12,12 +12,15 @@ from gymcp.types import Sampling, Task
 
 
 def simulate_user(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> LoadedEnv:
-    """The environment with a user that the policy plays according to each task's scenario."""
+    """The environment with a user that the policy plays according to each task's scenario.
+
+    It makes no further tasks: these have no scenario.
+    """
 
     def user(task: Task) -> User:
         return SimulatedUser(policy=policy, scenario=task.user.scenario or "", sampling=sampling)
 
-    return replace(env, spec=replace(env.spec, user=user))
+    return replace(env, spec=replace(env.spec, user=user, more_tasks=None))
 
 
 def check_scenarios(env: LoadedEnv) -> None:

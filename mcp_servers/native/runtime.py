@@ -108,6 +108,8 @@ STATE_KEY = "gymcp/stateKey"
 TIMEOUT_KEY = "gymcp/callTimeout"
 """Key in the `_meta` of a call: seconds after which the call is interrupted and gives an error result. One long call
 into C, such as ``sum``, cannot be interrupted before it returns."""
+CALL_LIMIT = "the limit of a call (to raise it: EpisodeLimits(call_timeout_s=...) of the environment)"
+"""Words for the limit in the error of a call that exceeds it."""
 STATE_WITHIN_KEY = "gymcp/stateWithin"
 """Key in the `_meta` of a call: the result includes the state if its canonical JSON has at most so many characters."""
 RESULT_STATE_KEY = "gymcp/state"
@@ -889,7 +891,7 @@ class Server:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except _CallTimeout:
             signal.setitimer(signal.ITIMER_REAL, 0)  # for an alarm that came between the answer and the line above
-            return _text_result(f"Tool {name!r} did not answer within {limit:g} s", is_error=True)
+            return _text_result(f"tool {name!r} did not answer within {limit:g} s, {CALL_LIMIT}", is_error=True)
         finally:
             signal.signal(signal.SIGALRM, before)
 

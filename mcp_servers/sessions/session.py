@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import IntegrityError, ProtocolError, ServerDied, ServerLimitExceeded, ServerTimeout
+from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.sessions.connection import ServerConnection, await_answer
@@ -31,7 +32,6 @@ from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 PING_TIMEOUT_S = 5.0
-CALL_LIMIT = "the limit of a call (to raise it: EpisodeLimits(call_timeout_s=...) of the environment)"
 SERVICE_GRACE_S = 0.5
 """Seconds to wait, after a call that failed, for the end of a server whose service may have ended."""
 MAX_TOOLS = 10_000
@@ -187,7 +187,7 @@ class ToolSession:
             await self._tracker.refresh_key(self._server)
             if error.code != mcp_types.REQUEST_TIMEOUT:
                 return self._clean(error.message), True
-            return f"tool '{name}' did not answer within {timeout_s:g} s", True
+            return f"tool '{name}' did not answer within {timeout_s:g} s, {CALL_LIMIT}", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses what is no result at all: a broken tool, not a dead one.
             await self._tracker.refresh_key(self._server)

@@ -270,7 +270,7 @@ def test_a_command_that_is_none_is_refused(agent: str, words: str) -> None:
     ("argv", "mounts", "words"),
     [
         (("no-such-program",), (), "agent 'cmd:no-such-program': no such program"),
-        (("sh",), (Path("/no/such/folder"),), "--agent-mount /no/such/folder: no such file or folder"),
+        (("sh",), (Path("/no/such/folder"),), "'cmd:sh': it cannot be shown /no/such/folder: no such"),
         (("sh", "/home"), (), "/home is too much to show to a program"),
     ],
 )

@@ -23,6 +23,24 @@ CASES: tuple[Case, ...] = (
         given=_BANK,
     ),
     Case(
+        "a host that records servers of this machine",
+        "host bank.py --cassette record",
+        "gymcp: --cassette record: no server has a cassette; give one: ServerSpec(cassette=Path(...))",
+        given=_BANK,
+    ),
+    Case(
+        "a host with a model as the user of tasks without a scenario",
+        "host bank.py --user-policy tiny",
+        "gymcp: environment 'bank': task 'pay_back_5' has no scenario, so no model can play its user",
+        given=_BANK,
+    ),
+    Case(
+        "a host with a judge that is no policy",
+        "host bank.py --judge nobody",
+        "gymcp: no policy 'nobody'; write tiny | local:PATH",
+        given=_BANK,
+    ),
+    Case(
         "a host with a short token",
         "host bank.py",
         "host: $GYMCP_HOST_TOKEN: holds a token of 6 characters; 16 are the least: make one with `openssl rand",

@@ -9,11 +9,14 @@ import pytest
 from cli_runner import BANK, gymcp
 from page_blocks import DOCS, play_page
 
+from gymcp.trainers.recipe.load import load_recipe
+
 PLAYER = Path(__file__).parents[1] / "agents" / "players" / "chat.py"
 
 
 def test_the_page_plays(tmp_path: Path) -> None:
-    assert play_page(DOCS / "agent-programs.md", tmp_path, replace={"examples/bank.py": str(BANK)}) == 2
+    assert play_page(DOCS / "agent-programs.md", tmp_path, replace={"examples/bank.py": str(BANK)}) == 3
+    assert load_recipe(tmp_path / "program.toml").rollout.agent_mounts == (str(tmp_path / "notes"),)
 
 
 def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
@@ -27,15 +30,47 @@ def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
     assert len(config["agent_digest"]) == 64
 
 
+BY_HEART = """import json, os, re, sys, urllib.request
+
+server = json.load(open(os.environ["GYMCP_MCP_CONFIG"]))["mcpServers"]["gymcp"]
+pay = json.load(open(MOUNTED))
+for line in sys.stdin:
+    pay["arguments"]["amount"] = int(re.findall("[0-9]+", json.loads(line)["prompt"])[0])
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": pay}).encode()
+    headers = {**server["headers"], "Content-Type": "application/json", "Accept": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(server["url"], body, headers)) as answer:
+        print(json.dumps({"text": answer.read().decode()}), flush=True)
+"""
+"""A program that reads its messages as lines, and the call that it makes in a file that its command does not name."""
+
+
+def test_a_program_is_stressed_with_the_options_of_eval(tmp_path: Path) -> None:
+    mounted, program = tmp_path / "data" / "call.json", tmp_path / "program" / "by_heart.py"
+    for file, text in (
+        (mounted, '{"name": "transfer", "arguments": {"source": "ann", "target": "bob"}}'),
+        (program, BY_HEART.replace("MOUNTED", repr(str(mounted)))),
+    ):
+        file.parent.mkdir()
+        file.write_text(text)
+    words = ("stress", BANK, "--agent", f"cmd:python3 {program}", "--agent-stdin", "--agent-mount", mounted)
+    done = gymcp(*words, "--stressor", "renamed", "--stressor", "noisy", "--limit", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["agent"], told["score"]) == (f"cmd:python3 {program}", 1.0)
+    assert [(row["stressor"], row["drop"]) for row in told["stressors"]] == [("renamed", 1.0), ("noisy", 0.0)]
+    done = gymcp("stress", BANK, "--agent-stdin")
+    assert (done.returncode, "only for --agent 'cmd:PROGRAM ARGS'" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--agent", "cmd:"), "agent 'cmd:': no program; write cmd:PROGRAM ARGS"),
         (("--agent", "cmd:'"), "cannot be split into words"),
         (("--agent", "cmd:no-such-program"), "agent 'cmd:no-such-program': no such program"),
-        (("--agent", "cmd:sh", "--agent-sandbox", "docker"), "--agent-sandbox: no 'docker'; have bwrap, none"),
+        (("--agent", "cmd:sh", "--agent-sandbox", "docker"), "no sandbox 'docker' for programs; have bwrap, none"),
         (("--agent", "cmd:sh {prompt}", "--agent-stdin"), "leave {prompt} out"),
-        (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "--agent-mount /no/such: no such file or folder"),
+        (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "it cannot be shown /no/such: no such file or folder"),
         (("--agent", "cmd:sh", "--agent-mount", "/"), "/ is too much to show to a program"),
         (("--agent", "oracle", "--agent-stdin"), "only for --agent 'cmd:PROGRAM ARGS'"),
     ],

@@ -4,22 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from gymcp.aio import BackgroundLoop
+from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, load_env
+from gymcp.errors import ConfigError
 from gymcp.host.host import HostLimits
 from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
 from gymcp.host.serve import Place, listen, serve_host
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.types import Json
+from gymcp.types import Json, Suite, Task
 
 TOKEN = "a-token-of-the-host-for-tests"
+BANK = load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"))
+assert isinstance(BANK.suite, Suite)
+
+
+class Closed:
+    """A server that does not open."""
+
+    def __init__(self, key: str) -> None:
+        raise OSError("closed today")
+
+    def knock(self) -> str:
+        """Knock."""
+        return ""
+
+
+def make_debts(
+    split: str, *, families: Sequence[str] | None, levels: Sequence[int] | None, count: int, first: int
+) -> Iterator[Task]:
+    """Debts of 1, 2, ... euros at level 1, and of 51, 52, ... at level 2."""
+    assert isinstance(BANK.suite, Suite)
+    if split != "train":
+        raise ConfigError(f"debts: no split '{split}'; have train")
+    for number in range(first, first + count):
+        for level in levels or (1, 2):
+            debt = number + 1 + 50 * (level - 1)
+            target = {"accounts": {"ann": 100 - debt, "bob": 20 + debt}}
+            yield replace(BANK.suite.tasks[0], id=f"{split}-{level}-{number}", split=split, target=target)
+
+
+TWO_TURNS = replace(
+    BANK,
+    name="two_turns",
+    suite=replace(
+        BANK.suite,
+        tasks=(replace(BANK.suite.tasks[0], prompts=(*BANK.suite.tasks[0].prompts, "Anything else?"), gold=()),),
+    ),
+)
+CLOSED = EnvSpec(
+    name="closed",
+    servers=(native_server("closed", Closed),),
+    suite=Suite(name="closed", version="1", tasks=(Task(id="enter", prompts=("Enter.",), initial_state={"key": ""}),)),
+    grade=BANK.grade,
+)
+DEBTS = replace(BANK, name="debts", more_tasks=make_debts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +86,7 @@ class Hosted:
     def delete(self, path: str, token: str | None = TOKEN) -> httpx.Response:
         return self.client.delete(path, headers=bearer(token))
 
-    def start(self, environment: str, task: str, **fields: Any) -> dict[str, Json]:
+    def start(self, environment: str, task: str | None, **fields: Any) -> dict[str, Json]:
         """The answer to the start of an episode."""
         answer = self.post("/v1/episodes", {"environment": environment, "task": task, **fields})
         assert answer.status_code == 201, answer.text

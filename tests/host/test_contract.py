@@ -34,7 +34,7 @@ def test_the_page_lists_every_status_of_a_refusal() -> None:
 
 def test_the_document_has_every_field_with_its_words() -> None:
     start = API["components"]["schemas"]["StartEpisode"]
-    assert start["required"] == ["environment", "task"]
+    assert start["required"] == ["environment"]
     assert start["properties"]["seed"]["description"].startswith("Seed of all random choices")
     assert set(API["components"]["schemas"]["Verdict"]["properties"]) == set(wire.Verdict.__dataclass_fields__)
     references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(API)))

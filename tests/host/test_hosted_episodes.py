@@ -7,61 +7,27 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hosting import TOKEN, Hosted, hosting
+from hosting import BANK, TOKEN, Hosted, hosting
 
 from gymcp.agents.runner.rollout import rollout
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
-from gymcp.envs.catalog import load_spec
-from gymcp.envs.spec import EnvSpec, load_env
-from gymcp.mcp_servers.native.server import native_server
+from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import find_roots, read_processes
 from gymcp.scratch import scratch_folder
 from gymcp.store import TrajectoryStore, open_run
-from gymcp.types import Suite, Task, Trajectory
+from gymcp.types import Suite, Trajectory
 
-BANK = load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"))
 assert isinstance(BANK.suite, Suite)
 FIRST, SECOND, _ = BANK.suite.tasks
 SILENCE = "nothing was heard of its client and its agent for"
 PAY: dict[str, Any] = {"source": "ann", "target": "bob", "amount": 5}
-
-
-class Closed:
-    """A server that does not open."""
-
-    def __init__(self, key: str) -> None:
-        raise OSError("closed today")
-
-    def knock(self) -> str:
-        """Knock."""
-        return ""
-
-
-TWO_TURNS = replace(
-    BANK,
-    name="two_turns",
-    suite=replace(BANK.suite, tasks=(replace(FIRST, prompts=(*FIRST.prompts, "Anything else?"), gold=()),)),
-)
-CLOSED = EnvSpec(
-    name="closed",
-    servers=(native_server("closed", Closed),),
-    suite=Suite(name="closed", version="1", tasks=(Task(id="enter", prompts=("Enter.",), initial_state={"key": ""}),)),
-    grade=BANK.grade,
-)
-
-
-@pytest.fixture(scope="module")
-def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
-    with hosting(BANK, TWO_TURNS, CLOSED, out=tmp_path_factory.mktemp("hosted"), max_live=4) as running:
-        yield running
 
 
 def load(hosted: Hosted, name: str, id: str) -> Trajectory:

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from hosting import TOKEN, Hosted, bearer, hosting
+from hosting import TOKEN, Hosted, bearer
 from mcp import Client, ClientSession, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from gymcp.envs.catalog import load_spec
-
-BANK = load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"))
 PAY = {"source": "ann", "target": "bob", "amount": 5}
 
 
-@pytest.fixture(scope="module")
-def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
-    with hosting(BANK, out=tmp_path_factory.mktemp("hosted")) as running:
-        yield running
-
-
 @asynccontextmanager
-async def connect(episode: Mapping[str, Any], token: str | None = None) -> AsyncIterator[ClientSession]:
+async def connect(
+    episode: Mapping[str, Any], token: str | None = None, **settings: Any
+) -> AsyncIterator[ClientSession]:
     """A session, before its handshake."""
     headers = episode["mcp"]["headers"] if token is None else bearer(token)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
         streamable_http_client(episode["mcp"]["url"], http_client=http) as (reading, writing, *_),
-        ClientSession(reading, writing) as session,
+        ClientSession(reading, writing, **settings) as session,
     ):
         yield session
 
@@ -58,6 +50,26 @@ def test_a_session_calls_the_tools_of_its_episode(hosted: Hosted) -> None:
 
     run(work)
     assert hosted.ask(episode, "finish")["score"] == 1.0
+
+
+def test_a_session_is_told_when_a_search_has_found_more_tools(hosted: Hosted) -> None:
+    episode = hosted.start("bank", "pay_back_5", wrappers={"retrieve": 0})
+    told: list[str] = []
+
+    async def note(message: Any) -> None:
+        told.append(message.method)
+
+    async def work() -> None:
+        async with connect(episode, message_handler=note) as session:
+            await session.initialize()
+            assert [tool.name for tool in (await session.list_tools()).tools] == ["search_tools"]
+            await session.call_tool("search_tools", {"query": "transfer money"})
+            assert told == ["notifications/tools/list_changed"]
+            assert "transfer" in [tool.name for tool in (await session.list_tools()).tools]
+            assert not (await session.call_tool("transfer", PAY)).is_error
+
+    run(work)
+    assert (hosted.ask(episode, "finish")["score"], len(told)) == (1.0, 1)
 
 
 def test_a_second_session_on_one_token_is_refused_until_the_first_has_ended(hosted: Hosted) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
@@ -63,6 +64,16 @@ def test_environments_and_tasks_are_listed_by_page(tmp_path: Path) -> None:
     [
         ("POST", "/v1/episodes", {**START, "environment": "bnk"}, 404, "no environment 'bnk' here; have bank"),
         ("POST", "/v1/episodes", {**START, "task": "pay"}, 404, "'bank': no task 'pay'; the ids look like pay_back_5"),
+        ("POST", "/v1/episodes", {"environment": "bank"}, 400, "either 'task', the id of a task of the suite, or"),
+        ("POST", "/v1/episodes", {**START, "generate": {}}, 400, "either 'task', the id of a task of the suite, or"),
+        ("POST", "/v1/episodes", {"environment": "bank", "generate": {}}, 404, "'bank': makes no tasks, or none with"),
+        (
+            "POST",
+            "/v1/episodes",
+            {"environment": "bank", "generate": {"level": 1}},
+            400,
+            "'generate.level' is no field",
+        ),
         ("POST", "/v1/episodes", {**START, "seed": "x"}, 400, "'seed' must be a valid integer"),
         ("POST", "/v1/episodes", {**START, "seed": 1.5}, 400, "'seed' must be a valid integer"),
         ("POST", "/v1/episodes", {"task": "pay_back_5"}, 400, "'environment' is missing"),
@@ -122,6 +133,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, a
     answer = ask(tmp_path, "POST", "/v1/episodes", content=endless(), headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
     assert answer.headers["connection"] == "close"
+    assert read <= (0 if announced else MAX_BODY_BYTES + 1_000_000)
 
 
 @pytest.mark.parametrize(

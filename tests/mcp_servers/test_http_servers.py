@@ -15,6 +15,7 @@ from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.episodes.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
+from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.mcp_servers.programs.http_bridge import ProtocolBreach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
@@ -288,7 +289,7 @@ def test_a_failed_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) 
         refused = await call(session, "refuse")
         assert (refused.is_error, refused.content) == (True, "HTTP 500 Internal Server Error: <h1>no</h1>")
         late = await call(session, "hang", timeout_s=0.3)
-        assert (late.is_error, late.content) == (True, "tool 'hang' did not answer within 0.3 s")
+        assert (late.is_error, late.content) == (True, f"tool 'hang' did not answer within 0.3 s, {CALL_LIMIT}")
         large = await call(session, "large")
         assert (large.is_error, large.content) == (True, "its answer is longer than any message may be")
         assert (await call(session, "resumed")).content.startswith("again from ")

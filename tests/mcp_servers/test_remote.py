@@ -17,6 +17,7 @@ import pytest
 from remote_servers import HANG_UP, TOKEN, ByHand, sdk_serving
 
 from gymcp.errors import CassetteMiss, ConfigError, EnvInfraError, IntegrityError, ProtocolError
+from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
@@ -194,7 +195,7 @@ def test_a_slow_call_is_an_observation_and_the_server_goes_on(again: int) -> Non
 
     async def work(session: ToolSession) -> None:
         late = await call(session, "add", timeout_s=0.3, slowly=True)
-        assert (late.is_error, late.content) == (True, "tool 'add' did not answer within 0.3 s")
+        assert (late.is_error, late.content) == (True, f"tool 'add' did not answer within 0.3 s, {CALL_LIMIT}")
         assert (await call(session, "add")).content == "3"
 
     with ByHand(answer).serving() as url:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
+from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import PRESETS, WITHOUT_GROUPS, make_preset
+from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
@@ -206,3 +209,37 @@ def test_an_iteration_prints_its_progress_and_the_remaining_time(capsys: pytest.
         " 0/15  seeds 42.7 %",
         " 6/15  practice  31.2 %  calls 1.4  entropy 0.46  kl 0.001  19 s, 3 min left",
     ]
+
+
+PROGRAM: dict[str, Any] = {"agent": "cmd:sh -c true"}
+
+
+def test_a_program_has_the_settings_of_the_recipe_and_does_not_see_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    rollout = {**PROGRAM, "agent_sandbox": "none", "agent_stdin": True, "agent_mounts": ["notes"]}
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps({"env": "bank.py", "rollout": rollout}))
+    assert load_rollout_agent(load_recipe(tmp_path / "mine.toml")) == ProgramSettings(
+        argv=("sh", "-c", "true"),
+        sandbox="none",
+        turns="stdin",
+        mounts=(tmp_path / "notes",),
+        hidden=(tmp_path / "bank.py",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rollout", "says"),
+    [
+        ({"agent": "cmd:"}, "recipe 'run': rollout.agent: agent 'cmd:': no program; write cmd:PROGRAM ARGS"),
+        ({"agent": "cmd:no-such-program"}, "rollout.agent: agent 'cmd:no-such-program': no such program"),
+        ({**PROGRAM, "agent_mounts": ["/no/such"]}, "agent 'cmd:sh': it cannot be shown /no/such: no such file"),
+        ({**PROGRAM, "agent_mounts": "/tmp/x"}, "rollout.agent_mounts is '/tmp/x'; it must be a list"),
+        ({**PROGRAM, "agent_sandbox": "docker"}, "rollout.agent_sandbox is 'docker'; have 'bwrap', 'none'"),
+        ({"agent": "cmd:sh {prompt_file}", "agent_stdin": True}, "on standard input; leave {prompt_file} out"),
+        ({"agent_stdin": True}, "are for a program, and rollout.agent is 'react': write rollout.agent = 'cmd:"),
+    ],
+)
+def test_wrong_settings_of_a_program_are_one_error(rollout: dict[str, Any], says: str) -> None:
+    sandbox = {"agent_sandbox": "none"} if "agent_sandbox" not in rollout and "agent" in rollout else {}
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load_rollout_agent(make_recipe({"env": "backoffice", "rollout": {**sandbox, **rollout}}))

@@ -158,9 +158,12 @@ def test_explain_prints_the_formula_and_the_size_and_trains_nothing(
     assert "then: ScaleNegative(scale=0.5): Factor on advantages below zero" in out
     assert "filter: DropUninformative(): Filter that drops groups" in out
     assert "24 to learn from (3 iterations x 2 tasks x 4)" in out
-    run(path, (), None, resume=False, explain=False, as_json=True)
+    program = (("rollout.agent", "cmd:sh"), ("rollout.agent_stdin", True), ("rollout.agent_mounts", ["mine.toml"]))
+    run(path, program, None, resume=False, explain=False, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert (found["passed"], found["episodes"]["rollouts"]) == (True, 24)
+    plays = f"cmd:sh plays over the model in bwrap, one process for an episode; it may read {tmp_path}/mine.toml"
+    assert found["checks"]["agent"] == {"passed": True, "detail": plays}
     assert sorted(each.name for each in tmp_path.iterdir()) == ["bank.py", "mine.toml"]
 
 
@@ -203,6 +206,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "an environment that raises": ({}, "\nraise RuntimeError('boom')\n", "RuntimeError: boom"),
     "a grader that raises": ({}, IMPORT + BROKEN_GRADER, "ZeroDivisionError: division by zero"),
     "a server that ends": ({}, IMPORT + DEAD_SERVER, "that was tried was lost (env_infra): server 'bank': "),
+    "a program that is not there": ({"rollout": {"agent": "cmd:nowhere"}}, "", "'cmd:nowhere': no such program"),
     "no split of that name": ({"env": "backoffice", "evaluation": {"splits": ["moon"]}}, "", "'moon'"),
 }
 

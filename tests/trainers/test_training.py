@@ -285,12 +285,20 @@ def grade_by_tokens(task: Task, trajectory: Trajectory, states: StateReader) -> 
 
 
 def test_a_program_is_trained_as_react_is(env: LoadedEnv, tmp_path: Path) -> None:
-    """The same episodes, tokens and gradient, if the program has one plain context."""
+    """The same episodes, tokens and gradient, if the program has one plain context.
+
+    It starts from a file that its command does not name, and reads its messages as lines.
+    """
     found = []
     env = replace(env, spec=replace(env.spec, grade=grade_by_tokens))
-    for number, agent in enumerate(("react", f"cmd:python3 {PLAYER}")):
+    program: dict[str, Any] = {
+        "agent": f"""cmd:python3 -c 'exec(open("{PLAYER}").read())' lines""",
+        "agent_stdin": True,
+        "agent_mounts": [str(PLAYER)],
+    }
+    for number, agent in enumerate(({"agent": "react"}, program)):
         folder = tmp_path / str(number)
-        train(make_recipe({**TABLE, "rollout": {**TABLE["rollout"], "agent": agent}}), env, folder, resume=False)
+        train(make_recipe({**TABLE, "rollout": {**TABLE["rollout"], **agent}}), env, folder, resume=False)
         rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
         with TrajectoryStore.open(folder) as store:
             tokens = {
@@ -298,6 +306,8 @@ def test_a_program_is_trained_as_react_is(env: LoadedEnv, tmp_path: Path) -> Non
                 for episode in store.iter_trajectories()
             }
         found.append(([(row.get("reward"), row.get("grad_norm"), row.get("steps")) for row in rows], tokens))
+    config = open_run(tmp_path / "1").config
+    assert (config["agent_turns"], config["agent_mounts"]) == ("stdin", [str(PLAYER)])
     (react_rows, react_tokens), (rows, tokens) = found
     assert tokens == react_tokens
     assert [row for row in rows if row[1]], "something was learnt"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from gymcp.agents.programs.agent import check_program
 from gymcp.agents.programs.settings import ProgramSettings, is_program, make_program
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
@@ -18,20 +21,21 @@ RolloutAgent = UserAgent | ProgramSettings
 
 
 def load_rollout_agent(recipe: Recipe) -> RolloutAgent | None:
-    """The recipe's agent, whose code is run; None for react.
+    """The recipe's agent; None for react. The file of an agent of the user is run, a program is not.
 
-    Raises ConfigError if there is none, or if it takes no model: only the tokens of the trained model can be learnt
-    from.
+    Raises ConfigError if there is none, if it takes no model (only the tokens of the trained model can be learnt from),
+    or if a program cannot be shown what it needs; SandboxUnavailable if a program cannot be confined on this machine.
     """
     name = recipe.rollout.agent
     if name in ("", REACT):
         return None
     if is_program(name):
-        return make_program(name)
+        return _load_program(recipe)
     agent = load_agent(name)
     if agent is None:
         raise ConfigError(
-            f"recipe '{recipe.name}': rollout.agent is '{name}': no such agent; have react, or FILE.py:NAME"
+            f"recipe '{recipe.name}': rollout.agent is '{name}': no such agent; have react, FILE.py:NAME, or"
+            " cmd:PROGRAM ARGS"
         )
     if not agent.takes_model:
         raise ConfigError(
@@ -39,6 +43,23 @@ def load_rollout_agent(recipe: Recipe) -> RolloutAgent | None:
             " of the trained model: make it a function of model and settings"
         )
     return agent
+
+
+def _load_program(recipe: Recipe) -> ProgramSettings:
+    """The program that the recipe names, with its settings. Raises ConfigError, SandboxUnavailable."""
+    rollout = recipe.rollout
+    try:
+        program = make_program(
+            rollout.agent,
+            sandbox=rollout.agent_sandbox,
+            stdin=rollout.agent_stdin,
+            mounts=tuple(map(Path, rollout.agent_mounts)),
+            env=recipe.env,
+        )
+        check_program(program)
+    except ConfigError as error:
+        raise ConfigError(f"recipe '{recipe.name}': rollout.agent: {error}") from error
+    return program
 
 
 def choose_demonstrator(recipe: Recipe) -> str:

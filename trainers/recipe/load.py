@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gymcp.agents.programs.settings import is_program
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.filters import MIN_OF_EACH
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
@@ -103,6 +104,7 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_numbers(recipe)
     _check_demonstrations(recipe)
     _check_engine(recipe)
+    _check_program(recipe)
     return recipe
 
 
@@ -199,3 +201,13 @@ def _check_engine(recipe: Recipe) -> None:
             )
     elif rollout.server or rollout.vllm_args:
         raise ConfigError(f"{who}: rollout.server and rollout.vllm_args are for rollout.engine = 'vllm'")
+
+
+def _check_program(recipe: Recipe) -> None:
+    rollout = recipe.rollout
+    is_set = rollout.agent_sandbox != "bwrap" or rollout.agent_stdin or rollout.agent_mounts
+    if is_set and not is_program(rollout.agent):
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.agent_sandbox, rollout.agent_stdin and rollout.agent_mounts are for a"
+            f" program, and rollout.agent is '{rollout.agent or 'react'}': write rollout.agent = 'cmd:PROGRAM ARGS'"
+        )

@@ -15,8 +15,8 @@ from gymcp.types import Json
 AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
 CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
-PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", *CODE_KEYS)
-"""Keys of a recipe whose value is a path, or for ``env`` and `CODE_KEYS` may be one."""
+PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", "rollout.agent_mounts", *CODE_KEYS)
+"""Keys of a recipe whose value is a path or a list of paths, or for ``env`` and `CODE_KEYS` may be a path."""
 
 
 def place_paths(table: dict[str, Json], folder: Path) -> None:
@@ -26,21 +26,30 @@ def place_paths(table: dict[str, Json], folder: Path) -> None:
     """
     for key in PATH_KEYS:
         section, name = _find(table, key)
-        if section is None or not _is_relative_path(key, section[name]):
-            continue
-        value = section[name]
-        placed, here = _absolute(folder / value), _absolute(Path(value))
-        if not _exists(key, placed) and _exists(key, here):
-            raise ConfigError(
-                f"recipe: {key} is '{value}': not found at {placed}, but at {here}; paths in a recipe are relative to"
-                f" its folder: write the path from there, or an absolute one (with --set {key}=PATH: from the working"
-                " folder)"
-            )
-        section[name] = str(placed)
+        if section is not None:
+            value = section[name]
+            is_list = isinstance(value, list)
+            section[name] = [_place(key, each, folder) for each in value] if is_list else _place(key, value, folder)
+
+
+def _place(key: str, value: Json, folder: Path) -> Json:
+    """The value of a key, absolute if it is a relative path, which is below the folder. Raises ConfigError."""
+    if not _is_relative_path(key, value):
+        return value
+    placed, here = _absolute(folder / value), _absolute(Path(value))
+    if not _exists(key, placed) and _exists(key, here):
+        raise ConfigError(
+            f"recipe: {key} is '{value}': not found at {placed}, but at {here}; paths in a recipe are relative to"
+            f" its folder: write the path from there, or an absolute one (with --set {key}=PATH: from the working"
+            " folder)"
+        )
+    return str(placed)
 
 
 def place_typed_path(key: str, value: Json) -> Json:
     """The value of a setting typed on the command line: a path is relative to the working folder."""
+    if isinstance(value, list):
+        return [place_typed_path(key, each) for each in value]
     return str(_absolute(Path(value))) if key in PATH_KEYS and _is_relative_path(key, value) else value
 
 

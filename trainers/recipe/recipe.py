@@ -82,7 +82,14 @@ class RolloutRecipe:
     """Most seconds of the agent's own time in one episode, which is then graded as it stands; 0: as the environment
     says, an hour if it says nothing."""
     agent: str = ""
-    """Agent of your own that plays over the trained model, as ``FILE.py:NAME`` or ``MODULE:NAME``; empty: react."""
+    """Agent that plays over the trained model: one of your own, as ``FILE.py:NAME`` or ``MODULE:NAME``, or any program,
+    as ``cmd:PROGRAM ARGS``; empty: react."""
+    agent_sandbox: Literal["bwrap", "none"] = "bwrap"
+    """Sandbox of a program; none: for a program that cannot run in one."""
+    agent_stdin: bool = False
+    """Keep one process of a program, which reads each message of the user as a line of JSON."""
+    agent_mounts: tuple[str, ...] = ()
+    """Files and folders that a program may read, beside those that its command names."""
     concurrency: int = 64
     """Episodes that run at the same time."""
     slots: int = 64

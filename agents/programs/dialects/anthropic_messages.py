@@ -13,16 +13,29 @@ from gymcp.agents.programs.requests import (
     ModelRequest,
     read_field,
     read_objects,
+    read_stop,
     read_text,
+    refuse_fields,
 )
 from gymcp.types import Json, Message, Tool, ToolCall
 
 _UNREAD = ("thinking", "redacted_thinking")
 """Kinds of blocks that the program sends back and the model does not read."""
+_CHOICES = ("auto", "any", "tool", "none")
+"""Choices of tools: without tools for ``none``; the others leave it to the policy."""
+_REFUSED = {
+    "mcp_servers": "the tools of the episode are an MCP server that the program itself calls",
+    "container": "an episode has its own tools only",
+}
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
+    refuse_fields(body, _REFUSED)
+    choice = read_field(body, "tool_choice", dict, {}).get("type", "auto")
+    if choice not in _CHOICES:
+        raise RequestRefused(400, f"'tool_choice' must be one of {', '.join(_CHOICES)}, not {choice!r:.40}")
+    tools = tuple(_read_tool(tool) for tool in read_objects(body, "tools"))
     messages = read_objects(body, "messages")
     system = read_text(body.get("system"), "system")
     said = [part for index, message in enumerate(messages) for part in _read_message(message, f"messages[{index}]")]
@@ -30,9 +43,9 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
         raise RequestRefused(400, "'messages' is missing or empty")
     return ModelRequest(
         messages=(*((Message(role="system", content=system),) if system else ()), *said),
-        tools=tuple(_read_tool(tool) for tool in read_objects(body, "tools")),
+        tools=() if choice == "none" else tools,
         max_tokens=read_field(body, "max_tokens", int),
-        stop=tuple(map(str, read_field(body, "stop_sequences", list, []))),
+        stop=read_stop(body, "stop_sequences"),
         streams=read_field(body, "stream", bool, False),
     )
 

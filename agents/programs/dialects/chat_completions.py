@@ -11,30 +11,56 @@ from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
     read_field,
+    read_format,
     read_objects,
+    read_stop,
     read_text,
+    refuse_fields,
 )
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.types import Json, Message, Tool, ToolCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+NO_LOGPROBS = "log-probabilities are recorded with the episode, and not given to the program"
+_REFUSED = {
+    "logprobs": NO_LOGPROBS,
+    "top_logprobs": NO_LOGPROBS,
+    "functions": "offer functions as 'tools'",
+    "function_call": "write 'tool_choice'",
+    "audio": "answers are text",
+    "web_search_options": "an episode has its own tools only",
+}
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
+    refuse_fields(body, _REFUSED)
     if read_field(body, "n", int, 1) != 1:
-        raise RequestRefused(400, "'n' is not supported: ask for one answer at a time")
+        raise RequestRefused(400, "'n' above 1 is not supported: ask for one answer at a time")
+    read_format(body.get("response_format"), "response_format")
+    offers_tools = read_tool_choice(body.get("tool_choice"))
     messages = read_objects(body, "messages")
     if not messages:
         raise RequestRefused(400, "'messages' is missing or empty")
-    stop = read_field(body, "stop", (str, list), [])
+    tools = tuple(_read_tool(tool) for tool in read_objects(body, "tools"))
     return ModelRequest(
         messages=tuple(_read_message(message, f"messages[{index}]") for index, message in enumerate(messages)),
-        tools=tuple(_read_tool(tool) for tool in read_objects(body, "tools")),
+        tools=tools if offers_tools else (),
         max_tokens=read_field(body, "max_completion_tokens", int, read_field(body, "max_tokens", int)),
-        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
+        stop=read_stop(body, "stop"),
         streams=read_field(body, "stream", bool, False),
+        streams_usage=read_field(read_field(body, "stream_options", dict, {}), "include_usage", bool, False),
     )
+
+
+def read_tool_choice(choice: Any) -> bool:
+    """False if the model is to call no tool. Raises RequestRefused.
+
+    A forced call counts as a free choice: no policy is made to write what it would not.
+    """
+    if choice in (None, "auto", "none", "required") or isinstance(choice, dict):
+        return bool(choice != "none")
+    raise RequestRefused(400, f"'tool_choice' must be auto, none, required or an object, not {choice!r:.40}")
 
 
 def _read_message(fields: Mapping[str, Any], where: str) -> Message:
@@ -102,7 +128,8 @@ def write_events(answer: ModelAnswer) -> Iterator[tuple[str, Json]]:
     frame = _frame(answer, "chat.completion.chunk")
     yield "", {**frame, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield "", {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish(answer)}]}
-    yield "", {**frame, "choices": [], "usage": _usage(answer)}
+    if answer.streams_usage:
+        yield "", {**frame, "choices": [], "usage": _usage(answer)}
     yield "", "[DONE]"
 
 

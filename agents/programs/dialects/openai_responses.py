@@ -10,27 +10,42 @@ from dataclasses import replace
 from typing import Any
 
 from gymcp.agents.endpoint.http_server import RequestRefused
-from gymcp.agents.programs.dialects.chat_completions import arguments_text, make_call, make_tool, write_error
+from gymcp.agents.programs.dialects.chat_completions import (
+    NO_LOGPROBS,
+    arguments_text,
+    make_call,
+    make_tool,
+    read_tool_choice,
+    write_error,
+)
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
     read_field,
+    read_format,
     read_objects,
     read_text,
+    refuse_fields,
 )
 from gymcp.types import Json, Message, Tool, ToolCall
 
 __all__ = ["read_request", "write_answer", "write_error", "write_events"]
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_REFUSED = {
+    "previous_response_id": "no earlier response is stored: send the whole conversation as 'input'",
+    "conversation": "no conversation is stored: send the whole of it as 'input'",
+    "prompt": "no prompt is stored: send it as 'instructions'",
+    "background": "wait for the answer, or ask for a stream",
+    "top_logprobs": NO_LOGPROBS,
+}
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
-    if body.get("previous_response_id") or body.get("conversation"):
-        raise RequestRefused(400, "no earlier response is stored: send the whole conversation as 'input'")
-    if read_field(body, "background", bool, False):
-        raise RequestRefused(400, "'background' is not supported")
+    refuse_fields(body, _REFUSED)
+    read_format(read_field(body, "text", dict, {}).get("format"), "text.format")
+    offers_tools = read_tool_choice(body.get("tool_choice"))
     instructions = read_field(body, "instructions", str, "")
     messages = [Message(role="system", content=instructions)] if instructions else []
     if isinstance(body.get("input"), str):
@@ -39,7 +54,7 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
         messages += _read_items(read_objects(body, "input"))
     if not messages:
         raise RequestRefused(400, "'input' is missing or empty")
-    offered = [each for tool in read_objects(body, "tools") for each in _read_tools(tool)]
+    offered = [each for tool in read_objects(body, "tools") for each in _read_tools(tool)] if offers_tools else []
     return ModelRequest(
         messages=tuple(messages),
         tools=tuple(tool for _, tool in offered),

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings, is_program, make_program
@@ -76,9 +75,9 @@ def plan_program(agent: str | None, config: ProgramConfig, env: str) -> ProgramS
     return make_program(
         agent,
         sandbox=config.sandbox,
-        turns="stdin" if config.stdin else "restart",
-        mounts=tuple(config.mounts),
-        hidden=(Path(env).absolute(),) if env.endswith(".py") else (),
+        stdin=config.stdin,
+        mounts=config.mounts,
+        env=env,
     )
 
 

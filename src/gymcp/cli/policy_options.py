@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -171,22 +171,37 @@ def open_agents(
         yield make(model, plan.settings)
 
 
-@contextlib.contextmanager
-def add_user(
-    runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv, tasks: Sequence[Task]
-) -> Iterator[LoadedEnv]:
-    """The environment with a user that the plan's model plays, after one real request to it; unchanged without a plan.
+def plan_user(policy: str | None, config: ModelConfig, *, concurrency: int) -> PolicyPlan | None:
+    """The checked plan of the model that plays the user; None if none is named. Raises ConfigError."""
+    if not policy:
+        return None
+    # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
+    greedy = replace(config, sampling=replace(config.sampling, temperature=0.0))
+    return plan_policy(policy, greedy, concurrency=concurrency, max_cost=None)
 
-    Raises ConfigError.
+
+@contextlib.contextmanager
+def open_user(
+    runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv, task: Task
+) -> Iterator[Callable[[LoadedEnv], LoadedEnv]]:
+    """A function that gives an environment the user that the plan's model plays; without a plan, its own user stays.
+
+    The model has answered one real request, for a task of `env`. Raises ConfigError, as the function does for tasks
+    without a scenario.
     """
     if plan is None:
-        yield env
+        yield lambda env: env
         return
     check_scenarios(env)
     with hold_open(runner, open_model(plan.spec, plan.options)) as model:
-        with_user = simulate_user(env, as_chat(model), plan.settings.sampling)
-        runner.run(check_user(with_user, plan.spec.who, tasks[0]))
-        yield with_user
+        policy, sampling = as_chat(model), plan.settings.sampling
+
+        def give_user(env: LoadedEnv) -> LoadedEnv:
+            check_scenarios(env)
+            return simulate_user(env, policy, sampling)
+
+        runner.run(check_user(give_user(env), plan.spec.who, task))
+        yield give_user
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:

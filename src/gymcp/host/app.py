@@ -16,13 +16,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import RequestRefused, check_size, read_body
+from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, check_size, read_body
 from gymcp.errors import GymcpError
 from gymcp.host.host import Host
 from gymcp.host.mcp_door import MCP_PATH, McpDoor
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
 from gymcp.host.operations import OPERATIONS, Access, Asked, Operation
 from gymcp.host.tokens import TOKEN_VARIABLE, is_same_token, read_presented_token
+
+_HEADERS = {**REFUSAL_HEADERS, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +149,5 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def _answer_refusal(error: RequestRefused) -> Response:
-    headers = {401: {"www-authenticate": "Bearer"}, 413: {"connection": "close"}, 429: {"retry-after": "1"}}
-    headers[503] = headers[429]
     content = {"error": {"code": error.code, "message": str(error)}}  # `wire.Error`
-    return JSONResponse(content, error.status, headers.get(error.status))
+    return JSONResponse(content, error.status, _HEADERS.get(error.status))

@@ -23,6 +23,7 @@ def describe_environment(env: LoadedEnv) -> wire.Environment:
         suite_version=env.suite.version,
         tasks=len(env.suite.tasks),
         splits=splits,
+        generates=env.spec.more_tasks is not None,
     )
 
 

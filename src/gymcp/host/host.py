@@ -100,10 +100,11 @@ class Host:
         """A new live episode, whose world is open. Raises RequestRefused."""
         self._check_room()  # at once, instead of after the others have opened
         run = await self.runs.find_run(start)
+        task = await run.find_task(start)
         async with self._openings:
             self._check_room()
             self._check_memory(run)
-            episode = HostedEpisode(run, run.make_job(start), start.environment)
+            episode = HostedEpisode(run, run.make_job(task, start), start.environment)
             self._live[episode.id] = episode
             playing = episode.begin(self._sandbox, timeout_s=self.limits.harness_timeout_s)
             playing.add_done_callback(lambda _: self._settle(episode))

@@ -16,11 +16,11 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, check_size, read_body
-from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
+from gymcp.agents.endpoint.http_server import RequestRefused, check_size, read_body
+from gymcp.agents.endpoint.mcp_endpoint import ToolEndpoint, answer_refusal, replay_body
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.host.episode import HostedEpisode
@@ -28,7 +28,6 @@ from gymcp.host.host import Host
 from gymcp.host.tokens import read_presented_token
 
 MCP_PATH = "/mcp"
-_INVALID_REQUEST = -32600
 _INITIALIZE = "initialize"
 _EPISODE = "gymcp.episode"
 """Key of the episode in the scope of a request."""
@@ -39,7 +38,7 @@ class McpDoor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tools = make_endpoint(_get_exchange, MAX_BODY_BYTES)
+        self._tools = ToolEndpoint(_get_exchange)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """The context in which requests are served."""
@@ -54,7 +53,7 @@ class McpDoor:
             with episode.attend(episode.token):
                 await self._serve(episode, request, send)
         except RequestRefused as error:
-            await _refuse(error)(scope, receive, send)
+            await answer_refusal(error)(scope, receive, send)
 
     def _find_episode(self, request: Request) -> HostedEpisode:
         token = read_presented_token(request.headers)
@@ -78,7 +77,7 @@ class McpDoor:
             episode.mcp_session = None
             await Response(status_code=200)(request.scope, request.receive, send)
         elif request.method == "POST":
-            await self._tools.asgi_app(request.scope, request.receive, send)
+            await self._tools(request.scope, request.receive, send)
         else:
             await Response(status_code=405, headers={"allow": "POST, DELETE"})(request.scope, request.receive, send)
 
@@ -104,7 +103,7 @@ class McpDoor:
                     episode.mcp_session = None
             await send(message)
 
-        await self._tools.asgi_app(request.scope, _replay(body, request.receive), send_with_session)
+        await self._tools(request.scope, replay_body(body, request.receive), send_with_session)
 
 
 def _get_exchange(request: Any) -> ToolExchange:
@@ -113,29 +112,8 @@ def _get_exchange(request: Any) -> ToolExchange:
     return episode.conversation.exchange
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, and then what comes after it."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return left.pop() if left else await receive()
-
-    return receive_again
-
-
-def _refuse(error: RequestRefused) -> Response:
-    """The refusal in the form that MCP clients show."""
-    return _answer_error(error.status, _INVALID_REQUEST, str(error), None)
-
-
 def _refuse_version(version: str) -> Response:
     """The refusal after which a client of a later version begins with a handshake."""
     data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version[:40]}
     why = "this protocol version has no sessions, which keep a second agent off the episode: begin with initialize"
-    return _answer_error(400, UNSUPPORTED_PROTOCOL_VERSION, why, data)
-
-
-def _answer_error(status: int, code: int, message: str, data: Any) -> Response:
-    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
-    headers = {401: {"www-authenticate": "Bearer"}, 413: {"connection": "close"}}.get(status)
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)
+    return answer_refusal(RequestRefused(400, why), UNSUPPORTED_PROTOCOL_VERSION, data)

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gymcp.agents.endpoint.http_server import RequestRefused
-from gymcp.agents.runner.environment import list_versions, wrap_environment
+from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import Plan
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.aio import keyed_lock
+from gymcp.envs.generated_tasks import GENERATED, GeneratedTask
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.privileges import parse_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
@@ -23,6 +24,7 @@ from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.host import wire
+from gymcp.host.tasks import find_task, read_generate
 from gymcp.host.trials import Trials
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -39,7 +41,6 @@ BUSY_TIMEOUT_S = 5.0
 AGENT_PREFIX = "host:"
 """Beginning of an agent's name in the record of a run: no agent of gymcp's own has a colon in its name."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_SOME = 3
 _DIGEST_CHARS = 8
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,12 @@ class RunSettings:
     """Maximum seconds of an agent's own time in an episode; None: the environment's, else an hour."""
     resume: bool = False
     """True: add to the runs that `out` holds."""
+    cassette: str | None = None
+    """``record`` or ``replay`` for servers with a URL; None: as the environment says."""
+    give_models: Callable[[LoadedEnv], LoadedEnv] = lambda env: env
+    """Gives an environment the models that play its user and that its grader asks. Raises ConfigError."""
+    models: Mapping[str, Json] = field(default_factory=dict)
+    """Entries of ``run.json`` about these models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +90,18 @@ class HostedRun:
     """Seed of the host, from which those of episodes are derived."""
     agent_s: float | None
     """Maximum seconds of the agent's own time in an episode; None: the environment's, else an hour."""
+    generated: dict[str, GeneratedTask] = field(default_factory=dict)
+    """Id of a task beyond the suite -> the request that gives it."""
 
-    def make_job(self, start: wire.StartEpisode) -> Job:
-        """The job of a new episode, whose trial is taken. Raises RequestRefused for an unknown task."""
-        task = _find_task(self.tasks, start)
+    async def find_task(self, start: wire.StartEpisode) -> Task:
+        """The task of the request. Raises RequestRefused."""
+        task = await find_task(self.env.spec, self.tasks, start)
+        if start.generate is not None:
+            self.generated[task.id] = read_generate(start.generate)
+        return task
+
+    def make_job(self, task: Task, start: wire.StartEpisode) -> Job:
+        """The job of a new episode, whose trial is taken."""
         trial = self.trials.take(task.id)
         seed = derive_seed(self.seed, task.id, trial) if start.seed is None else start.seed
         return Job(task=task, trial=trial, seed=seed, policy_version=start.policy_version)
@@ -94,6 +109,8 @@ class HostedRun:
     def record(self, rollout: Rollout, episode: str, why_cancelled: str) -> Trajectory:
         """Append the episode under this id, and return its record. Raises StoreError."""
         trajectory = replace(rollout.trajectory, id=episode)
+        if (wanted := self.generated.get(trajectory.task)) is not None:
+            trajectory = replace(trajectory, provenance={**trajectory.provenance, GENERATED: wanted.to_row()})
         if trajectory.outcome is Outcome.CANCELLED and why_cancelled:
             trajectory = replace(trajectory, reason=why_cancelled)
         if trajectory.outcome.runs_again:
@@ -133,7 +150,7 @@ class Runs:
                     why = f"{MAX_RUNS} runs are open, one for each environment, agent and choice of wrappers"
                     raise RequestRefused(429, f"{why}: use fewer names of agents, or another host", "too_many_runs")
                 env = await self._load(served, wrappers)
-                _find_task({task.id: task for task in env.suite.tasks}, start)  # before a folder is made
+                await find_task(env.spec, {task.id: task for task in env.suite.tasks}, start)  # before a folder is made
                 if _is_of_another(self._settings.out / name, env, start.agent):
                     name += f"-{key[:_DIGEST_CHARS]}"
                 self._runs[key] = self._open(name, served, env, start.agent, wrappers.to_config())
@@ -143,10 +160,11 @@ class Runs:
         """The environment inside the wrappers. Raises RequestRefused."""
         if wrappers == WrapperSelection():
             return served.env
-        sandbox = self._settings.sandbox
+        settings = self._settings
         try:
-            env = await asyncio.to_thread(wrap_environment, served.spec, wrappers, sandbox)
-            await check_selection(wrappers, env, sandbox)
+            env = await asyncio.to_thread(wrap_environment, served.spec, wrappers, settings.sandbox, settings.cassette)
+            await check_selection(wrappers, env, settings.sandbox)
+            env = settings.give_models(env)
         except ConfigError as error:
             raise RequestRefused(400, f"wrappers: {error}", "bad_wrappers") from error
         return env
@@ -161,7 +179,7 @@ class Runs:
             sandbox=settings.sandbox.name,
             trials=0,  # no number of episodes is planned
             seed=settings.seed,
-            settings={"budget": asdict(budget), **wrappers},
+            settings={"budget": asdict(budget), **settings.models, **wrappers},
         )
         folder = settings.out / name
         versions = list_versions(settings.sandbox, env)
@@ -171,7 +189,7 @@ class Runs:
             stack.enter_context(run)
             store = stack.enter_context(TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S))
             opened = HostedRun(
-                env=env,
+                env=stack.enter_context(keep_answers(env, folder)),
                 folder=folder,
                 store=store,
                 trials=Trials(store.attempts()),
@@ -194,16 +212,6 @@ class Runs:
         finally:
             self._stack.close()
         return [run.folder for run in runs]
-
-
-def _find_task(tasks: Mapping[str, Task], start: wire.StartEpisode) -> Task:
-    """The task of a request. Raises RequestRefused."""
-    if (task := tasks.get(start.task)) is None:
-        some = ", ".join(list(tasks)[:_SOME])
-        who = f"environment '{start.environment}'"
-        why = f"{who}: no task '{start.task[:MAX_NAME_CHARS]}'; the ids look like {some}, ..."
-        raise RequestRefused(404, why, "unknown_task")
-    return task
 
 
 def _check_agent(agent: str) -> None:

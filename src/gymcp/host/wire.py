@@ -36,6 +36,8 @@ class Environment:
     """Number of tasks."""
     splits: dict[str, int]
     """Split -> number of its tasks."""
+    generates: bool
+    """True if it makes tasks beyond its suite, for `generate` of the start of an episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=WIRE)
@@ -83,11 +85,27 @@ class Wrappers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=WIRE)
+class GenerateTask:
+    """A task that the environment makes, as it does for training: the same fields always give the same task."""
+
+    split: str = "train"
+    number: int = 0
+    """Place among the tasks of these families and levels, from 0: one of each kind, then the next one of each."""
+    families: tuple[str, ...] = ()
+    """Task families; empty: all of the split."""
+    levels: tuple[int, ...] = ()
+    """Difficulty levels; empty: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=WIRE)
 class StartEpisode:
     """The request for an episode."""
 
     environment: str
-    task: str
+    task: str | None = None
+    """Id of a task of the suite; null with `generate`."""
+    generate: GenerateTask | None = None
+    """A task beyond the suite, in place of `task`."""
     seed: int | None = None
     """Seed of all random choices; null: derived from the host's seed, the task and the trial, as `gymcp eval` does."""
     agent: str = DEFAULT_AGENT

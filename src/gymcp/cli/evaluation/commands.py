@@ -8,8 +8,20 @@ from typing import Annotated
 import typer
 
 from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
-from gymcp.cli.configs import KEY_VARIABLE
-from gymcp.cli.evaluation.eval_options import KeyEnvOption, MaxEpisodeSecondsOption, MaxTokensOption, TemperatureOption
+from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S
+from gymcp.cli.evaluation.eval_options import (
+    AgentMountOption,
+    AgentSandboxOption,
+    AgentStdinOption,
+    CassetteOption,
+    JudgeOption,
+    KeyEnvOption,
+    MaxEpisodeSecondsOption,
+    MaxTokensOption,
+    RequestTimeoutOption,
+    TemperatureOption,
+    UserPolicyOption,
+)
 from gymcp.cli.known_names import AGENT_FORMS, GRADERS, POLICY_FORMS, SANDBOXES, STRESSORS
 from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import (
@@ -75,10 +87,13 @@ def stress(
     agent: Annotated[
         str | None,
         typer.Option(
-            help=f"Agent, or your own: {AGENT_FORMS}; default: react with --policy, else adaptive.",
+            help=f"Agent, or your own: {AGENT_FORMS}, cmd:PROGRAM; default: react with --policy, else adaptive.",
             autocompletion=complete_agent,
         ),
     ] = None,
+    agent_sandbox: AgentSandboxOption = "bwrap",
+    agent_stdin: AgentStdinOption = False,
+    agent_mount: AgentMountOption = None,
     policy: Annotated[
         str | None, typer.Option(help=f"Model of agent react or of your own: {POLICY_FORMS}; default: none.")
     ] = None,
@@ -96,7 +111,8 @@ def stress(
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks. The agent may be a model's or your own. To keep the episodes, use `gymcp eval --stress`.
+    interval over the tasks. The agent may be a model's, your own or any program. To keep the episodes, or to set other
+    limits, use `gymcp eval --stress`, which has --privileges, --attack and --retrieve, too.
     """
 
 
@@ -135,6 +151,11 @@ def host(
         typer.Option(help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Add episodes to the runs that --out holds.")] = False,
+    cassette: CassetteOption = None,
+    user_policy: UserPolicyOption = None,
+    judge: JudgeOption = None,
+    key_env: KeyEnvOption = KEY_VARIABLE,
+    request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
     openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
 ) -> None:
     """Serve the episodes of environments over HTTP until Ctrl-C.

@@ -8,21 +8,21 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import typer
 
-from gymcp.agents.runner.environment import list_versions, wrap_environment
+from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
-from gymcp.cli.evaluation.grader_judge import add_judge, keep_answers, plan_judge
+from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
-from gymcp.cli.policy_options import PolicyPlan, add_user, plan_policy
+from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
 from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
@@ -93,8 +93,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     )
     settings = {
         **agent.config(),
-        **(user.user_config() if user else {}),
-        **({"judge": judge.spec.text} if judge else {}),
+        **describe_models(user, judge),
         **wrappers.to_config(),
         **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
     }
@@ -111,7 +110,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     recorded = plan.config(env, source_of(config.env))
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        env = stack.enter_context(add_user(runner, user, env, tasks))
+        env = stack.enter_context(open_user(runner, user, env, tasks[0]))(env)
         env = stack.enter_context(add_judge(runner, judge, env))
         agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
         shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
@@ -138,7 +137,6 @@ def _check(config: EvalConfig) -> None:
 
 def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | None]:
     """Plans of the agent and of the model that plays the user, which a run may not have."""
-    user = None
     agent = plan_agent(
         config.agent,
         config.policy,
@@ -147,11 +145,7 @@ def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | No
         max_cost=config.max_cost,
         program=plan_program(config.agent, config.program, config.env),
     )
-    if config.user_policy:
-        # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
-        greedy = replace(config.model, sampling=replace(config.model.sampling, temperature=0.0))
-        user = plan_policy(config.user_policy, greedy, concurrency=config.concurrency, max_cost=None)
-    return agent, user
+    return agent, plan_user(config.user_policy, config.model, concurrency=config.concurrency)
 
 
 def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import typer
 
+from gymcp.agents.runner.environment import keep_answers
 from gymcp.agents.runner.regrading import Truths, ask_again, fails_on, regrade, try_grader
-from gymcp.cli.evaluation.grader_judge import add_judge, keep_answers, plan_judge
+from gymcp.cli.evaluation.grader_judge import add_judge, plan_judge
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest

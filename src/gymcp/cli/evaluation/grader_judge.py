@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import open_model
@@ -14,8 +13,9 @@ from gymcp.aio import hold_open
 from gymcp.cli.configs import ModelConfig
 from gymcp.cli.policy_options import PolicyPlan, plan_policy
 from gymcp.envs.spec import LoadedEnv
-from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers
+from gymcp.evaluators.judge.answers import JudgeAnswers
 from gymcp.evaluators.judge.asking import JudgeSeat
+from gymcp.types import Json
 
 PATIENCE = 2.0
 """Seconds that an answer may take, further attempts included, as a multiple of ``--request-timeout``."""
@@ -42,11 +42,26 @@ def plan_judge(
     return plan_policy(policy, own, concurrency=concurrency, max_cost=max_cost)
 
 
+def describe_models(user: PolicyPlan | None, judge: PolicyPlan | None) -> dict[str, Json]:
+    """Entries of ``run.json`` about the models beside the agent's."""
+    return {**(user.user_config() if user else {}), **({"judge": judge.spec.text} if judge else {})}
+
+
 @contextlib.contextmanager
 def add_judge(runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv) -> Iterator[LoadedEnv]:
     """The environment with the plan's model as its judge; unchanged without a plan. Raises ConfigError."""
+    with open_judge(runner, plan) as give_judge:
+        yield give_judge(env)
+
+
+@contextlib.contextmanager
+def open_judge(runner: asyncio.Runner, plan: PolicyPlan | None) -> Iterator[Callable[[LoadedEnv], LoadedEnv]]:
+    """A function that gives an environment the plan's model as its judge, or nothing without a plan.
+
+    Raises ConfigError.
+    """
     if plan is None:
-        yield env
+        yield lambda env: env
         return
     with hold_open(runner, open_model(plan.spec, plan.options)) as model:
         seat = JudgeSeat(
@@ -55,14 +70,4 @@ def add_judge(runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv) -
             answers=JudgeAnswers({}, None),
             timeout_s=PATIENCE * plan.options.timeout_s,
         )
-        yield replace(env, judge=seat)
-
-
-@contextlib.contextmanager
-def keep_answers(env: LoadedEnv, folder: Path) -> Iterator[LoadedEnv]:
-    """The environment with a judge whose answers are kept in the run folder. Raises StoreError."""
-    if env.judge is None:
-        yield env
-        return
-    with open_answers(folder) as answers:
-        yield replace(env, judge=replace(env.judge, answers=answers))
+        yield lambda env: replace(env, judge=seat)

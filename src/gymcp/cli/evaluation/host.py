@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from gymcp.agents.runner.environment import wrap_environment
 from gymcp.agents.runner.run import run_until_signalled
+from gymcp.cli.configs import ModelConfig
 from gymcp.cli.evaluation.eval_run import make_run_folder
+from gymcp.cli.evaluation.grader_judge import describe_models, open_judge, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import in_one_line
+from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
-from gymcp.envs.spec import EnvSpec
+from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.host.host import HostLimits
@@ -39,6 +43,11 @@ class HostConfig:
     resume: bool
     seed: int
     agent_s: float | None
+    cassette: str | None
+    user: PolicyPlan | None
+    """Model that plays the user; None: the tasks' scripted users."""
+    judge: PolicyPlan | None
+    """Model that graders ask; None: none."""
 
 
 def execute(
@@ -54,6 +63,11 @@ def execute(
     seed: int,
     out: Path | None,
     resume: bool,
+    cassette: str | None,
+    user_policy: str | None,
+    judge: str | None,
+    key_env: str,
+    request_timeout: float,
     openapi: bool,
 ) -> None:
     """Serve the environments until SIGINT or SIGTERM, or print the OpenAPI document."""
@@ -68,30 +82,49 @@ def execute(
     place = Place(address=address, port=port, token=token)
     check_place(place)
     limits = HostLimits(max_live=max_live, idle_s=idle_timeout)
-    _serve(
-        HostConfig(env=env, sandbox=sandbox, out=out, resume=resume, seed=seed, agent_s=max_episode_seconds),
-        limits,
-        place,
+    model = ModelConfig(key_env=key_env, request_timeout_s=request_timeout)
+    config = HostConfig(
+        env=env,
+        sandbox=sandbox,
+        out=out,
+        resume=resume,
+        seed=seed,
+        agent_s=max_episode_seconds,
+        cassette=cassette,
+        user=plan_user(user_policy, model, concurrency=max_live),
+        judge=plan_judge(judge, model, concurrency=max_live),
     )
+    _serve(config, limits, place)
 
 
 def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
     """Load the environments, serve them until a signal, and write the reports."""
     _check_folder(config.out, resume=config.resume)
-    with listen(place) as listening:
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listen(place))
         specs = _load_specs(config.env)
         confining = get_sandbox(config.sandbox)
         confining.check()
+        plain = {
+            name: wrap_environment(spec, WrapperSelection(), confining, config.cassette) for name, spec in specs.items()
+        }
+        runner = stack.enter_context(asyncio.Runner())
+        give_models = stack.enter_context(_open_models(runner, config, next(iter(plain.values()))))
         environments = [
-            ServedEnvironment(
-                spec=spec, source=source_of(name), env=wrap_environment(spec, WrapperSelection(), confining)
-            )
-            for name, spec in specs.items()
+            ServedEnvironment(spec=specs[name], source=source_of(name), env=give_models(env))
+            for name, env in plain.items()
         ]
         remove_orphans()
         folder = _make_folder(config.out)
         settings = RunSettings(
-            out=folder, sandbox=confining, seed=config.seed, agent_s=config.agent_s, resume=config.resume
+            out=folder,
+            sandbox=confining,
+            seed=config.seed,
+            agent_s=config.agent_s,
+            resume=config.resume,
+            cassette=config.cassette,
+            give_models=give_models,
+            models=describe_models(config.user, config.judge),
         )
         runs = Runs(environments, settings)
 
@@ -102,12 +135,27 @@ def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
             print(address, flush=True)
 
         try:
-            run_until_signalled(serve_host(runs, confining, limits, listening, place.token, ready))
+            run_until_signalled(serve_host(runs, confining, limits, listening, place.token, ready), runner)
         finally:
             for run in runs.close():
                 print(f"gymcp: {in_one_line(str(run))}", file=sys.stderr)
             with contextlib.suppress(OSError):  # it holds runs
                 folder.rmdir()
+
+
+@contextlib.contextmanager
+def _open_models(
+    runner: asyncio.Runner, config: HostConfig, env: LoadedEnv
+) -> Iterator[Callable[[LoadedEnv], LoadedEnv]]:
+    """A function that gives an environment the models that play its user and that its grader asks.
+
+    The former has been tried on `env`. Raises ConfigError.
+    """
+    with (
+        open_user(runner, config.user, env, env.suite.tasks[0]) as give_user,
+        open_judge(runner, config.judge) as give_judge,
+    ):
+        yield lambda env: give_judge(give_user(env))
 
 
 def _load_specs(names: Sequence[str]) -> dict[str, EnvSpec]:

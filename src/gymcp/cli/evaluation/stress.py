@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.table import Table
 
@@ -34,6 +35,9 @@ def execute(
     *,
     stressor: list[str] | None,
     agent: str | None,
+    agent_sandbox: str,
+    agent_stdin: bool,
+    agent_mount: list[Path] | None,
     policy: str | None,
     max_tokens: int,
     temperature: float,
@@ -50,7 +54,8 @@ def execute(
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
     model = ModelConfig(sampling=sampling, budget=Budget(seconds=max_episode_seconds), key_env=key_env)
     name = agent or (ADAPTIVE if policy is None else None)
-    program = plan_program(name, ProgramConfig(), env)
+    settings = ProgramConfig(sandbox=agent_sandbox, stdin=agent_stdin, mounts=tuple(agent_mount or ()))
+    program = plan_program(name, settings, env)
     who = plan_agent(name, policy, model, concurrency=concurrency, max_cost=None, program=program)
     combinations = [tuple(name.split("+")) for name in stressor or STRESSORS]
     backend = get_sandbox(sandbox)
@@ -67,7 +72,10 @@ def execute(
         told = {"env": env, "agent": who.name, **({"policy": policy} if policy else {}), "seed": seed}
         print_json({**told, "tasks": len(before), "score": mean, "stressors": rows})
         return
-    title = " · ".join(filter(None, (env, who.name, policy, f"{len(before)} tasks", f"unstressed {mean}")))
+    _print_table(" · ".join(filter(None, (env, who.name, policy, f"{len(before)} tasks", f"unstressed {mean}"))), rows)
+
+
+def _print_table(title: str, rows: Sequence[Mapping[str, Json]]) -> None:
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("stressor", "score", "drop", "95 % interval", "tasks"):
         table.add_column(heading, justify="left" if heading == "stressor" else "right", no_wrap=True)

@@ -13,13 +13,14 @@ import torch
 import typer
 from transformers.utils.logging import disable_progress_bar
 
+from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.training.train_run import folder_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import Preset
-from gymcp.trainers.recipe.agent import load_rollout_agent
+from gymcp.trainers.recipe.agent import RolloutAgent, load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
@@ -56,6 +57,8 @@ class RunPlan:
     recipe: Recipe
     preset: Preset
     env: LoadedEnv
+    agent: RolloutAgent | None
+    """None: react."""
     folder: Path
     played: Rehearsal
     tokens: TokenCounts
@@ -101,7 +104,7 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
     folder = folder_of(recipe, out)
     find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, None)
-    load_rollout_agent(recipe)
+    agent = load_rollout_agent(recipe)
     played = asyncio.run(rehearse(recipe, env))
     with tempfile.TemporaryDirectory(prefix="gymcp-train-check-") as scratch:
         model = model_for_check(recipe, played, Path(scratch) / "model")
@@ -112,6 +115,7 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
         recipe=recipe,
         preset=preset,
         env=env,
+        agent=agent,
         folder=folder,
         played=played,
         tokens=tokens,
@@ -138,10 +142,20 @@ def check_plan(plan: RunPlan) -> list[Finding]:
     return [
         Finding(check="recipe", passed=True, detail=recipe_words),
         Finding(check="env", passed=True, detail=env_words),
+        *([Finding(check="agent", passed=True, detail=_describe_agent(plan.agent))] if plan.agent is not None else []),
         Finding(check="episode", passed=True, detail=episode + odd),
         _check_tokens(plan),
         _check_memory(plan),
     ]
+
+
+def _describe_agent(agent: RolloutAgent) -> str:
+    if not isinstance(agent, ProgramSettings):
+        return f"{agent.name} plays over the model"
+    confined = "without a sandbox" if agent.sandbox == "none" else f"in {agent.sandbox}"
+    processes = "one process for an episode" if agent.turns == "stdin" else "a process for each message of the user"
+    shown = f"; it may read {', '.join(map(str, agent.mounts))}" if agent.mounts else ""
+    return f"{agent.name} plays over the model {confined}, {processes}{shown}"
 
 
 def _check_tokens(plan: RunPlan) -> Finding:

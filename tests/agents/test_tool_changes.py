@@ -1,0 +1,93 @@
+"""Tools that change within an episode, as MCP clients of the gateway see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+
+from gymcp.agents.endpoint.tool_exchange import WaitingCall
+from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.programs.gateway import open_gateway
+from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.types import Message, Observation, Tool
+
+PAY, REPAY = Tool(name="pay"), Tool(name="repay")
+
+
+@asynccontextmanager
+async def serve(folder: Path, *offers: tuple[Tool, ...]) -> AsyncIterator[tuple[str, dict[str, str]]]:
+    """URL and headers of an episode that offers the first tools, and others after each call."""
+    exchange = Exchange(None, ProgramSettings(argv=("true",)), seed=1)
+    exchange.observe(Observation(messages=(), tools=offers[0]))
+
+    async def answer() -> None:
+        for offer in offers[1:]:
+            event = await exchange.events.get()
+            assert isinstance(event, WaitingCall)
+            done = Message(role="tool", content="done", tool_call_id=event.call.id)
+            exchange.observe(Observation(messages=(done,), tools=offer))
+
+    async with open_gateway(folder, "none") as gateway:
+        with gateway.admit(exchange):
+            answering = asyncio.create_task(answer())
+            yield f"http://127.0.0.1:{gateway.port}/mcp", {"Authorization": f"Bearer {exchange.token}"}
+            await answering
+
+
+def test_a_client_is_told_once_that_the_tools_have_changed(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def note(message: Any) -> None:
+        told.append(message.method)
+
+    async def main() -> None:
+        async with (
+            serve(tmp_path, (PAY,), (PAY,), (REPAY,), (REPAY,)) as (url, headers),
+            httpx2.AsyncClient(headers=headers) as http,
+            streamable_http_client(url, http_client=http) as (reading, writing, *_),
+            ClientSession(reading, writing, message_handler=note) as session,
+        ):
+            opened = await session.initialize()
+            assert opened.capabilities.tools is not None
+            assert opened.capabilities.tools.list_changed
+            found = [tool.name for tool in (await session.list_tools()).tools]
+            for _ in range(3):
+                assert (await session.call_tool("pay", {})).content[0].text == "done"  # type: ignore[union-attr]
+                found.append(f"told {len(told)}")
+            found += [tool.name for tool in (await session.list_tools()).tools]
+            assert found == ["pay", "told 0", "told 1", "told 1", "repay"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert told == ["notifications/tools/list_changed"]
+
+
+def test_the_stream_that_a_client_opens_for_messages_begins_at_once(tmp_path: Path) -> None:
+    """As the SDK in TypeScript opens it, although nothing is sent on it."""
+
+    async def main() -> None:
+        async with serve(tmp_path, (PAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
+            wants = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+            async with http.stream("GET", url, headers=wants) as answer:
+                assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_a_client_without_a_handshake_gets_plain_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serve(tmp_path, (PAY,), (REPAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
+            accept = {"Accept": "application/json, text/event-stream"}
+            for method, params in (("tools/list", {}), ("tools/call", {"name": "pay"}), ("tools/list", {})):
+                body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                answer = await http.post(url, json=body, headers=accept)
+                assert "result" in answer.json()
+            assert [tool["name"] for tool in answer.json()["result"]["tools"]] == ["repay"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))

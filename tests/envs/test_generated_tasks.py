@@ -1,0 +1,59 @@
+"""Tasks beyond a suite by their place in the sequence of an environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from shop import ENV
+
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.generated_tasks import GENERATED, GeneratedTask, generate_task, read_generated
+from gymcp.errors import ConfigError
+
+BACKOFFICE = load_spec("backoffice")
+
+
+def test_the_places_go_through_all_kinds_and_then_on() -> None:
+    wanted = GeneratedTask(families=("contact", "cancel"), levels=(1, 3))
+    found = [generate_task(BACKOFFICE, replace(wanted, number=number)).id for number in range(5)]
+    assert found == [
+        "train-contact-1-0",
+        "train-contact-3-0",
+        "train-cancel-1-0",
+        "train-cancel-3-0",
+        "train-contact-1-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (GeneratedTask(split="moon"), "backoffice: no split 'moon'; have"),
+        (GeneratedTask(levels=(9,)), "backoffice: no level 9; have 1"),
+        (GeneratedTask(number=-1), "number is -1: tasks are numbered from 0"),
+    ],
+)
+def test_what_cannot_be_made_is_one_error(wanted: GeneratedTask, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        generate_task(BACKOFFICE, wanted)
+
+
+def test_an_environment_with_a_fixed_suite_makes_none() -> None:
+    with pytest.raises(
+        ConfigError, match="environment 'shop': makes no tasks, or none with these wrappers: name a task"
+    ):
+        generate_task(ENV, GeneratedTask())
+
+
+def test_a_request_is_read_from_a_record() -> None:
+    wanted = GeneratedTask(split="seeds", number=4, families=("contact",), levels=(2,))
+    assert read_generated({GENERATED: wanted.to_row()}) == wanted
+    rows: list[dict[str, Any]] = [
+        {},
+        {GENERATED: {}},
+        {GENERATED: {**wanted.to_row(), "levels": ["a"]}},
+        {GENERATED: 3},
+    ]
+    assert [row for row in rows if read_generated(row) is not None] == []
