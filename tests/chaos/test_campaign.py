@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos import at_rest, mounts
+from chaos import at_rest
+from leftovers import mounts
 
 TIMEOUT_S = 900
 """It takes half a minute; on a machine that is busy with other things many times that."""
