@@ -1,8 +1,8 @@
 """Agent programs of eight kits over the embedded engine: every answer that it draws is recorded, token by token.
 
-The policy is `tiny`, which the package brings, on tasks of `backoffice`. It was trained for agent `react`: over a kit's
-own instructions it solves few of them. Exit code 1 if tokens are not recorded as they were drawn, an episode was lost,
-or anything is left.
+The policy is `tiny`, which the package brings, on tasks of `backoffice`. It was trained for agent `react`: instructions
+of a kit's own are left out of its prompts. Exit code 1 if tokens are not recorded as they were drawn, an episode was
+lost, or anything is left.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from gymcp.agents.strategies.budgets import Budget
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.suites.backoffice import make_tasks
+from gymcp.outcome import Outcome
 from gymcp.protocols import Policy
 from gymcp.types import Sampled, Sampling, Task, Trajectory
 
 ENV, LEVEL = "backoffice", 2
-CONTEXT = 32_768
-"""Tokens that the policy may read: smolagents' instructions alone are more than the 1,024 that it was trained with."""
+CONTEXT = 8_192
+"""Tokens that the policy may read: an episode in which a kit asks again and again has more than the 1,024 that it was
+trained with."""
+_SYSTEM = "{{- '<|s|>' + message.content }}"
+"""Part of its chat template that writes a system message."""
 SAMPLING = Sampling(max_tokens=32, temperature=0.8)
 BUDGET = Budget(turns=12)
 AT_ONCE = 4
@@ -60,7 +64,7 @@ def main() -> None:
     chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
-        lengthen_context(TRAINED, Path(folder) / "tiny")
+        adapt_model(TRAINED, Path(folder) / "tiny")
         for kit in chosen:
             if not (args.quick and kit.is_node):
                 results += measure_kit(env, kit, tasks, Path(folder) / "tiny")
@@ -69,9 +73,11 @@ def main() -> None:
     sys.exit(bool(lost))
 
 
-def lengthen_context(model: Path, target: Path) -> None:
-    """Copy the model's folder; the copy may read `CONTEXT` tokens."""
+def adapt_model(model: Path, target: Path) -> None:
+    """Copy the model's folder; the copy may read `CONTEXT` tokens, and its prompts have no system message."""
     shutil.copytree(model, target)
+    template = target / "chat_template.jinja"
+    template.write_text(template.read_text().replace(_SYSTEM, ""))
     config = target / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": CONTEXT}))
 
@@ -91,7 +97,7 @@ def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task], model: Path) ->
 
     ended, drawn, left = asyncio.run(run())
     for episode in ended:
-        if episode.reason:
+        if episode.outcome is not Outcome.SCORED:
             print(f"programs_engine: {kit.name}: {episode.task}: {episode.outcome}: {episode.reason}", file=sys.stderr)
     steps = [step for episode in ended for step in episode.steps]
     with_tokens = sum(step.sampled is not None for step in steps)
