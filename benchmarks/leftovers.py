@@ -1,4 +1,4 @@
-"""What episodes may leave behind: processes, sockets, mounts, cgroups, folders and containers with an owner's mark."""
+"""Things that episodes may leave behind: processes, sockets, mounts, cgroups, folders, containers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def mounts(mountinfo: str) -> list[str]:
 
 
 def _list_descriptors() -> list[str]:
-    """What each open descriptor of this process leads to; the one of the listing itself is left out."""
+    """Targets of the open descriptors of this process, without the one of the listing itself."""
     found = []
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         try:

@@ -83,7 +83,7 @@ def adapt_model(model: Path, target: Path) -> None:
 
 
 def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task], model: Path) -> list[Result]:
-    """How the episodes of the kit's program ended, and how much of what the model drew is in their records."""
+    """Ends of the episodes of the kit's program, and the share of what the model drew that is in their records."""
     print(f"programs_engine: {kit.name}", file=sys.stderr, flush=True)
     program = replace(kit.install(), sampling=SAMPLING, budget=BUDGET)
 

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result]:
-    """How the episodes of killed programs end, and those beside them."""
+    """Ends of the episodes whose programs are killed, and of those beside them."""
     print(f"programs_killed: {kit.name}", file=sys.stderr, flush=True)
     program, victims = kit.install(), {task.id for task in tasks[::2]}
     play(env, program, tasks[1:2], ChatModel(name="gold", policy=kit.policy(tasks)), concurrency=1)  # what is made once
@@ -50,12 +50,11 @@ def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result]
     policy = Killer(kit.policy(tasks), program.argv[1:], [task.prompts[0] for task in tasks[::2]])
     ended = play(env, program, tasks, ChatModel(name="gold", policy=policy), concurrency=4)
     left = how_many_more(before, count_resources())
-    killed = [episode for episode in ended if episode.task in victims]
-    others = [episode for episode in ended if episode.task not in victims]
-    for episode in (*filter(lambda each: not ended_as_killed(each), killed), *(e for e in others if e.score != 1.0)):
-        print(f"programs_killed: {kit.name}: {episode.task}: {episode.outcome}: {episode.reason}", file=sys.stderr)
-    typed = sum(map(ended_as_killed, killed))
-    solved = sum(episode.score == 1.0 for episode in others)
+    for episode in ended:
+        if not tells_of_the_kill(episode) and episode.score != 1.0:
+            print(f"programs_killed: {kit.name}: {episode.task}: {episode.outcome}: {episode.reason}", file=sys.stderr)
+    typed = sum(tells_of_the_kill(episode) for episode in ended if episode.task in victims)
+    solved = sum(episode.score == 1.0 for episode in ended if episode.task not in victims)
     return [
         Result(metric=f"{kit.name}: killed, then agent_error", value=typed, unit=f"of {len(victims)}"),
         Result(metric=f"{kit.name}: others solved", value=solved, unit=f"of {len(tasks) - len(victims)}"),
@@ -63,7 +62,7 @@ def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result]
     ]
 
 
-def ended_as_killed(episode: Trajectory) -> bool:
+def tells_of_the_kill(episode: Trajectory) -> bool:
     """True if the episode has the step before the kill, and says that its program has died."""
     typed = (episode.outcome, episode.score) == (Outcome.AGENT_ERROR, 0.0) and KILLED in episode.reason
     return typed and len(episode.steps) == 1 and bool(episode.steps[0].results)
