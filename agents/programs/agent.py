@@ -39,7 +39,7 @@ async def open_program_agents(model: Model | None, settings: ProgramSettings) ->
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     try:
-        async with open_gateway(folder, name_for_programs(model)) as gateway:
+        async with open_gateway(folder, _name_model(model)) as gateway:
 
             def make(task: Task, seed: int) -> Agent:
                 return ProgramAgent(Exchange(model, settings, seed), settings, gateway, sandbox)
@@ -47,14 +47,6 @@ async def open_program_agents(model: Model | None, settings: ProgramSettings) ->
             yield make
     finally:
         remove_tree(folder)
-
-
-def name_for_programs(model: Model | None) -> str:
-    """The model's name without what stands before its last slash.
-
-    To some kits that would be the name of a provider, which they do not have; it may be a folder of this machine.
-    """
-    return PurePosixPath(model.name).name if model is not None else "none"
 
 
 class ProgramAgent:
@@ -131,3 +123,11 @@ class ProgramAgent:
             await self._end_program()
         finally:
             await self._stack.aclose()
+
+
+def _name_model(model: Model | None) -> str:
+    """The model's name without what stands before its last slash.
+
+    To some kits that would be the name of a provider, which they do not have; it may be a folder of this machine.
+    """
+    return PurePosixPath(model.name).name if model is not None else "none"

@@ -25,7 +25,7 @@ def test_every_episode_ends_as_planned_and_nothing_is_left(require: Callable[[st
     assert found["forked: episodes"] == 200
     assert found["forked: ended otherwise than planned"] == 0
     left = {name: value for name, value in found.items() if "more than before" in name or "left after" in name}
-    assert (len(left), set(left.values())) == (6, {0})
+    assert (len(left), set(left.values())) == (7, {0})
 
 
 def test_mounts_of_containers_elsewhere_are_not_counted() -> None:
