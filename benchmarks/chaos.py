@@ -22,17 +22,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from faults import FINE, PATIENCE_S, SANDBOX, End, StartPath, difference, ends, environment
+from leftovers import count_resources, find_marked, how_many_more
 from report_table import Result, options, show
 
 from gymcp.agents.runner.run import Plan, run_plan
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.cleanup import cgroup_mountpoints
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
-from gymcp.process_owner import OWNER_VARIABLE, owner
-from gymcp.scratch import runtime_folder, scratch_folder
+from gymcp.process_owner import owner
 from gymcp.store import TrajectoryStore
 from gymcp.types import Trajectory
 
@@ -101,7 +99,9 @@ def _run_in_own_process(start_path: StartPath, episodes: int, concurrency: int) 
             check=True,
         )
     output = json.loads(done.stdout)
-    left = [f"process {pid}" for pid in find_by_environment(TOKEN, token)] + find_marked(output["owner"], start_path)
+    left = [f"process {pid}" for pid in find_by_environment(TOKEN, token)] + find_marked(
+        output["owner"], SANDBOX[start_path]
+    )
     return Findings(
         results=[
             *(Result(**row) for row in output["results"]),
@@ -111,29 +111,17 @@ def _run_in_own_process(start_path: StartPath, episodes: int, concurrency: int) 
     )
 
 
-def find_marked(owner_tag: str, start_path: StartPath) -> list[str]:
-    """Containers, processes, folders and cgroups with the mark of an owner."""
-    folder = runtime_folder() / owner_tag
-    containers = find_containers(f"{OWNER_LABEL}={owner_tag}") if start_path == "docker" else []
-    return [
-        *(f"container {row['Id']}" for row in containers),
-        *(f"process {pid}" for pid in find_by_environment(OWNER_VARIABLE, owner_tag)),
-        *(f"folder {folder}" for _ in range(folder.exists())),
-        *(f"cgroup {path}" for path in _cgroups(owner_tag)),
-    ]
-
-
 def _campaign(start_path: StartPath, episodes: int, concurrency: int, token: str) -> dict[str, Any]:
     env, planned = _environment(start_path, episodes, token)
     schedule = Schedule(concurrency=concurrency, max_attempts=1, harness_timeout_s=300.0)
     every_fault = replace(env, suite=replace(env.suite, tasks=tuple(t for t in env.suite.tasks if t.id in planned)))
     _play(every_fault, start_path, schedule, 1, planned, [])  # makes what is made once, before counting begins
     trials = -(-episodes // len(env.suite.tasks))
-    before, started = _count_resources(start_path), time.perf_counter()
+    before, started = count_resources(SANDBOX[start_path]), time.perf_counter()
     ended: list[Ended] = []
     _play(env, start_path, schedule, trials, planned, ended)
     seconds = time.perf_counter() - started
-    after = _count_resources(start_path)
+    after = count_resources(SANDBOX[start_path])
     wrong = [end.wrong for end in ended if end.wrong is not None]
     sizes = [end.resident_bytes for end in ended]
     middle, last = (at_rest(sizes, place, len(env.suite.tasks)) for place in (0.5, 1.0))
@@ -142,7 +130,8 @@ def _campaign(start_path: StartPath, episodes: int, concurrency: int, token: str
         problems.append(f"{start_path}: {len(ended)} episodes ended")
     if len(sizes) >= MIN_EPISODES_FOR_GROWTH and last > middle * (1 + MAX_GROWTH):
         problems.append(f"{start_path}: memory grew from {middle} to {last} bytes")
-    grown = [name for name in before if _more(name, before, after)]
+    more = how_many_more(before, after)
+    grown = [name for name in before if more[name]]
     problems += [f"{start_path}: {name}: {before[name]} before, {after[name]} after" for name in grown]
     broken = sum(end.was_to_break for end in ended)
     outcomes = Counter(end.outcome for end in ended)
@@ -151,7 +140,7 @@ def _campaign(start_path: StartPath, episodes: int, concurrency: int, token: str
         _row(start_path, "ended otherwise than planned", len(wrong), "episodes"),
         *(_row(start_path, f"ended as {name}", count, "episodes") for name, count in sorted(outcomes.items())),
         _row(start_path, "rate", len(ended) / seconds, "episodes/s"),
-        *(_row(start_path, f"{name} more than before", _more(name, before, after), name) for name in before),
+        *(_row(start_path, f"{name} more than before", more[name], name) for name in before),
         Result(
             metric=f"{start_path}: memory of the harness at the end, at rest",
             value=last / 1e6,
@@ -219,45 +208,6 @@ def _play(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-chaos-"))
         store = stack.enter_context(TrajectoryStore.open(Path(folder), write=True))
         run_plan(env, get_sandbox(SANDBOX[start_path]), plan, store, schedule, on_episode=note)
-
-
-def _count_resources(start_path: StartPath) -> dict[str, int]:
-    """Number of resources of each kind while no episode runs.
-
-    For Docker only folders: its pool of containers lives on for a while, and ends with the process.
-    """
-    if start_path == "docker":
-        return {"folders": len(list(scratch_folder().iterdir()))}
-    ours = find_by_environment(
-        OWNER_VARIABLE, owner()
-    )  # processes that live as long as the harness, such as its mounter
-    return {
-        "processes": len(ours),
-        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-        "mounts": sum(len(mounts(Path(f"/proc/{pid}/mountinfo").read_text())) for pid in ("self", *ours)),
-        "cgroups": len(_cgroups(owner())),
-        "folders": len(list(scratch_folder().iterdir())),
-    }
-
-
-def mounts(mountinfo: str) -> list[str]:
-    """Mount points of this machine, without those that come and go with the containers of other programs."""
-    points = [line.split()[4] for line in mountinfo.splitlines()]
-    return [point for point in points if not {"docker", "containers", "containerd"} & set(Path(point).parts)]
-
-
-def _more(name: str, before: dict[str, int], after: dict[str, int]) -> int:
-    return max(0, after[name] - before[name])
-
-
-def _cgroups(owner_tag: str) -> list[Path]:
-    return [
-        Path(folder, child)
-        for mountpoint in cgroup_mountpoints()
-        for folder, children, _ in os.walk(mountpoint)
-        for child in children
-        if child.startswith(f"gymcp-{owner_tag}-") and not child.endswith("-harness")
-    ]
 
 
 def _resident_bytes() -> int:

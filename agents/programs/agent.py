@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gymcp.agents.endpoint.tool_exchange import Event, TurnEnded, WaitingCall
 from gymcp.agents.policies.models import Model
@@ -44,7 +44,7 @@ async def open_program_agents(model: Model | None, settings: ProgramSettings) ->
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     try:
-        async with open_gateway(folder, model.name if model is not None else "none") as gateway:
+        async with open_gateway(folder, _name_model(model)) as gateway:
 
             def make(task: Task, seed: int) -> Agent:
                 return ProgramAgent(Exchange(model, settings, seed), settings, gateway, sandbox)
@@ -128,3 +128,11 @@ class ProgramAgent:
             await self._end_program()
         finally:
             await self._stack.aclose()
+
+
+def _name_model(model: Model | None) -> str:
+    """The model's name without what stands before its last slash.
+
+    To some kits that would be the name of a provider, which they do not have; it may be a folder of this machine.
+    """
+    return PurePosixPath(model.name).name if model is not None else "none"

@@ -1,7 +1,9 @@
-"""A policy over prepared texts, and the call that solves the bank's first task in every style."""
+"""Policies over texts instead of a model, and the call that solves the bank's first task in every style."""
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 
 from generate_policy import GeneratePolicy
@@ -29,6 +31,25 @@ class Spelled(GeneratePolicy):
         return Sampled(
             prompt_ids=tuple(prompt_ids), ids=tuple(ids), logprobs=(0.0,) * len(ids), versions=(("0", 0, len(ids)),)
         )
+
+
+class RandomPayer:
+    """A policy that pays at random, more than there is at times, until it says that all is paid.
+
+    What it draws, log-probabilities too, follows from the seed of the request alone.
+    """
+
+    def __init__(self, model: TokenModel) -> None:
+        self._renderer = model.renderer
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        rng = random.Random(sampling.seed)
+        payment = {"source": rng.choice(["ann", "bob"]), "target": "ann", "amount": rng.randint(1, 60)}
+        call = f'<tool_call>\n{{"name": "transfer", "arguments": {json.dumps(payment)}}}\n</tool_call>'
+        text = "All is paid." if rng.random() < 0.2 else call
+        ids = (*self._renderer.tokenizer.encode(text), min(self._renderer.end_ids))
+        logprobs = tuple(-rng.random() for _ in ids)
+        return Sampled(prompt_ids=tuple(prompt_ids), ids=ids, logprobs=logprobs, versions=(("0", 0, len(ids)),))
 
 
 FIVE = '{"source": "ann", "target": "bob", "amount": 5}'

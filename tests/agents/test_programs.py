@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from generate_policy import load
 from gold_policy import GoldPolicy
-from spelled_policy import PAY, Spelled
+from program_killer import Killer
+from programs_engine import Noting, count_differences
+from spelled_policy import PAY, RandomPayer, Spelled
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
+from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings, parse_command
@@ -23,6 +26,7 @@ from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.suites.backoffice import make_tasks
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
@@ -55,17 +59,19 @@ def play(
     agent_s: float = 120,
 ) -> list[Trajectory]:
     """Episodes of the tasks, all at once; the first task's only if none are named."""
+    return asyncio.run(play_at_once(model, program, env, tasks or env.suite.tasks[:1], seed=seed, agent_s=agent_s))
 
-    async def main() -> list[Trajectory]:
-        async with open_program_agents(model, program) as agents:
-            sandbox = get_sandbox("bwrap")
-            jobs = [Job(task=task, trial=0, seed=seed) for task in tasks or env.suite.tasks[:1]]
-            ended = await asyncio.gather(
-                *(rollout(env, sandbox, agents, job, timeout_s=120, agent_s=agent_s) for job in jobs)
-            )
-            return [each.trajectory for each in ended]
 
-    return asyncio.run(main())
+async def play_at_once(
+    model: Model, program: ProgramSettings, env: LoadedEnv, tasks: Sequence[Task], *, seed: int, agent_s: float = 120
+) -> list[Trajectory]:
+    async with open_program_agents(model, program) as agents:
+        sandbox = get_sandbox("bwrap")
+        jobs = [Job(task=task, trial=0, seed=seed) for task in tasks]
+        ended = await asyncio.gather(
+            *(rollout(env, sandbox, agents, job, timeout_s=120, agent_s=agent_s) for job in jobs)
+        )
+        return [each.trajectory for each in ended]
 
 
 @pytest.mark.parametrize("words", [(), ("stream",), ("quiet",), ("stdio",)], ids=["whole", "stream", "quiet", "stdio"])
@@ -92,19 +98,43 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TokenModel:
     return load(folder)
 
 
-def test_the_tokens_of_a_program_are_those_of_react(tiny: TokenModel) -> None:
-    sampling = Sampling(max_tokens=24)
+def test_the_rows_of_a_program_are_those_of_react_over_several_answers(tiny: TokenModel) -> None:
+    """Calls that are answered, calls that fail, and a last text."""
+    payer, seed = replace(tiny, policy=RandomPayer(tiny)), 9
 
     async def react_plays() -> Trajectory:
-        job = Job(task=BANK.suite.tasks[0], trial=0, seed=7)
-        agents = react(tiny, ReactSettings(sampling=sampling))
-        return (await rollout(BANK, get_sandbox("bwrap"), agents, job, timeout_s=120)).trajectory
+        job = Job(task=BANK.suite.tasks[0], trial=0, seed=seed)
+        return (await rollout(BANK, get_sandbox("bwrap"), react(payer, ReactSettings()), job, timeout_s=120)).trajectory
 
     wanted = asyncio.run(react_plays())
-    (found,) = play(tiny, settings("python3", PLAYER, sampling=sampling), seed=7)
-    assert wanted.steps[0].sampled is not None
+    (found,) = play(payer, settings("python3", PLAYER), seed=seed)
+    assert len(wanted.steps) >= 5
+    assert {result.is_error for step in wanted.steps for result in step.results} == {False, True}
     assert [step.sampled for step in found.steps] == [step.sampled for step in wanted.steps]
-    assert found.steps[-1].action.text.strip() == wanted.steps[-1].action.text.strip()
+    assert rows_of(found) == rows_of(wanted)
+    assert len(rows_of(found)) == 1
+    assert found.steps[-1].action.text == wanted.steps[-1].action.text
+
+
+def test_every_answer_of_the_embedded_engine_is_recorded_as_it_was_drawn() -> None:
+    env, tasks = load_env(load_spec("backoffice")), list(make_tasks("seeds", levels=[2], count=1))[:3]
+    program = settings("python3", PLAYER, sampling=Sampling(max_tokens=32, temperature=0.8))
+
+    async def main() -> tuple[list[Trajectory], Noting]:
+        async with open_model(parse_policy("tiny"), ModelOptions(slots=2, device="cpu")) as model:
+            assert isinstance(model, TokenModel)
+            noting = Noting(model.policy)
+            return await play_at_once(replace(model, policy=noting), program, env, tasks, seed=1), noting
+
+    episodes, noting = asyncio.run(main())
+    assert max(len(episode.steps) for episode in episodes) > 1
+    assert all(step.sampled is not None for episode in episodes for step in episode.steps)
+    assert count_differences(noting.drawn, episodes) == 0
+
+
+def test_the_name_of_the_model_has_no_slash_in_a_program() -> None:
+    (episode,) = play(replace(GOLD, name="org/folder/small"), settings("sh", "-c", "echo $GYMCP_MODEL"))
+    assert episode.steps[-1].action.text == "small"
 
 
 # ------------------------------------------------------------------------------------------------------------- contexts
@@ -214,12 +244,14 @@ def test_an_answer_that_is_too_long_is_cut() -> None:
     assert episode.steps[-1].action.text.endswith("[cut: the first 100,000 of 899,999 characters]")
 
 
-def test_a_program_killed_within_an_episode_harms_no_other() -> None:
-    script = f"grep -q ' 30 ' prompt.txt && kill -9 $$; exec python3 {PLAYER} <prompt.txt"
-    program = settings("sh", "-c", script, mounts=(Path(PLAYER),))
-    episodes = play(GOLD, program, tasks=BANK.suite.tasks)
+def test_a_program_killed_after_its_first_result_harms_no_other() -> None:
+    victim = BANK.suite.tasks[1]
+    killer = Killer(GOLD.policy, [PLAYER], victim.prompts)
+    episodes = play(chat_model(killer), settings("python3", PLAYER), tasks=BANK.suite.tasks)
     assert [episode.outcome for episode in episodes] == [Outcome.SCORED, Outcome.AGENT_ERROR, Outcome.SCORED]
     assert [episode.score for episode in episodes] == [1.0, 0.0, 1.0]
+    assert "status 137" in episodes[1].reason
+    assert [result.content for step in episodes[1].steps for result in step.results] == ["done"]
 
 
 def test_a_failure_of_the_model_is_not_the_programs() -> None:

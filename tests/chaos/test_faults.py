@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from chaos import TOKEN, find_marked, with_token
+from chaos import TOKEN, with_token
 from faults import AT_START, FINE, SANDBOX, StartPath, difference, ends, environment
+from leftovers import find_marked
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
@@ -72,7 +73,7 @@ def played(start_path: StartPath, faults: Sequence[str], token: str) -> dict[str
 
 def find_cgroups(start_path: StartPath) -> set[str]:
     """The cgroups of this process: those of its servers, and of a suite's grader that other tests have started."""
-    return {thing for thing in find_marked(owner(), start_path) if thing.startswith("cgroup")}
+    return {thing for thing in find_marked(owner(), SANDBOX[start_path]) if thing.startswith("cgroup")}
 
 
 @pytest.mark.parametrize("start_path", get_args(StartPath))

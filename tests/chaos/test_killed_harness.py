@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import warm_command
-from chaos import TOKEN, find_marked
+from chaos import TOKEN
 from faults import SANDBOX, StartPath
+from leftovers import find_marked
 
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.outcome import Outcome
@@ -90,7 +91,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
     try:
         victim.wait_until_it_plays()
         living.wait_until_it_plays()
-        assert find_marked(victim.owner, start_path) != []
+        assert find_marked(victim.owner, SANDBOX[start_path]) != []
         reaper = reaper_of(victim.owner)
         handle = os.pidfd_open(reaper) if reaper is not None else None
         victim.process.send_signal(signal.SIGKILL)
@@ -102,14 +103,14 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
             assert select.select([handle], [], [], 60)[0]
             os.close(handle)
         assert find_by_environment(TOKEN, victim.token) == ()
-        assert find_marked(victim.owner, start_path) == []
+        assert find_marked(victim.owner, SANDBOX[start_path]) == []
         living.wait_until_it_plays()
         living.process.send_signal(signal.SIGINT)
         _, err = living.process.communicate(timeout=60)
         assert living.process.returncode == INTERRUPTED, err
         with TrajectoryStore.open(living.folder) as store:
             assert {summary.outcome for summary in store.summaries()} <= {Outcome.SCORED, Outcome.CANCELLED}
-        assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, start_path)) == ((), [])
+        assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, SANDBOX[start_path])) == ((), [])
     finally:
         for run in (victim, living):
             run.process.kill()

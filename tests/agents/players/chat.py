@@ -89,6 +89,7 @@ def play(prompt, messages):
             function = call["function"]
             result = mcp("tools/call", name=function["name"], arguments=json.loads(function["arguments"]))
             content = "".join(part["text"] for part in result["content"])
+            content = f"error: {content}" if result.get("isError") else content
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
 
