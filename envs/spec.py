@@ -9,6 +9,7 @@ from typing import Protocol, get_args
 from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
+from gymcp.envs.tool_costs import ToolCosts, check_costs
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
 from gymcp.errors import ConfigError
@@ -59,8 +60,10 @@ class EnvSpec:
     user_tools: frozenset[str] = frozenset()
     """Names of the servers' tools that only the user has, so that agent and user share the world. No layer sees their
     calls."""
-    cost: Callable[[str], float] = lambda tool: 0.0
-    """Price of one call of a tool, recorded with the result."""
+    costs: ToolCosts = field(default_factory=ToolCosts)
+    """Cost of one call of each tool. Its money is recorded with the result; the rest is computed from the record."""
+    components: tuple[str, ...] = ()
+    """Components of the grader's verdict that a recipe may name (``[reward] components``); an episode may lack some."""
     more_tasks: MoreTasks | None = None
     """Generator of tasks beyond the suite, for training; None: there are only those of the suite."""
     lazy: bool = False
@@ -99,6 +102,7 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
     if not callable(spec.grade):
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
     check_signature(f"{who}: its grade", spec.grade, GRADER_PARAMETERS, "Score")
+    check_costs(who, spec.costs)
     servers = check_servers(who, resolve(who, "servers", spec.servers))
     suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)
