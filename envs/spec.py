@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, get_args
 
 from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
-from gymcp.envs.tool_costs import ToolCosts, check_costs
+from gymcp.envs.tool_costs import CostVector, ToolCosts, check_costs, episode_costs
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
 from gymcp.errors import ConfigError
@@ -17,7 +18,7 @@ from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import GRADER_PARAMETERS, Grader, User
-from gymcp.types import EpisodeLimits, Suite, Task
+from gymcp.types import EpisodeLimits, Step, Suite, Task
 from gymcp.user_code import check_signature
 
 
@@ -89,6 +90,11 @@ class LoadedEnv:
     suite: Suite
     judge: JudgeSeat | None = None
     """Model that graders ask (`gymcp.evaluators.judge.judge_by_rubric`); None: they get no answer and give no score."""
+
+
+def price_steps(spec: EnvSpec) -> Callable[[Sequence[Step]], CostVector]:
+    """Function from an episode's steps to the cost of their calls, by the components that the environment declares."""
+    return partial(episode_costs, costs=spec.costs)
 
 
 def load_env(spec: EnvSpec) -> LoadedEnv:

@@ -14,7 +14,7 @@ COMPONENTS = ("money", "seconds", "calls", "bytes", "risk", "asking")
 """Components of a cost. ``asking`` is the money for questions to the user, and ``money`` that for all other calls."""
 
 CostVector = Mapping[str, float]
-"""An amount of each of the `COMPONENTS`."""
+"""Component -> amount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,9 @@ def step_costs(steps: Sequence[Step], costs: ToolCosts) -> dict[str, list[float]
 
 
 def episode_costs(steps: Sequence[Step], costs: ToolCosts) -> CostVector:
-    """Cost of all calls of an episode."""
-    return {component: math.fsum(column) for component, column in step_costs(steps, costs).items()}
+    """Cost of all calls of an episode, by the components that are declared."""
+    of_steps = step_costs(steps, costs)
+    return {component: math.fsum(of_steps[component]) for component in costs.declared()}
 
 
 def add_costs(vectors: Iterable[CostVector]) -> CostVector:

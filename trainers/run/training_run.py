@@ -112,6 +112,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            costs=inputs.env.spec.costs,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
         run = TrainingRun(
