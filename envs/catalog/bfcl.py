@@ -12,8 +12,17 @@ ENV = EnvSpec(
     grade=bfcl.grade,
     costs=rate_risks(
         {
-            1.0: ("book_flight", "fund_account", "place_order", "post_tweet", "purchase_insurance", "rm"),
-            0.5: ("cancel_booking", "cancel_order", "delete_message", "mv", "rmdir", "send_message"),
+            1.0: ("book_flight", "place_order", "post_tweet", "purchase_insurance", "rm"),
+            0.5: (
+                "cancel_booking",
+                "cancel_order",
+                "delete_message",
+                "fund_account",
+                "mv",
+                "rmdir",
+                "send_message",
+                "withdraw_funds",
+            ),
         },
         default=CallCost(seconds=0.5),
     ),

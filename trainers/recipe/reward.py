@@ -55,7 +55,9 @@ def check_reward(recipe: Recipe, spec: EnvSpec) -> None:
     for name in reward.components:
         if name not in spec.components:
             have = ", ".join(spec.components) or "none (EnvSpec.components names them)"
-            raise ConfigError(f"{who}: reward.components: environment '{spec.name}' has no component {name!r}; {have}")
+            raise ConfigError(
+                f"{who}: reward.components: environment '{spec.name}' has no component {name!r}; have {have}"
+            )
     if recipe.deterministic and reward.seconds and spec.costs.measures("seconds"):
         raise ConfigError(
             f"{who}: deterministic, and reward.seconds would charge seconds that are measured, because environment"
