@@ -148,7 +148,7 @@ class LearnRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRecipe:
-    """What training rewards beside the score: by default nothing.
+    """Rewards beside the score; by default there are none.
 
     The first seven are costs of a step (`gymcp.envs.tool_costs.CallCost`). Each is a weight: the amount times the
     weight is subtracted from the advantage of that step, and of no other.
