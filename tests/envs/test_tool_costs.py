@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from equipment import usable
 
+from gymcp.cli.runs.report import find_prices
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.suites.workbench.office import SERVER_OF
@@ -18,6 +20,7 @@ from gymcp.envs.wrappers.ask_user import QUESTION_COST
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.mcp_servers.programs.shelf.server import services
+from gymcp.store import Run
 from gymcp.types import Action, Observation, Step, ToolCall, ToolResult
 
 COSTS = ToolCosts(
@@ -126,3 +129,12 @@ def test_a_question_has_its_price_in_the_costs_of_the_environment() -> None:
     costs = load_spec("backoffice_asking").costs
     assert (costs.of_tool(ASK_USER).money, costs.asking) == (QUESTION_COST, {ASK_USER})
     assert costs.tools.keys() - {ASK_USER} == load_spec("backoffice").costs.tools.keys()
+
+
+@pytest.mark.parametrize("config", [{"source": "backoffice"}, {"env": "backoffice", "recipe": {}}])
+def test_a_run_that_was_recorded_before_has_costs_in_its_report(config: dict[str, Any], tmp_path: Path) -> None:
+    before = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
+    steps = (made(("refund_order", result(content_bytes=9, seconds=3.0)), ("get_order", result(content_bytes=1))),)
+    assert find_prices(before)(steps) == {"seconds": 1.0, "calls": 2.0, "bytes": 10.0, "risk": 1.0}
+    other = replace(before, config={"source": "/home/me/shop.py"})
+    assert find_prices(other)(steps) == {}, "a report runs no code of a file"
