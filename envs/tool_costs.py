@@ -48,7 +48,7 @@ class ToolCosts:
         """Cost of a call of that tool."""
         return self.tools.get(name, self.default)
 
-    def declared(self) -> tuple[str, ...]:
+    def list_components(self) -> tuple[str, ...]:
         """The components that a call of some tool can have, in the order of `COMPONENTS`."""
         found = {name for each in (self.default, *self.tools.values()) for name in _nonzero(each) if name != "money"}
         paid = [self.default, *(cost for name, cost in self.tools.items() if name not in self.asking)]
@@ -77,7 +77,7 @@ def step_costs(steps: Sequence[Step], costs: ToolCosts) -> dict[str, list[float]
 def episode_costs(steps: Sequence[Step], costs: ToolCosts) -> CostVector:
     """Cost of all calls of an episode, by the components that are declared."""
     of_steps = step_costs(steps, costs)
-    return {component: math.fsum(of_steps[component]) for component in costs.declared()}
+    return {component: math.fsum(of_steps[component]) for component in costs.list_components()}
 
 
 def add_costs(vectors: Iterable[CostVector]) -> CostVector:

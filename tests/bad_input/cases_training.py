@@ -164,12 +164,6 @@ CASES: tuple[Case, ...] = (
         given=recipe("[credit]\ntool_cost = 0.1"),
     ),
     Case(
-        "a section for rewards",
-        "train mine.toml",
-        "recipe: no key 'reward'; have credit, deterministic, env, evaluation,",
-        given=recipe("[reward]\ncost = 0.1"),
-    ),
-    Case(
         "greedy rollouts",
         "train mine.toml",
         "recipe 'mine': rollout.temperature must be above 0: greedy episodes are all alike",

@@ -67,11 +67,11 @@ def test_a_step_costs_what_its_calls_cost_as_declared_or_as_recorded() -> None:
 
 
 def test_an_episode_has_the_components_that_its_environment_declares() -> None:
-    assert COSTS.declared() == ("money", "seconds", "calls", "bytes", "risk", "asking")
-    assert ToolCosts().declared() == ("seconds", "calls", "bytes")
+    assert COSTS.list_components() == ("money", "seconds", "calls", "bytes", "risk", "asking")
+    assert ToolCosts().list_components() == ("seconds", "calls", "bytes")
     assert episode_costs(STEPS, ToolCosts()) == {"seconds": 9.75, "calls": 4.0, "bytes": 123.0}
     instant = ToolCosts(default=CallCost(seconds=0.0, bytes=0.0, calls=0.0))
-    assert (instant.declared(), instant.measures("seconds"), COSTS.measures("seconds")) == ((), False, True)
+    assert (instant.list_components(), instant.measures("seconds"), COSTS.measures("seconds")) == ((), False, True)
 
 
 def test_a_renamed_tool_costs_what_the_servers_tool_costs() -> None:
@@ -106,7 +106,7 @@ def test_impossible_costs_are_refused(costs: Any, says: str) -> None:
 def test_every_environment_of_the_catalog_declares_costs(name: str) -> None:
     spec = load_spec(name)
     assert spec.costs != ToolCosts()
-    assert {"calls", "bytes"} <= set(spec.costs.declared())
+    assert {"calls", "bytes"} <= set(spec.costs.list_components())
 
 
 @pytest.mark.parametrize(

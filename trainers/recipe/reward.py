@@ -45,7 +45,7 @@ def check_reward(recipe: Recipe, spec: EnvSpec) -> None:
     """Raise ConfigError if ``[reward]`` names what the environment does not declare, or what differs from run to run
     although the recipe is deterministic."""
     who, reward = f"recipe '{recipe.name}'", recipe.reward
-    declared = spec.costs.declared()
+    declared = spec.costs.list_components()
     for name in reward.step_weights():
         if name != "length" and name not in declared:
             raise ConfigError(
