@@ -135,7 +135,7 @@ def test_the_explanation_prints_the_formula_of_the_charge() -> None:
     [
         (
             {"monney": 1.0},
-            "no key 'reward.monney'; have asking, bytes, calls, components, length, money, risk, seconds",
+            "no key 'reward.monney'; have asking, bytes, calls, components, judge, length, money, risk, seconds",
         ),
         ({"money": -1.0}, "reward.money is -1.0; it must not be negative"),
         ({"risk": "high"}, "reward.risk is 'high'; it must be a number"),

@@ -166,6 +166,8 @@ class RewardRecipe:
     """Weight of each token that the policy draws in the step."""
     components: Mapping[str, Json] = field(default_factory=dict)
     """Weights of components of the verdict, by name, that are added to the score."""
+    judge: str = ""
+    """Model that the environment's grader asks, as ``gymcp eval --judge``; empty: none."""
 
     def step_weights(self) -> dict[str, float]:
         """Costs of a step that have a weight, by their names here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gymcp.agents.policies.specs import parse_policy
 from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import Preset
@@ -58,8 +59,17 @@ def check_reward(recipe: Recipe, spec: EnvSpec) -> None:
             raise ConfigError(
                 f"{who}: reward.components: environment '{spec.name}' has no component {name!r}; have {have}"
             )
+    if reward.judge:
+        _check_judge(who, reward.judge)
     if recipe.deterministic and reward.seconds and spec.costs.measures("seconds"):
         raise ConfigError(
             f"{who}: deterministic, and reward.seconds would charge seconds that are measured, because environment"
             f" '{spec.name}' declares none for some tools: declare them in its costs, or take one of the two out"
         )
+
+
+def _check_judge(who: str, judge: str) -> None:
+    try:
+        parse_policy(judge)
+    except ConfigError as error:
+        raise ConfigError(f"{who}: reward.judge: {error}") from error
