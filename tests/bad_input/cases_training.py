@@ -76,7 +76,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a reward for a cost that is unknown",
         "train mine.toml",
-        "recipe: no key 'reward.monney'; have asking, bytes, calls, components, judge, length, money, risk, seconds",
+        "recipe: no key 'reward.monney'; have asking, bytes, calls, components, grader, judge, length, money, risk,",
         given=recipe("[reward]\nmonney = 1"),
     ),
     Case(

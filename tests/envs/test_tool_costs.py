@@ -127,7 +127,7 @@ def test_the_tools_that_have_a_cost_on_many_servers_exist() -> None:
 
 def test_a_question_has_its_price_in_the_costs_of_the_environment() -> None:
     costs = load_spec("backoffice_asking").costs
-    assert (costs.of_tool(ASK_USER).money, costs.asking) == (QUESTION_COST, {ASK_USER})
+    assert (costs.of_tool(ASK_USER).money, costs.asking) == (QUESTION_COST, frozenset({ASK_USER}))
     assert costs.tools.keys() - {ASK_USER} == load_spec("backoffice").costs.tools.keys()
 
 

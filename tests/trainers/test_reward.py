@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from gymcp.trainers.credit.presets import PRESETS
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.trainers.credit.transforms import charge_steps
 from gymcp.trainers.recipe.build_preset import build_preset
-from gymcp.trainers.recipe.load import make_recipe, restore_recipe
+from gymcp.trainers.recipe.environment import wrap_environment
+from gymcp.trainers.recipe.load import load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe, RewardRecipe
 from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.checkpoints import recipe_as_json
-from gymcp.types import Action, Observation, Sampled, Step, ToolCall, ToolResult, Trajectory
+from gymcp.types import Action, Observation, Sampled, Score, Step, ToolCall, ToolResult, Trajectory
 
 COSTS = ToolCosts(tools={"refund": CallCost(risk=1.0), ASK_USER: CallCost(money=0.05)}, asking=frozenset({ASK_USER}))
 
@@ -59,7 +61,8 @@ RECORDS = [
 
 def advantages(**reward: Any) -> list[float]:
     credit = assign_credit(batch_of(RECORDS, costs=COSTS), build_preset(recipe(reward=reward)))
-    return credit.advantage.tolist()
+    found: list[float] = credit.advantage.tolist()
+    return found
 
 
 def test_the_cost_of_a_step_is_in_its_own_advantage_and_in_no_other() -> None:
@@ -135,7 +138,7 @@ def test_the_explanation_prints_the_formula_of_the_charge() -> None:
     [
         (
             {"monney": 1.0},
-            "no key 'reward.monney'; have asking, bytes, calls, components, judge, length, money, risk, seconds",
+            "no key 'reward.monney'; have asking, bytes, calls, components, grader, judge, length, money, risk,",
         ),
         ({"money": -1.0}, "reward.money is -1.0; it must not be negative"),
         ({"risk": "high"}, "reward.risk is 'high'; it must be a number"),
@@ -214,3 +217,19 @@ def test_a_stored_recipe_keeps_its_rewards_and_an_older_one_has_none() -> None:
     assert restore_recipe(stored) == own
     older = {key: value for key, value in stored.items() if key != "reward"}
     assert restore_recipe(older) == replace(own, reward=RewardRecipe())
+
+
+def test_a_grader_of_the_recipe_is_a_component_beside_the_verdict_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "short.py").write_text(
+        "from gymcp.types import Score\n"
+        "def GRADE(task, trajectory, states): return Score(value=1 / len(trajectory.steps))\n"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text('env = "rounds"\n[reward]\ngrader = "short.py"\ncomponents = { grader = 0.5 }\n')
+    own = load_recipe(path)
+    loaded = wrap_environment(own, replace(load_spec("rounds"), grade=lambda *_: Score(value=1.0)))
+    check_reward(own, loaded.spec)
+    found = loaded.spec.grade(loaded.suite.tasks[0], RECORDS[0], dict[str, Any]().__getitem__)
+    assert (found.value, found.components) == (1.0, {"grader": pytest.approx(1 / 3)})
+    with pytest.raises(ConfigError, match="no grader 'short'; have NAME or NAME:KEY"):
+        wrap_environment(recipe(reward={"grader": "short"}), load_spec("rounds"))

@@ -166,6 +166,9 @@ class RewardRecipe:
     """Weight of each token that the policy draws in the step."""
     components: Mapping[str, Json] = field(default_factory=dict)
     """Weights of components of the verdict, by name, that are added to the score."""
+    grader: str = ""
+    """Grader whose verdict becomes the component ``grader``, as ``gymcp grade --grader``: a name, or a file; empty:
+    none."""
     judge: str = ""
     """Model that the environment's grader asks, as ``gymcp eval --judge``; empty: none."""
 

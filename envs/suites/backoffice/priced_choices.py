@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from gymcp.envs.suites.backoffice.tasks import SPLITS, task_and_draft
+from gymcp.envs.suites.backoffice.tasks import task_and_draft
 from gymcp.envs.suites.backoffice.underspecified_requests import HIDDEN
 from gymcp.envs.suites.backoffice.world import Call, World
 from gymcp.envs.suites.generation.underspecified_pairs import HINT, make_twins
@@ -15,6 +15,8 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.types import Suite, Task, ToolCall
 
+SPLITS = ("train", "seeds", "wordings", "values")
+"""Splits, as `backoffice` has them."""
 KINDS = ("act", "look", "ask")
 """Kinds of tasks, by what is best: they are the families of `make_tasks`."""
 ASK_PRICE, LOOK_PRICE, ACT_PRICE = 0.2, 0.05, 0.02
@@ -81,12 +83,10 @@ def make_tasks(
 ) -> Iterator[Task]:
     """`count` tasks of each kind in `families`, numbered from `first`; tasks of one number differ in the request only.
 
-    Splits are ``train``, ``seeds``, ``wordings`` and ``values``, as in `backoffice`; there is one level, 1. Raises
-    ConfigError for an unknown split, kind or level.
+    There is one level, 1. Raises ConfigError for an unknown split, kind or level.
     """
-    splits = ("train", *(name for name in SPLITS if name != "families"))
     for what, name, known in (
-        ("split", split, splits),
+        ("split", split, SPLITS),
         *(("family", name, KINDS) for name in families or ()),
         *(("level", level, (1,)) for level in levels or ()),
     ):
