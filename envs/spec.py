@@ -109,6 +109,8 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
     check_signature(f"{who}: its grade", spec.grade, GRADER_PARAMETERS, "Score")
     check_costs(who, spec.costs)
+    if not isinstance(spec.components, tuple) or not all(isinstance(name, str) for name in spec.components):
+        raise ConfigError(f"{who}: its components must be a tuple of names, not {spec.components!r:.80}")
     servers = check_servers(who, resolve(who, "servers", spec.servers))
     suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

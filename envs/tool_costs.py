@@ -88,7 +88,7 @@ def add_costs(vectors: Iterable[CostVector]) -> CostVector:
 
 def check_costs(who: str, costs: object) -> None:
     """Raise ConfigError, which begins with `who`, for costs that are of another type, negative, or not finite."""
-    if not isinstance(costs, ToolCosts):
+    if not isinstance(costs, ToolCosts) or not isinstance(costs.tools, Mapping):
         raise ConfigError(f"{who}: its costs must be gymcp.envs.ToolCosts, not {costs!r:.80}")
     for name, cost in (("default", costs.default), *costs.tools.items()):
         if not isinstance(cost, CallCost):

@@ -120,7 +120,7 @@ def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
         "cost": "cost",
         f"{COST}money": "money for calls",
         f"{COST}asking": "money for questions to the user",
-        f"{COST}seconds": "seconds of calls, as declared",
+        f"{COST}seconds": "seconds of calls, declared or measured",
         f"{COST}bytes": "bytes of answers",
         f"{COST}risk": "risk of calls",
     }

@@ -102,6 +102,13 @@ def test_impossible_costs_are_refused(costs: Any, says: str) -> None:
         load_env(spec)
 
 
+def test_components_that_are_no_names_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="environment 'rounds': its components must be a tuple of names, not 'parcels'"
+    ):
+        load_env(replace(load_spec("rounds"), components="parcels"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_environment_of_the_catalog_declares_costs(name: str) -> None:
     spec = load_spec(name)
