@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from gymcp.envs.layers import CallContext, Layer
     from gymcp.envs.recorded import load_recorded
     from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+    from gymcp.envs.tool_costs import CallCost, ToolCosts, rate_risks
     from gymcp.envs.users import AskableUser, InstructedUser, ScriptedUser, SimulatedUser
 
 __all__ = [
     "AskableUser",
     "CallContext",
+    "CallCost",
     "EnvSpec",
     "Episode",
     "InstructedUser",
@@ -27,10 +29,12 @@ __all__ = [
     "McpEnv",
     "ScriptedUser",
     "SimulatedUser",
+    "ToolCosts",
     "load_env",
     "load_recorded",
     "load_spec",
     "open_episode",
+    "rate_risks",
     "register_catalog",
 ]
 
@@ -44,6 +48,7 @@ if not TYPE_CHECKING:
             "layers": "CallContext Layer",
             "recorded": "load_recorded",
             "spec": "EnvSpec LoadedEnv load_env",
+            "tool_costs": "CallCost ToolCosts rate_risks",
             "users": "AskableUser InstructedUser ScriptedUser SimulatedUser",
         },
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, get_args
 
 from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
+from gymcp.envs.tool_costs import CostVector, ToolCosts, check_costs, episode_costs
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
 from gymcp.errors import ConfigError
@@ -16,7 +18,7 @@ from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import GRADER_PARAMETERS, Grader, User
-from gymcp.types import EpisodeLimits, Suite, Task
+from gymcp.types import EpisodeLimits, Step, Suite, Task
 from gymcp.user_code import check_signature
 
 
@@ -59,8 +61,10 @@ class EnvSpec:
     user_tools: frozenset[str] = frozenset()
     """Names of the servers' tools that only the user has, so that agent and user share the world. No layer sees their
     calls."""
-    cost: Callable[[str], float] = lambda tool: 0.0
-    """Price of one call of a tool, recorded with the result."""
+    costs: ToolCosts = field(default_factory=ToolCosts)
+    """Cost of one call of each tool. Its money is recorded with the result; the rest is computed from the record."""
+    components: tuple[str, ...] = ()
+    """Components of the grader's verdict that a recipe may name (``[reward] components``); an episode may lack some."""
     more_tasks: MoreTasks | None = None
     """Generator of tasks beyond the suite, for training; None: there are only those of the suite."""
     lazy: bool = False
@@ -88,6 +92,11 @@ class LoadedEnv:
     """Model that graders ask (`gymcp.evaluators.judge.judge_by_rubric`); None: they get no answer and give no score."""
 
 
+def price_steps(spec: EnvSpec) -> Callable[[Sequence[Step]], CostVector]:
+    """Function from an episode's steps to the cost of their calls, by the components that the environment declares."""
+    return partial(episode_costs, costs=spec.costs)
+
+
 def load_env(spec: EnvSpec) -> LoadedEnv:
     """Makes the servers and loads the tasks; the first time, this may install a suite.
 
@@ -99,6 +108,9 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
     if not callable(spec.grade):
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
     check_signature(f"{who}: its grade", spec.grade, GRADER_PARAMETERS, "Score")
+    check_costs(who, spec.costs)
+    if not isinstance(spec.components, tuple) or not all(isinstance(name, str) for name in spec.components):
+        raise ConfigError(f"{who}: its components must be a tuple of names, not {spec.components!r:.80}")
     servers = check_servers(who, resolve(who, "servers", spec.servers))
     suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

@@ -18,8 +18,9 @@ from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json
 
 COLUMNS = (
-    "success", "reward", "steps", "calls", "unusable", "entropy", "kl", "kl_reference", "loss", "grad_norm", "clipped",
-    "advantage/size", "advantage/active", "dropped", "tokens", "updates", "learning_rate", "seconds",
+    "success", "reward", "steps", "calls", "cost/money", "cost/asking", "cost/seconds", "cost/bytes", "cost/risk",
+    "unusable", "entropy", "kl", "kl_reference", "loss", "grad_norm", "clipped", "advantage/size", "advantage/active",
+    "dropped", "tokens", "updates", "learning_rate", "seconds",
 )  # fmt: skip
 """Columns of the metrics that are set side by side; those that no run has are left out."""
 

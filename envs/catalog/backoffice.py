@@ -2,6 +2,7 @@
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.backoffice import make_suite, make_tasks
+from gymcp.envs.tool_costs import CallCost, rate_risks
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals, with_milestones
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import EpisodeLimits
@@ -9,6 +10,15 @@ from gymcp.types import EpisodeLimits
 PROGRAM = "gymcp.mcp_servers.programs.backoffice.server"
 BOOKS = "gymcp.mcp_servers.programs.backoffice.books"
 COMPANY = "gymcp.mcp_servers.programs.backoffice.company"
+COSTS = rate_risks(
+    {
+        1.0: ("refund_order",),  # the money is gone
+        0.5: ("add_credit", "cancel_order"),
+        0.2: ("set_city", "set_email", "set_stock", "set_tier"),
+        0.1: ("close_ticket", "open_ticket", "set_priority"),
+    },
+    default=CallCost(seconds=0.5),  # the database answers at once; a company's would not
+)
 
 ENV = EnvSpec(
     name="backoffice",
@@ -22,4 +32,6 @@ ENV = EnvSpec(
         )
     ),
     limits=EpisodeLimits(steps=16),
+    costs=COSTS,
+    components=("state", "answer", "milestones"),
 )

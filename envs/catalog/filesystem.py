@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.envs.tool_costs import rate_risks
 from gymcp.evaluators.graders import final_files_equal
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
@@ -91,5 +92,6 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
+    costs=rate_risks({0.5: ("move_file", "write_file"), 0.2: ("create_directory", "edit_file")}),
     grade=final_files_equal(),
 )

@@ -10,6 +10,7 @@ from typing import Any
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.git_objects import ENVIRONMENT, commit_name, index_of, repository_equals
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.envs.tool_costs import rate_risks
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
@@ -97,5 +98,8 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
+    costs=rate_risks(
+        {0.5: ("git_checkout", "git_reset"), 0.2: ("git_add", "git_commit", "git_create_branch")},
+    ),
     grade=repository_equals(),
 )

@@ -5,6 +5,7 @@ from functools import partial
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.rounds import LOOKS, grade_looks, make_suite, make_tasks
 from gymcp.envs.suites.rounds.grading import LOOK
+from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import EpisodeLimits
 
@@ -19,6 +20,9 @@ ENV = EnvSpec(
     suite=partial(make_suite, LOOKS),
     more_tasks=partial(make_tasks, LOOKS),
     grade=grade_looks,
-    cost=lambda tool: PRICE_OF_A_LOOK if tool == LOOK else 0.0,
+    costs=ToolCosts(
+        default=CallCost(seconds=1.0, risk=0.1), tools={LOOK: CallCost(money=PRICE_OF_A_LOOK, seconds=1.0)}
+    ),
+    components=("parcels", "needed_looks", "needless_looks", "sealed"),
     limits=EpisodeLimits(steps=96),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.memory_graph import FILE, Graph, copy_graph, graph_equals, write_graph
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.envs.tool_costs import rate_risks
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
@@ -92,5 +93,11 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
+    costs=rate_risks(
+        {
+            0.5: ("delete_entities", "delete_observations", "delete_relations"),
+            0.2: ("add_observations", "create_entities", "create_relations"),
+        }
+    ),
     grade=graph_equals(),
 )

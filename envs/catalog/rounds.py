@@ -4,6 +4,7 @@ from functools import partial
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.rounds import ROUNDS, grade_round, make_suite, make_tasks
+from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import EpisodeLimits
 
@@ -19,4 +20,6 @@ ENV = EnvSpec(
     grade=grade_round,
     anchor="world",  # the state decides all that can follow
     limits=EpisodeLimits(steps=80),
+    costs=ToolCosts(default=CallCost(seconds=1.0, risk=0.1)),  # one tool of eight spoils the round, for each name
+    components=("parcels",),
 )

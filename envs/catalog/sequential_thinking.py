@@ -10,6 +10,7 @@ from typing import Any
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.single_turn import one_turn
+from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.types import Suite, Task
@@ -122,6 +123,8 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
+    costs=ToolCosts(default=CallCost(seconds=0.0)),  # a thought is written down
+    components=("answer", "calls", "calls.calls_found"),
     grade=all_of(
         {
             "answer": answer_equals(target_key="answer"),

@@ -3,6 +3,15 @@
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.tau2 import suite as tau2
 from gymcp.envs.suites.tau2.grader import grade
+from gymcp.envs.tool_costs import CallCost, rate_risks
+
+COSTS = rate_risks(
+    {
+        0.5: ("make_payment", "refuel_data", "resume_line", "send_payment_request", "suspend_line"),
+        0.2: ("disable_roaming", "enable_roaming", "reboot_device", "reset_apn_settings", "transfer_to_human_agents"),
+    },
+    default=CallCost(seconds=1.0),
+)
 
 ENV = EnvSpec(
     name="tau2",
@@ -10,6 +19,8 @@ ENV = EnvSpec(
     servers=tau2.servers,
     suite=tau2.load_suite,
     grade=grade,
+    costs=COSTS,
+    components=("env_assertion", "action", "communicate", "db"),
     installed=tau2.is_installed,
     prepare=lambda sandbox: tau2.install_tau2(sandbox=sandbox),
 )

@@ -12,6 +12,8 @@ ENV = EnvSpec(
     servers=SOLO.servers,
     suite=lambda: tau2.load_suite(dual=True),
     grade=SOLO.grade,
+    costs=SOLO.costs,
+    components=SOLO.components,
     user=lambda task: InstructedUser(opening=task.prompts[0], script=script(task)),
     user_tools=tau2.USER_TOOLS,
     installed=SOLO.installed,

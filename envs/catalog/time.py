@@ -9,6 +9,7 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.types import Suite, Task
@@ -82,6 +83,8 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
+    costs=ToolCosts(default=CallCost(seconds=0.0)),  # it computes, and looks nothing up
+    components=("answer", "calls", "calls.calls_found"),
     grade=all_of({"answer": answer_equals(target_key="answer"), "calls": calls_made(target_key="calls")}),
     tools=frozenset({"convert_time"}),
 )

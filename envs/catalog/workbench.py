@@ -6,6 +6,7 @@ from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.git_objects import ENVIRONMENT
 from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
 from gymcp.envs.suites.workbench.office import SERVER_OF
+from gymcp.envs.tool_costs import rate_risks
 from gymcp.evaluators.graders import with_milestones
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
@@ -31,6 +32,21 @@ def servers() -> tuple[ServerSpec, ...]:
     return (*(server for locked in LOCKED for server in locked.servers()), *native)
 
 
+COSTS = rate_risks(
+    {
+        0.5: (
+            *("cancel_event", "delete_entities", "delete_observations", "delete_relations", "git_checkout"),
+            *("git_reset", "move_file", "write_file"),
+        ),
+        0.2: (
+            *("add_attendee", "add_contact", "add_observations", "create_directory", "create_entities", "create_event"),
+            *("create_relations", "edit_file", "git_add", "git_commit", "git_create_branch", "move_event"),
+            *("remove_attendee", "set_room", "update_contact"),
+        ),
+        0.1: ("assign_ticket", "comment_ticket", "create_ticket", "set_ticket_priority", "set_ticket_status"),
+    }
+)
+
 ENV = EnvSpec(
     name="workbench",
     description="Office work on six servers, four of third parties: 270 tasks in six categories, at three levels.",
@@ -41,4 +57,6 @@ ENV = EnvSpec(
     grade=with_milestones(grade),
     tools=frozenset(SERVER_OF),
     limits=EpisodeLimits(steps=40),
+    costs=COSTS,
+    components=("filesystem", "memory", "git", "calendar", "desk", "answer", "milestones"),
 )

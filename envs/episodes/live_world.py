@@ -68,7 +68,7 @@ def make_live_world(setup: EpisodeSetup, world: World, user: UserSession) -> Liv
     spec = setup.env.spec
     limits = setup.task.limits or spec.limits
     pipeline = ToolPipeline(
-        layers=spec.layers, toolbox=agents_toolbox(spec, world.servers), limits=limits, cost=spec.cost
+        layers=spec.layers, toolbox=agents_toolbox(spec, world.servers), limits=limits, costs=spec.costs
     )
     return LiveWorld(
         setup=setup,

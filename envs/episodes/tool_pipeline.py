@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gymcp.envs.episodes.call_validation import check_call
 from gymcp.envs.layers import CallContext, Layer, refusal
+from gymcp.envs.tool_costs import ToolCosts
 from gymcp.envs.worlds.toolbox import Toolbox
 from gymcp.types import EpisodeLimits, Json, Tool, ToolCall, ToolResult
 
@@ -19,8 +20,8 @@ class ToolPipeline:
     """The innermost layer, which is next to the servers, first."""
     toolbox: Toolbox
     limits: EpisodeLimits
-    cost: Callable[[str], float]
-    """Price of one call of a tool, by the name that the servers give it."""
+    costs: ToolCosts
+    """Costs of the tools, by the names that the servers give them."""
 
     def tools_per_layer(self, context: CallContext) -> list[tuple[Tool, ...]]:
         """The servers' tools, then the tools behind each layer; the agent sees the last."""
@@ -58,7 +59,7 @@ class ToolPipeline:
         """Passes the call through the innermost `remaining` layers, the outermost of them first, to the server."""
         if remaining == 0:
             result = await self.toolbox.dispatch(call, arguments, timeout_s=self.limits.call_timeout_s)
-            return replace(result, cost=self.cost(call.name))
+            return replace(result, cost=self.costs.of_tool(call.name).money)
 
         async def call_next(call: ToolCall, arguments: Mapping[str, Json]) -> ToolResult:
             return await self._next(remaining - 1, context, call, arguments, tools_per_layer)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.layers import CallContext, CallNext, refusal
 from gymcp.envs.spec import EnvSpec
+from gymcp.envs.tool_costs import CallCost
 from gymcp.envs.users import AskableUser
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.questions import ASK_USER, with_asking
+from gymcp.evaluators.graders.questions import ASK_USER, QUESTION_COMPONENTS, with_asking
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 MAX_QUESTION_CHARS = 300
 """Most characters of a question, so that one question cannot list everything that could be asked."""
 QUESTION_COST = 0.05
 """Price of one question, if none is given."""
+QUESTION_S = 30.0
+"""Seconds that a question takes of the user's time, and that the agent waits: the scripted user answers at once."""
 TOOL = Tool(
     name=ASK_USER,
     description="Ask the user one short question and get their answer. Their time is not free.",
@@ -70,6 +73,12 @@ def add_ask_user(spec: EnvSpec, *, price: float = QUESTION_COST) -> EnvSpec:
     return replace(
         spec,
         layers=(*spec.layers, AskUser(price=price)),
+        costs=replace(
+            spec.costs,
+            tools={**spec.costs.tools, ASK_USER: CallCost(money=price, seconds=QUESTION_S)},
+            asking=spec.costs.asking | {ASK_USER},
+        ),
+        components=(*spec.components, *QUESTION_COMPONENTS),
         user=lambda task: AskableUser(prompts=task.prompts, facts=task.user.facts),
         grade=with_asking(spec.grade),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gymcp.errors import ConfigError, GraderError
 from gymcp.protocols import Grader, StateReader
@@ -36,6 +37,17 @@ def all_of(graders: Mapping[str, Grader]) -> Grader:
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         scores = _scores(graders, task, trajectory, states)
         return _combine(min(score.value for score in scores.values()), scores)
+
+    return grade
+
+
+def with_component(name: str, grader: Grader, other: Grader) -> Grader:
+    """Grader: the grader's verdict, with the score of another grader as a further component of that name."""
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        score, more = grader(task, trajectory, states), other(task, trajectory, states)
+        truths = {**score.ground_truths, **more.ground_truths}
+        return replace(score, components={**score.components, name: more.value}, ground_truths=truths)
 
     return grade
 

@@ -20,6 +20,10 @@ MAX_ASKING_WORDS = 3
 of everything that could be asked for has more."""
 NET_OF_PRICE = "net_of_price"
 """Component with the score less the cost of the questions, at least 0."""
+QUESTION_COMPONENTS = (
+    "asked_when_needed", "asked_when_not_needed", "questions", "needless", "question_cost", NET_OF_PRICE,
+)  # fmt: skip
+"""Components that `with_asking` adds."""
 
 _ASKING_WORDS = frozenset(
     {"how", "id", "identifier", "name", "number", "what", "when", "where", "which", "who", "whom", "whose"}

@@ -7,7 +7,7 @@ from gymcp.evaluators.metrics.coverage import (
     coverage_floor,
     explain_low_coverage,
 )
-from gymcp.evaluators.metrics.measure import examine_run, measure, rate
+from gymcp.evaluators.metrics.measure import COST, PriceSteps, examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
     Bounds,
     CallRates,
@@ -24,6 +24,7 @@ from gymcp.evaluators.metrics.records import (
 )
 
 __all__ = [
+    "COST",
     "MIN_COVERAGE",
     "MIN_COVERAGE_KEY",
     "Bounds",
@@ -34,6 +35,7 @@ __all__ = [
     "Mean",
     "Metrics",
     "PassK",
+    "PriceSteps",
     "Radar",
     "Rate",
     "Retries",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, parse_arguments, same_call
 from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult, Trajectory
@@ -53,6 +53,8 @@ class CallFigures:
     """Seconds until the first token of each request, if they were recorded."""
     results_s: tuple[float, ...] = ()
     """Seconds of each tool call that took a measurable time."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Cost of all calls by component, if the environment's costs are known."""
 
 
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:

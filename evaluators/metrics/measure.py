@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
 from gymcp.evaluators.metrics.records import (
@@ -34,7 +35,7 @@ from gymcp.evaluators.statistics import (
 )
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore
-from gymcp.types import Task
+from gymcp.types import Step, Task
 
 AXES = {
     "level": "difficulty",
@@ -50,7 +51,11 @@ AXES = {
 REFERENCE_S = 5.0
 """Seconds for each gold call and user turn at which `Radar.speed` is 1/2."""
 
-_EFFORT: Mapping[str, tuple[str, Callable[[EpisodeRow], float]]] = {
+COST = "cost/"
+"""Beginning of the names of `Metrics.effort` that are components of the cost of calls."""
+Amount = tuple[str, Callable[[EpisodeRow], float]]
+"""(unit, amount of an episode)"""
+_EFFORT: Mapping[str, Amount] = {
     "steps": ("", lambda row: row.steps),
     "tool_calls": ("", lambda row: row.usage.tool_calls),
     "prompt_tokens": ("tokens", lambda row: row.usage.prompt_tokens),
@@ -62,10 +67,16 @@ _EFFORT: Mapping[str, tuple[str, Callable[[EpisodeRow], float]]] = {
 the policy's."""
 
 
-def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, CallFigures]:
+PriceSteps = Callable[[Sequence[Step]], Mapping[str, float]]
+"""Function from an episode's steps to the cost of their calls by component."""
+
+
+def examine_run(
+    store: TrajectoryStore, tasks: Mapping[str, Task], price: PriceSteps = lambda steps: {}
+) -> dict[str, CallFigures]:
     """Call figures by trajectory id, for `measure`; `tasks` by id, {} if they are not available."""
     return {
-        trajectory.id: examine(trajectory, tasks.get(trajectory.task))
+        trajectory.id: replace(examine(trajectory, tasks.get(trajectory.task)), costs=price(trajectory.steps))
         for trajectory in store.iter_trajectories(latest=True, tokens=False)
     }
 
@@ -98,7 +109,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         components=_components(scored),
         spent=_spending(attempts),
         pass_k=_pass_k(counted),
-        effort=_effort(scored),
+        effort={**_effort(scored, _EFFORT), **_effort(scored, _cost_effort(scored, calls or {}))},
         flake=flake_index(successes),
         noise_floor=noise_floor(successes),
         calls=None if calls is None else _call_rates([calls[row.id] for row in scored if row.id in calls]),
@@ -234,10 +245,20 @@ def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
     }
 
 
-def _effort(scored: Sequence[EpisodeRow]) -> dict[str, Effort]:
+def _cost_effort(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Mapping[str, Amount]:
+    """Amounts of each component of the cost of calls that an episode had."""
+    names = dict.fromkeys(name for row in scored if row.id in calls for name in calls[row.id].costs)
+
+    def amount_of(name: str) -> Callable[[EpisodeRow], float]:
+        return lambda row: calls[row.id].costs.get(name, 0.0) if row.id in calls else 0.0
+
+    return {f"{COST}{name}": ("s" if name == "seconds" else "", amount_of(name)) for name in names}
+
+
+def _effort(scored: Sequence[EpisodeRow], amounts_of: Mapping[str, Amount]) -> dict[str, Effort]:
     passed = sum(bool(row.success) for row in scored)
     effort = {}
-    for name, (unit, amount) in _EFFORT.items():
+    for name, (unit, amount) in amounts_of.items():
         amounts = by_task((row.task, float(amount(row))) for row in scored)
         total = math.fsum(_flat(amounts))
         effort[name] = Effort(unit=unit, mean=_mean_of(amounts), per_pass=total / passed if passed else None)

@@ -209,7 +209,8 @@ class Metrics:
     pass_k: tuple[PassK, ...]
     """One entry for each k from 1 to the largest number of trials of a task; empty if no task has more than one."""
     effort: Mapping[str, Effort]
-    """Effort by ``steps``, ``tool_calls``, ``prompt_tokens``, ``completion_tokens``, ``seconds`` and ``cost``."""
+    """Effort by ``steps``, ``tool_calls``, ``prompt_tokens``, ``completion_tokens``, ``seconds`` and ``cost``; and by
+    ``cost/NAME`` for each component of the cost of calls, if the environment's costs are known."""
     flake: Mapping[str, float] = field(default_factory=dict)
     """Chance that two trials end differently, for each task with several scored trials."""
     noise_floor: float | None = None

@@ -18,6 +18,7 @@ from gymcp.evaluators.metrics import (
     MIN_COVERAGE,
     CallFigures,
     Metrics,
+    PriceSteps,
     Rate,
     coverage_floor,
     examine_run,
@@ -147,6 +148,8 @@ class FaultyTasks:
 
 FindTasks = Callable[[Run], Mapping[str, Task]]
 """Function that finds the tasks of a run by id, for comparisons with gold; it gives {} if they are not available."""
+FindPrices = Callable[[Run], PriceSteps]
+"""Function that finds how the environment of a run prices calls."""
 FindCredit = Callable[[Path, Mapping[str, Task]], CreditAdvice | None]
 """Function from a run folder and its tasks by id to advice on credit."""
 
@@ -159,6 +162,7 @@ def read_evidence(
     min_coverage: float | None = None,
     without_faulty: bool = False,
     find_credit: FindCredit = lambda folder, tasks: None,
+    find_prices: FindPrices = lambda run: lambda steps: {},
 ) -> Evidence:
     """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run.
 
@@ -176,7 +180,7 @@ def read_evidence(
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
             worst = worst_tasks(attempts)
             tasks = find_tasks(run)
-            calls = examine_run(store, tasks) if attempts else None
+            calls = examine_run(store, tasks, find_prices(run)) if attempts else None
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gymcp.evaluators.metrics import Effort, Metrics
+from gymcp.evaluators.metrics import COST, Effort, Metrics
 from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
 from gymcp.evaluators.report.html import Html, element, join, raw, table
@@ -118,6 +118,11 @@ def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
         "completion_tokens": "tokens written",
         "seconds": "seconds of agent and tools",
         "cost": "cost",
+        f"{COST}money": "money for calls",
+        f"{COST}asking": "money for questions to the user",
+        f"{COST}seconds": "seconds of calls, declared or measured",
+        f"{COST}bytes": "bytes of answers",
+        f"{COST}risk": "risk of calls",
     }
     return [
         (words, amount(effort.mean.value), _amounts(effort), amount(effort.per_pass))

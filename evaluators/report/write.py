@@ -16,7 +16,7 @@ from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
-from gymcp.evaluators.report.run_data import Evidence, FindCredit, FindTasks, read_evidence
+from gymcp.evaluators.report.run_data import Evidence, FindCredit, FindPrices, FindTasks, read_evidence
 from gymcp.evaluators.report.training_page import render_training, render_trainings
 from gymcp.types import Json
 
@@ -32,6 +32,7 @@ def write_report(
     min_coverage: float | None = None,
     without_faulty: bool = False,
     find_credit: FindCredit = lambda folder, tasks: None,
+    find_prices: FindPrices = lambda run: lambda steps: {},
 ) -> dict[str, Json]:
     """Write ``summary.json`` and ``report.html`` into the run folder, each whole or not at all, and return the summary.
 
@@ -40,7 +41,12 @@ def write_report(
     Raises StoreError if the folder holds no run or cannot be written.
     """
     evidence = read_evidence(
-        folder, find_tasks, min_coverage=min_coverage, without_faulty=without_faulty, find_credit=find_credit
+        folder,
+        find_tasks,
+        min_coverage=min_coverage,
+        without_faulty=without_faulty,
+        find_credit=find_credit,
+        find_prices=find_prices,
     )
     evidence = replace(evidence, export=find_export(folder, folder))
     summary = summary_of(evidence)
@@ -118,6 +124,7 @@ def read_report(
     min_coverage: float | None = None,
     without_faulty: bool = False,
     find_credit: FindCredit = lambda folder, tasks: None,
+    find_prices: FindPrices = lambda run: lambda steps: {},
 ) -> Report:
     """Report of the runs that can be read, for a file in the folder `place`.
 
@@ -136,6 +143,7 @@ def read_report(
                 min_coverage=min_coverage,
                 without_faulty=without_faulty,
                 find_credit=find_credit,
+                find_prices=find_prices,
             )
             evidence.append(replace(found, export="" if place is None else find_export(folder, place)))
         except StoreError as error:

@@ -74,6 +74,24 @@ CASES: tuple[Case, ...] = (
         given=recipe("[learn]\niteration = 5"),
     ),
     Case(
+        "a reward for a cost that is unknown",
+        "train mine.toml",
+        "recipe: no key 'reward.monney'; have asking, bytes, calls, components, grader, judge, length, money, risk,",
+        given=recipe("[reward]\nmonney = 1"),
+    ),
+    Case(
+        "a reward for a cost that the environment does not declare",
+        "train mine.toml --check",
+        "recipe 'mine': reward.money: environment 'backoffice' declares no cost in money; have seconds, calls, bytes,",
+        given=recipe("[reward]\nmoney = 1"),
+    ),
+    Case(
+        "a reward for a component that the environment does not have",
+        "train mine.toml",
+        "recipe 'mine': reward.components: environment 'backoffice' has no component 'tone'; have state, answer,",
+        given=recipe("[reward]\ncomponents = { tone = 1 }"),
+    ),
+    Case(
         "a text for a number",
         "train mine.toml",
         "recipe: learn.iterations is 'many'; it must be a whole number",
@@ -144,12 +162,6 @@ CASES: tuple[Case, ...] = (
         "train mine.toml",
         "preset 'gigpo': no option 'tool_cost'; have gamma, step_weight, norm, unit,",
         given=recipe("[credit]\ntool_cost = 0.1"),
-    ),
-    Case(
-        "a section for rewards",
-        "train mine.toml",
-        "recipe: no key 'reward'; have credit, deterministic, env, evaluation,",
-        given=recipe("[reward]\ncost = 0.1"),
     ),
     Case(
         "greedy rollouts",

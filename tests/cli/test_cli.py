@@ -109,6 +109,7 @@ def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:
         "agentdojo",
         "backoffice",
         "backoffice_asking",
+        "backoffice_choosing",
         "bfcl",
         "filesystem",
         "git",
@@ -231,7 +232,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     third_party = ["filesystem", "git", "memory", "sequential_thinking", "time", "toolshelf"]
     fetched = ["agentdojo", "bfcl", "tau2", "tau2_dual", "textworld", "workbench", "workbench_asking", *third_party]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
-    here = ["backoffice", "backoffice_asking", "looks", "rounds"]
+    here = ["backoffice", "backoffice_asking", "backoffice_choosing", "looks", "rounds"]
     assert found == {**dict.fromkeys(here, True), **dict.fromkeys(fetched, False)}
 
 

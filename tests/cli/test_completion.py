@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
     [
         ("gymcp ev", ["eval"]),
         ("gymcp servers sy", ["sync"]),
-        ("gymcp eval ba", ["backoffice", "backoffice_asking", "bank.py"]),
-        ("gymcp check back", ["backoffice", "backoffice_asking"]),
+        ("gymcp eval ba", ["backoffice", "backoffice_asking", "backoffice_choosing", "bank.py"]),
+        ("gymcp check back", ["backoffice", "backoffice_asking", "backoffice_choosing"]),
         ("gymcp suites install tau", ["tau2", "tau2_dual"]),
         ("gymcp eval bfcl --agent a", ["adaptive", "asks_late", "always_asks"]),
         ("gymcp eval bfcl --sandbox ", ["bwrap", "docker", "none"]),
@@ -72,7 +72,8 @@ def test_bash_is_offered(words: str, offered: list[str], folder: Path) -> None:
 
 
 def test_zsh_is_offered_the_same_with_help(folder: Path) -> None:
-    assert zsh("gymcp eval ba", folder) == '_arguments \'*: :(("backoffice"\n"backoffice_asking"\n"bank.py"))\''
+    offered = "\n".join(f'"{name}"' for name in ("backoffice", "backoffice_asking", "backoffice_choosing", "bank.py"))
+    assert zsh("gymcp eval ba", folder) == f"_arguments '*: :(({offered}))'"
     assert '"report":"Write the report of a run, or one report' in zsh("gymcp rep", folder)
     assert all(f'"{preset}"' in zsh("gymcp credit runs/a --preset ", folder) for preset in PRESETS)
     assert all(f'"{name}"' in zsh("gymcp eval ", folder) for name in list_environments())
@@ -95,7 +96,7 @@ def test_a_real_bash_completes_after_it_has_read_the_script(folder: Path) -> Non
         cwd=folder,
         env={**os.environ, "PATH": path},
     )
-    assert done.stdout.split() == ["backoffice", "backoffice_asking"], done.stderr
+    assert done.stdout.split() == ["backoffice", "backoffice_asking", "backoffice_choosing"], done.stderr
 
 
 def test_completion_imports_nothing_that_runs(folder: Path) -> None:

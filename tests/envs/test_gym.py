@@ -78,7 +78,9 @@ def test_an_unknown_environment_or_task_is_named() -> None:
         McpEnv(BANK, tasks="nope*")
     with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, docker, none"):
         McpEnv(BANK, sandbox="jail")
-    with pytest.raises(ConfigError, match="no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"):
+    with pytest.raises(
+        ConfigError, match="no environment 'nope'; have agentdojo, backoffice, backoffice_asking, backoffice_choosing,"
+    ):
         McpEnv("nope")
 
 

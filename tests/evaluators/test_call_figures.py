@@ -7,6 +7,7 @@ from trajectories import call, call_step, near, text_step
 
 from gymcp.evaluators.metrics import CallFigures, CallRates, GoldFigures, Mean, examine, measure
 from gymcp.evaluators.metrics.measure import axes_of
+from gymcp.evaluators.report.sections import effort_rows
 from gymcp.evaluators.statistics import mean_ci95, wilson
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
@@ -152,6 +153,17 @@ def test_effort_is_of_scored_episodes_and_the_cost_of_a_pass_includes_failures()
     lost = measure([row("b", 0.0, cost=4.0)]).effort["cost"]
     assert (lost.per_pass, lost.mean.ci95) == (None, None)
     assert measure([]).effort["cost"].mean == Mean(value=None, ci95=None, episodes=0)
+
+
+def test_costs_of_calls_stand_beside_success() -> None:
+    rows = [row("a", 1.0), row("b", 0.0), row("c", None)]
+    spent = {"a": {"risk": 1.0, "money": 0.0}, "b": {"risk": 0.5, "money": 0.0}, "c": {"risk": 9.0, "money": 9.0}}
+    calls = {id: CallFigures(made=1, errors=0, invalid=0, redundant=0, gold=None, costs=spent[id]) for id in spent}
+    metrics = measure(rows, calls)
+    risk = metrics.effort["cost/risk"]
+    assert (risk.mean.value, risk.mean.episodes, risk.per_pass) == (0.75, 2, 1.5)
+    shown = {cells[0]: (cells[1], cells[3]) for cells in effort_rows(metrics)}
+    assert shown == {"steps": ("4", "8"), "risk of calls": ("0.75", "1.5")}  # what cost nothing has no row
 
 
 def test_flakes_and_noise_come_from_repeated_trials() -> None:

@@ -18,6 +18,7 @@ from gymcp.cli.training.credit_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
+from gymcp.envs.tool_costs import step_costs
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import read_report
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -47,6 +48,7 @@ TABLE: dict[str, Any] = {
     "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
     "warm_start": {"tasks": 6, "epochs": 1, "batch_size": 3},
     "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "max_turns": 2, "concurrency": 4, "slots": 4},
+    "reward": {"risk": 0.5, "length": 0.01},
     "learn": {"iterations": 2},
     "evaluation": {"every": 1, "tasks": 4},
 }
@@ -71,6 +73,7 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
     assert [row["iteration"] for row in rows] == [0, 1, 2]
     assert {"success", "entropy", "kl", "clipped", "calls", "anchor/singletons", "seconds/rollout"} <= rows[1].keys()
     assert {"test/seeds/success", "test/seeds/low", "test/seeds/high", "test/seeds/level 1"} <= rows[2].keys()
+    assert {"cost/calls", "cost/bytes", "cost/risk", "cost/seconds", "test/seeds/cost/risk"} <= rows[2].keys()
     results = read_heldout(finished)
     assert [(each.iteration, each.split, len(each.success)) for each in results] == [(n, "seeds", 4) for n in range(3)]
     assert [sum(each.success.values()) / 4 for each in results] == [row["test/seeds/success"] for row in rows]
@@ -95,6 +98,18 @@ def test_a_run_records_when_it_was_started_with_what(finished: Path, env: Loaded
         pytest.raises(ConfigError, match="holds a run that is no training"),
     ):
         train(RECIPE, env, tmp_path / "eval", resume=False)
+
+
+def test_the_reward_of_the_recipe_charges_each_step_that_is_learnt_from(finished: Path) -> None:
+    free = advantages_of(finished, "gigpo", {})
+    with TrajectoryStore.open(finished) as store:
+        for row in store.summaries():
+            (credit,) = store.credits(row.id)
+            steps = store.load(row.id).steps
+            risk = step_costs(steps, load_spec("backoffice").costs)["risk"]
+            drawn = [len(step.sampled.ids) for step in steps if step.sampled is not None]
+            charged = [own - 0.5 * r - 0.01 * n for own, r, n in zip(free[row.id], risk, drawn, strict=True)]
+            assert credit.advantages == pytest.approx(charged)
 
 
 def test_a_dry_run_assigns_credit_to_training_rollouts_with_their_gold(finished: Path) -> None:

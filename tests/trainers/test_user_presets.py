@@ -166,7 +166,11 @@ def test_a_file_that_raises_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("empty", "has no advantage term, so nothing would be learnt"),
-        ("lost", "reads a column 'rewrad'; have calls, cost, errors, reward, tokens, valid"),
+        (
+            "lost",
+            "reads a column 'rewrad'; have calls, cost, cost_asking, cost_bytes, cost_calls, cost_money, cost_risk,"
+            " cost_seconds, errors, reward, tokens, valid",
+        ),
         ("keyed", "compares by a key 'room'; have group, state, trajectory, turn"),
         ("needy", "needs logits, and training can give entropy, gold, value only"),
         ("critical", "needs value, whose critic is fitted to a term with returns='gae', and it has none"),

@@ -10,8 +10,9 @@ from dataclasses import fields, is_dataclass
 from gymcp.trainers.credit.assign import advantages
 from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
-from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.credit.presets import LossTerm, Preset
 from gymcp.trainers.credit.shapers import Components
+from gymcp.trainers.credit.transforms import ChargeSteps
 from gymcp.trainers.settings.loss import BandWeight, Loss
 
 STEP = "(i,t)"
@@ -20,6 +21,13 @@ _COLUMNS = {
     "reward": "the recorded score, on the episode's last step; 0 on the others",
     "value": "the critic's prediction of the return, which training fits",
     "entropy": "mean entropy of the step's token distributions, which the current weights give",
+    "tokens": "tokens that the policy drew in the step",
+    "cost_money": "price of the step's calls, without questions to the user",
+    "cost_seconds": "seconds of the step's calls, as the environment declares them, or as measured",
+    "cost_calls": "calls of the step, as the environment counts them",
+    "cost_bytes": "bytes of the answers to the step's calls",
+    "cost_risk": "risk of the step's calls, as the environment declares it",
+    "cost_asking": "price of the step's questions to the user",
     "gold": "the gold calls of the tasks; a task without gold is an error",
 }
 """Meaning of columns that no shaper makes."""
@@ -122,11 +130,17 @@ def _describe_comparison(term: AdvantageTerm) -> str:
 
 
 def _explain_columns(preset: Preset) -> Iterator[str]:
-    for name in dict.fromkeys([*(term.signal for term in preset.advantage_terms), *sorted(preset.needs)]):
+    signals = [term.signal for term in preset.advantage_terms]
+    charged = [name for term in preset.loss_terms for each in _charges_of(term) for name, _ in each.weights]
+    for name in dict.fromkeys([*signals, *sorted(preset.needs), *charged]):
         if name in _COLUMNS:
             yield f"column {name}: {_COLUMNS[name]}"
     for shaper in preset.shapers:
         yield f"made from the record: {_describe_record(shaper)}"
+
+
+def _charges_of(term: LossTerm) -> list[ChargeSteps]:
+    return [each for each in term.transforms if isinstance(each, ChargeSteps)]
 
 
 def _explain_terms(preset: Preset) -> Iterator[str]:
@@ -139,9 +153,16 @@ def _explain_terms(preset: Preset) -> Iterator[str]:
             yield f"    {_describe_value(term)}"
             yield f"    {_describe_comparison(term)}"
         for transform in loss_term.transforms:
-            yield f"  then: {_describe_record(transform)}"
+            yield f"  then: {_describe_transform(transform)}"
         if loss_term.active_only:
             yield "  its loss is averaged over the episodes that have an advantage in it"
+
+
+def _describe_transform(transform: object) -> str:
+    if not isinstance(transform, ChargeSteps):
+        return _describe_record(transform)
+    charges = "".join(f" - {_write_product(weight, f'{name}{STEP}')}" for name, weight in transform.weights)
+    return f"A{STEP}{charges}: the step's own costs; they are in no return, so no other step pays for them"
 
 
 def _write_sum(preset: Preset) -> str:
@@ -190,11 +211,11 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
 
 
 def _explain_example(preset: Preset) -> Iterator[str]:
-    columns: dict[str, Sequence[Sequence[float]]] = {"calls": _EXAMPLE_CALLS}
+    columns: dict[str, Sequence[Sequence[float]]] = {"calls": _EXAMPLE_CALLS, "cost_calls": _EXAMPLE_CALLS}
     columns |= {name: values for name, values in _EXAMPLE_MODEL.items() if name in preset.needs}
     for shaper in preset.shapers:
         if isinstance(shaper, Components):
-            columns |= dict.fromkeys(shaper.names, _EXAMPLE_REWARDS)
+            columns |= dict.fromkeys((shaper.prefix + name for name in shaper.names), _EXAMPLE_REWARDS)
     try:
         found = advantages(preset, _EXAMPLE_REWARDS, ["task", "task"], _EXAMPLE_STATES, **columns)
     except Exception:  # it needs records, or its filters left nothing; a preset of the user may raise anything

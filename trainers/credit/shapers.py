@@ -120,23 +120,29 @@ class CallCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """Columns named after the components of the recorded scores (GDPO). Raises ConfigError if a record lacks one."""
+    """Columns named after the components of the recorded scores (GDPO)."""
 
     names: tuple[str, ...]
+    prefix: str = ""
+    """Beginning of the columns' names."""
+    required: bool = True
+    """Raise ConfigError for a record that lacks a component; False: its value is 0 there."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         columns: dict[str, Floats] = {}
         for name in self.names:
-            if name in batch.columns:
+            if self.prefix + name in batch.columns:
                 continue
             values = [self._value(record, name) for record in batch.sources]
             if not values:
                 raise ConfigError(f"credit: no reward component '{name}' in the batch")
-            columns[name] = _place_at_end(batch, np.array(values))
+            columns[self.prefix + name] = _place_at_end(batch, np.array(values))
         return batch.with_columns(**columns), trackers
 
     def _value(self, record: Trajectory, name: str) -> float:
         if name not in record.components:
+            if not self.required:
+                return 0.0
             have = ", ".join(sorted(record.components)) or "none"
             raise ConfigError(f"credit: {record.env}/{record.task}: no reward component '{name}'; have {have}")
         return record.components[name]

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from gymcp.envs.tool_costs import COMPONENTS, ToolCosts, step_costs
 from gymcp.errors import ConfigError
 from gymcp.trainers.settings.arrays import Floats, Ints
-from gymcp.types import Task, Trajectory
+from gymcp.types import Step, Task, Trajectory
+
+COST_COLUMNS: Mapping[str, str] = {component: f"cost_{component}" for component in COMPONENTS}
+"""Component of a cost -> column with that of the step's calls, as the environment declares it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -19,9 +23,9 @@ class StepBatch:
     """[S] steps of [N] trajectories, one trajectory after the other, in the order of time within each.
 
     Every batch has the columns ``reward`` (the environment's), ``valid`` (1 for a usable step), ``calls`` (tool calls
-    of the step), ``errors`` (calls that failed), ``cost`` (price of the step's calls: `ToolResult.cost`) and ``tokens``
-    (sampled in the step; 1 if none are known), and the keys ``group``, ``trajectory``, ``state`` (the anchor) and
-    ``turn`` (index of the step).
+    of the step), ``errors`` (calls that failed), ``cost`` (price of the step's calls: `ToolResult.cost`), ``tokens``
+    (sampled in the step; 1 if none are known) and `COST_COLUMNS`, and the keys ``group``, ``trajectory``, ``state``
+    (the anchor) and ``turn`` (index of the step).
     """
 
     starts: Ints
@@ -107,6 +111,7 @@ def batch_of_columns(
             "errors": zeros,
             "cost": zeros,
             "tokens": ones,
+            **dict.fromkeys(COST_COLUMNS.values(), zeros),
             **flat,
         },
         keys={
@@ -119,8 +124,12 @@ def batch_of_columns(
     )
 
 
-def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | None = None) -> StepBatch:
+def batch_of(
+    trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | None = None, costs: ToolCosts | None = None
+) -> StepBatch:
     """The batch of the records that can train: those with a score and at least one step, so no infrastructure failure.
+
+    `costs`: those of the environment's tools; None: calls, seconds and bytes as recorded, and no risk.
 
     The recorded score is the reward of the last step, whatever grade was added since. The group is the record's, and
     anchors count within it. Raises ConfigError if no record is left.
@@ -145,6 +154,7 @@ def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | Non
             "errors": np.array([sum(result.is_error for result in of_step) for of_step in results], float),
             "cost": np.array([math.fsum(result.cost for result in of_step) for of_step in results], float),
             "tokens": np.array([count for record in records for count in _count_tokens(record)], float),
+            **_cost_columns(steps, costs or ToolCosts()),
         },
         keys={
             "group": np.repeat(codes(record.group for record in records), lengths),
@@ -156,6 +166,10 @@ def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | Non
         sources=tuple(records),
         gold=tasks or {},
     )
+
+
+def _cost_columns(steps: Sequence[Step], costs: ToolCosts) -> dict[str, Floats]:
+    return {COST_COLUMNS[name]: np.array(column, float) for name, column in step_costs(steps, costs).items()}
 
 
 def _count_tokens(record: Trajectory) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,6 +45,26 @@ class ScaleNegative:
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
         return np.where(advantage < 0, self.scale * advantage, advantage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeSteps:
+    """Charge for what a step costs by itself: subtracted after everything else, so that no other step pays for it."""
+
+    weights: tuple[tuple[str, float], ...]
+    """(column, weight) of each cost."""
+
+    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
+        return charge_steps(advantage, [(batch.column(name), weight) for name, weight in self.weights])
+
+
+def charge_steps(advantage: Floats, costs: Sequence[tuple[Floats, float]]) -> Floats:
+    """[S] advantages, ([S] costs, weight) of each kind -> [S]: A(t) less the weighted costs of step t.
+
+    The cost of step t is in the advantage of step t alone: not in the return of the steps before it, which led to the
+    situation and did not choose the call; and in no mean or deviation, which would pass it on to other episodes.
+    """
+    return advantage - sum((weight * cost for cost, weight in costs), np.zeros_like(advantage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

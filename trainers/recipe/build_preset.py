@@ -15,13 +15,14 @@ from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
 from gymcp.trainers.recipe.preset_check import check_trainable
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
+from gymcp.trainers.recipe.reward import charge_preset, component_columns, component_weights
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight, find_ignored
 from gymcp.trainers.settings.validate import check_range, check_value
 from gymcp.types import Json
 
 NET = "net"
-"""Name of the column that holds the score less the overlong penalty and the price of calls."""
+"""Name of the column that holds the score less the penalties of the recipe, with its further components."""
 _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
 
 
@@ -32,9 +33,10 @@ def build_preset(recipe: Recipe) -> Preset:
     if recipe.preset_name not in PRESETS:
         check_trainable(f"preset '{short_name(recipe.preset_name)}'", preset)
     preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
-    if recipe.learn.overlong_tokens or recipe.learn.cost_weight:
-        preset = _subtract_penalties(preset, recipe.learn)
-    return _scale_negative(_add_filters(preset, recipe.learn), recipe.learn)
+    _refuse_two_prices(recipe)
+    if recipe.learn.overlong_tokens or recipe.learn.cost_weight or component_weights(recipe.reward):
+        preset = _change_score(preset, recipe)
+    return charge_preset(_scale_negative(_add_filters(preset, recipe.learn), recipe.learn), recipe.reward)
 
 
 def check_loss_settings(recipe: Recipe, loss: Loss) -> None:
@@ -63,20 +65,34 @@ def _scale_negative(preset: Preset, learn: LearnRecipe) -> Preset:
     return replace(preset, loss_terms=loss_terms)
 
 
-def _subtract_penalties(preset: Preset, learn: LearnRecipe) -> Preset:
-    """The preset on scores lowered for long episodes and for calls with a price.
+def _refuse_two_prices(recipe: Recipe) -> None:
+    for name in ("money", "asking"):
+        if recipe.learn.cost_weight and getattr(recipe.reward, name):
+            raise ConfigError(
+                f"recipe: learn.cost_weight and reward.{name} both charge the price of calls, the one the episode's"
+                " score and the other the step: take one of the two out"
+            )
 
-    The filters, and the score itself, see no penalty.
+
+def _change_score(preset: Preset, recipe: Recipe) -> Preset:
+    """The preset on scores lowered for long episodes and for calls with a price, and raised for components.
+
+    The filters, and the score itself, see none of it.
     """
-    key = "learn.overlong_tokens" if learn.overlong_tokens else "learn.cost_weight"
-    penalised = preset.with_signal(REWARD, NET)
+    learn, reward = recipe.learn, recipe.reward
+    penalties = "learn.overlong_tokens" if learn.overlong_tokens else "learn.cost_weight" if learn.cost_weight else ""
+    changed = preset.with_signal(REWARD, NET)
     shapers, weights = _list_penalties(learn)
-    if penalised == preset:
-        raise ConfigError(f"recipe: {key} lowers the score, which this preset does not read by itself")
+    if reward.components:
+        shapers, weights = [*shapers, component_columns(reward)], [*weights, *component_weights(reward)]
+    if changed == preset:
+        does = f"{penalties} lowers" if penalties else "reward.components changes"
+        raise ConfigError(f"recipe: {does} the score, which this preset does not read by itself")
     if any(isinstance(term.scale, BetaDensity) for term in preset.advantage_terms):
-        raise ConfigError(f"recipe: {key} docks scores below 0, and bnpo needs scores from 0 to 1")
+        does = f"{penalties} docks scores below 0" if penalties else "reward.components raises scores above 1"
+        raise ConfigError(f"recipe: {does}, and bnpo needs scores from 0 to 1")
     net = WeightedSum(name=NET, weights=((REWARD, 1.0), *weights))
-    return replace(penalised, shapers=(*preset.shapers, *shapers, net))
+    return replace(changed, shapers=(*preset.shapers, *shapers, net))
 
 
 def _list_penalties(learn: LearnRecipe) -> tuple[list[Shaper], list[tuple[str, float]]]:

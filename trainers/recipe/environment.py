@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
+from gymcp.evaluators.graders.combine import with_component
+from gymcp.evaluators.graders.registry import make_grader
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.recipe.recipe import Recipe
+
+GRADER = "grader"
+"""Name of the component with the verdict of the grader that a recipe adds."""
 
 
 def select_wrappers(recipe: Recipe) -> WrapperSelection:
@@ -25,7 +31,10 @@ def select_wrappers(recipe: Recipe) -> WrapperSelection:
 
 
 def wrap_environment(recipe: Recipe, spec: EnvSpec) -> LoadedEnv:
-    """The environment inside the recipe's wrappers, loaded. Raises ConfigError."""
+    """The environment inside the recipe's wrappers, with its further grader, loaded. Raises ConfigError."""
+    if recipe.reward.grader:
+        grade = with_component(GRADER, spec.grade, make_grader([recipe.reward.grader]))
+        spec = replace(spec, grade=grade, components=(*spec.components, GRADER))
     return select_wrappers(recipe).apply(spec)
 
 

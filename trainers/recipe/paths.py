@@ -15,8 +15,10 @@ from gymcp.types import Json
 AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
 CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
-PATH_KEYS = ("env", "model.path", "warm_start.run", "wrappers.privileges", "rollout.agent_mounts", *CODE_KEYS)
-"""Keys of a recipe whose value is a path or a list of paths, or for ``env`` and `CODE_KEYS` may be a path."""
+PATH_KEYS = (
+    "env", "model.path", "warm_start.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader", *CODE_KEYS,
+)  # fmt: skip
+"""Keys whose value is a path or a list of paths; for ``env``, ``reward.grader`` and `CODE_KEYS` it may be one."""
 
 
 def place_paths(table: dict[str, Json], folder: Path) -> None:
@@ -64,8 +66,16 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))
     credit = {key: place_typed_path(f"credit.{key}", value) for key, value in recipe.credit.items()}
+    reward = replace(recipe.reward, grader=str(place_typed_path("reward.grader", recipe.reward.grader)))
     return replace(
-        recipe, env=env, model=model, warm_start=warm_start, rollout=rollout, wrappers=wrappers, credit=credit
+        recipe,
+        env=env,
+        model=model,
+        warm_start=warm_start,
+        rollout=rollout,
+        wrappers=wrappers,
+        credit=credit,
+        reward=reward,
     )
 
 
@@ -107,4 +117,6 @@ def _is_relative_path(key: str, value: Json) -> bool:
         return False
     if key in CODE_KEYS:
         return ":" in value and not is_program(value) and (_file_of(value).suffix == ".py" or "/" in value)
+    if key == "reward.grader":
+        return value.endswith(".py")
     return key != "env" or (value not in catalog.names() and (value.endswith(".py") or "/" in value))

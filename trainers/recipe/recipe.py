@@ -157,6 +157,38 @@ class LearnRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRecipe:
+    """Rewards beside the score; by default there are none.
+
+    The first seven are costs of a step (`gymcp.envs.tool_costs.CallCost`). Each is a weight: the amount times the
+    weight is subtracted from the advantage of that step, and of no other.
+    """
+
+    money: float = 0.0
+    """Weight of the price of the step's calls, questions to the user left out."""
+    seconds: float = 0.0
+    calls: float = 0.0
+    bytes: float = 0.0
+    risk: float = 0.0
+    asking: float = 0.0
+    """Weight of the price of questions to the user; 1: what the environment asks for them."""
+    length: float = 0.0
+    """Weight of each token that the policy draws in the step."""
+    components: Mapping[str, Json] = field(default_factory=dict)
+    """Weights of components of the verdict, by name, that are added to the score."""
+    grader: str = ""
+    """Grader whose verdict becomes the component ``grader``, as ``gymcp grade --grader``: a name, or a file; empty:
+    none."""
+    judge: str = ""
+    """Model that the environment's grader asks, as ``gymcp eval --judge``; empty: none."""
+
+    def step_weights(self) -> dict[str, float]:
+        """Costs of a step that have a weight, by their names here."""
+        named = ("money", "seconds", "calls", "bytes", "risk", "asking", "length")
+        return {name: weight for name in named if (weight := getattr(self, name))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecipe:
     every: int = 10
     """Iterations between evaluations; 0: only before the first and after the last."""
@@ -195,6 +227,7 @@ class Recipe:
     """Name of the preset, or ``FILE.py:NAME`` of your own, as ``preset``, and its options."""
     loss: Mapping[str, Json] = field(default_factory=dict)
     """Settings that replace those of the preset's loss."""
+    reward: RewardRecipe = field(default_factory=RewardRecipe)
     learn: LearnRecipe = field(default_factory=LearnRecipe)
     evaluation: EvaluationRecipe = field(default_factory=EvaluationRecipe)
 

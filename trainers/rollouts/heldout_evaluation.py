@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gymcp.agents.runner.rollout import Job
+from gymcp.envs.tool_costs import ToolCosts
 from gymcp.evaluators.metrics import calls_beyond_gold
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.protocols import Policy
 from gymcp.seeds import derive_seed
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.rollouts.curriculum import heldout_tasks
-from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
+from gymcp.trainers.rollouts.rollouts import TrainingEpisodes, cost_metrics
 from gymcp.types import Json, Trajectory
 
 
@@ -31,7 +32,7 @@ async def evaluate_heldout(
     episodes: TrainingEpisodes, trainable: TrainableModel, policy: Policy, *, final: bool
 ) -> HeldoutEvaluation:
     """Results on held-out tasks. `final`: with the splits and tasks of the first and the last evaluation."""
-    recipe = episodes.recipe
+    recipe, costs = episodes.recipe, episodes.env.spec.costs
     rule = recipe.evaluation
     most = rule.final_tasks if final and rule.final_tasks else rule.tasks
     metrics: dict[str, Json] = {}
@@ -41,14 +42,14 @@ async def evaluate_heldout(
         jobs = [Job(task=task, trial=0, seed=derive_seed(recipe.seed, task.id, 0)) for task in tasks]
         async with episodes.open_agent(trainable, policy, rule.temperature) as agent:
             records = await episodes.play(agent, jobs)
-        metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs).items()}
+        metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs, costs).items()}
         success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}
     return HeldoutEvaluation(metrics=metrics, success=success)
 
 
-def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Metrics of one split: calls, success with its 95 % interval, and success by tag."""
-    metrics = _call_metrics(records, jobs)
+def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job], costs: ToolCosts) -> dict[str, Json]:
+    """Metrics of one split: calls and their costs, success with its 95 % interval, and success by tag."""
+    metrics = _call_metrics(records, jobs, costs)
     scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
     interval = mean_ci95(scores)
     if interval is not None:
@@ -61,11 +62,14 @@ def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> d
     return metrics
 
 
-def _call_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Mean tool calls, calls beyond the gold calls and components: over scored episodes, and over successes."""
+def _call_metrics(records: Sequence[Trajectory], jobs: Sequence[Job], costs: ToolCosts) -> dict[str, Json]:
+    """Mean tool calls, calls beyond the gold calls and components: over scored episodes, and over successes.
+
+    Costs are those of scored episodes.
+    """
     tasks = {job.task.id: job.task for job in jobs}
     scored = [record for record in records if record.outcome.has_score]
-    metrics: dict[str, Json] = {}
+    metrics = cost_metrics(scored, costs) if scored else {}
     solved = [record for record in scored if record.success]
     for name, chosen in (("calls", scored), ("calls_of_solved", solved)):
         if chosen:

@@ -18,6 +18,7 @@ from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import make_user_agents
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.tool_costs import ToolCosts, episode_costs
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
@@ -133,7 +134,7 @@ def _is_good(record: Trajectory, min_score: float) -> bool:
     return not has_failed and record.score is not None and record.score >= min_score
 
 
-def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
+def rollout_metrics(records: Sequence[Trajectory], costs: ToolCosts) -> dict[str, Json]:
     """Metrics of an iteration's rollouts: counts of their outcomes, and means over episodes with a score."""
     scored = [record for record in records if record.outcome.has_score]
     outcomes = Counter(record.outcome.value for record in records)
@@ -149,4 +150,11 @@ def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
             metrics["unusable"] = float(np.mean(unusable))
         for name in sorted({name for record in scored for name in record.components}):
             metrics[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
+        metrics |= cost_metrics(scored, costs)
     return metrics
+
+
+def cost_metrics(records: Sequence[Trajectory], costs: ToolCosts) -> dict[str, Json]:
+    """Mean cost of an episode's calls, by each component that the environment declares; there must be a record."""
+    spent = [episode_costs(record.steps, costs) for record in records]
+    return {f"cost/{name}": float(np.mean([each[name] for each in spent])) for name in spent[0]}

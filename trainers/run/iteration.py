@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from gymcp.envs.tool_costs import ToolCosts
 from gymcp.trainers.credit.assign import Credit, assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset
@@ -33,6 +34,8 @@ class TrainingSetup:
     """Updates per epoch: the batch is cut into this many parts, by groups."""
     epochs: int = 1
     """Times that the whole batch is gone over."""
+    costs: ToolCosts = field(default_factory=ToolCosts)
+    """Costs of the environment's tools."""
     engine_shares_weights: bool = False
     """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
     learner would compute."""
@@ -82,7 +85,8 @@ def train_on_batch(
     FloatingPointError as the learner and the critic do.
     """
     started = time.perf_counter()
-    batch, targets = add_model_columns(batch_of(records, gold), setup.preset, setup.learner, setup.critic, trackers)
+    recorded = batch_of(records, gold, setup.costs)
+    batch, targets = add_model_columns(recorded, setup.preset, setup.learner, setup.critic, trackers)
     credit = assign_credit(batch, setup.preset, trackers)
     metrics = credit_metrics(credit, batch, setup.preset)
     credit_s = time.perf_counter() - started

@@ -122,7 +122,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
             load_training(folder, state, setup.learner, setup.critic)
             return finish(run, state, str(error))
-        row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records), **result.metrics}
+        row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records, run.setup.costs), **result.metrics}
         state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):

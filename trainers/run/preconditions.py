@@ -14,6 +14,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 
@@ -25,6 +26,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
             f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"
             " set rollout.engine to 'vllm', or launch with DDP (accelerate launch --multi_gpu)"
         )
+    check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
     if GOLD in preset.needs:
         _check_gold(recipe, env)

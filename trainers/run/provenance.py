@@ -41,6 +41,7 @@ def record_training_start(
         **(agent.config() if agent is not None else {}),
         **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
         **select_wrappers(recipe).to_config(),
+        **({"judge": recipe.reward.judge} if recipe.reward.judge else {}),
         _RECIPE: recipe_as_json(recipe),
     }
     try:

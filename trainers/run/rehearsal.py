@@ -24,6 +24,7 @@ from gymcp.trainers.recipe.model import corpus_of, make_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
 from gymcp.trainers.rollouts.demonstration_rows import tokenize_record
+from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.types import Task, Trajectory
 
 CORPUS_EPISODES = 16
@@ -72,13 +73,13 @@ async def rehearse(recipe: Recipe, env: LoadedEnv) -> Rehearsal:
     sandbox = get_sandbox(recipe.rollout.sandbox)
     sandbox.check()
     needs_corpus = not recipe.model.path and recipe.warm_start.tasks and not recipe.warm_start.run
-    async with open_warm_sandbox(sandbox) as warm:
-        await _play(recipe, env, warm, agents, [task])  # starts what all later episodes share
+    async with open_warm_sandbox(sandbox) as warm, open_judge(recipe, env, None) as judged:
+        await _play(recipe, judged, warm, agents, [task])  # starts what all later episodes share
         started = time.perf_counter()
-        (first,) = await _play(recipe, env, warm, agents, [task])
+        (first,) = await _play(recipe, judged, warm, agents, [task])
         seconds = time.perf_counter() - started
         shown = [each for each in demonstration_tasks(env, recipe)[:CORPUS_EPISODES] if applies(demonstrator, each)]
-        others = await _play(recipe, env, warm, demonstrators, shown) if needs_corpus else []
+        others = await _play(recipe, judged, warm, demonstrators, shown) if needs_corpus else []
     return Rehearsal(agent=agent, first=first, seconds=seconds, others=tuple(others))
 
 

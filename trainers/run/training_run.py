@@ -27,6 +27,7 @@ from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
+from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
@@ -83,7 +84,8 @@ async def open_run(
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
-        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
+        env = await stack.enter_async_context(open_judge(recipe, inputs.env, folder))
+        episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:
@@ -112,6 +114,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            costs=inputs.env.spec.costs,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
         run = TrainingRun(

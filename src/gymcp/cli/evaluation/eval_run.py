@@ -28,7 +28,7 @@ from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
-from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
@@ -187,7 +187,7 @@ def _record(
                 make_agent=agents,
                 runner=runner,
             )
-        summary = write_report(folder, lambda run: _tasks_by_id(env))
+        summary = write_report(folder, lambda run: _tasks_by_id(env), find_prices=lambda run: price_steps(env.spec))
     return EvalResult(folder=folder, summary=summary, ended=ended)
 
 

@@ -18,7 +18,7 @@ from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
-from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.registry import make_grader
@@ -71,7 +71,8 @@ def execute(
             loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh, answered=answered
         )
         found = _sort(graded)
-    summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})
+    tasks = {task.id: task for task in loaded.suite.tasks}
+    summary = write_report(run, lambda recorded: tasks, find_prices=lambda recorded: price_steps(loaded.spec))
     if as_json:
         print_json({**summary, "changed": len(found.changed), "failed": len(found.failed)})
     else:

@@ -13,8 +13,9 @@ from gymcp.cli.runs.credit_advice import find_credit
 from gymcp.cli.summary_table import print_suites, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
-from gymcp.envs.spec import load_env
+from gymcp.envs.spec import load_env, price_steps
 from gymcp.errors import ConfigError, GymcpError
+from gymcp.evaluators.metrics import PriceSteps
 from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_report, write_text
 from gymcp.store import Run
 from gymcp.store.out_file import refuse_other_file
@@ -35,7 +36,12 @@ def execute(
         raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
         summary = write_report(
-            runs[0], find_tasks, min_coverage=min_coverage, without_faulty=without_faulty, find_credit=find_credit
+            runs[0],
+            find_tasks,
+            min_coverage=min_coverage,
+            without_faulty=without_faulty,
+            find_credit=find_credit,
+            find_prices=find_prices,
         )
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
@@ -48,6 +54,7 @@ def execute(
         min_coverage=min_coverage,
         without_faulty=without_faulty,
         find_credit=find_credit,
+        find_prices=find_prices,
     )
     if format == "html" or out is not None:
         refuse_other_file(file, SUFFIXES[format], "report")
@@ -69,6 +76,14 @@ def _print_problems(problems: Sequence[str]) -> None:
         print(f"gymcp: {in_one_line(problem)}", file=sys.stderr)
     if problems:
         raise typer.Exit(NOT_ALL_READ)
+
+
+def find_prices(run: Run) -> PriceSteps:
+    """Price of an episode's calls in an environment of the catalog; nothing is known of any other."""
+    source = run.config.get("source", run.config.get("env"))
+    if source not in names():
+        return lambda steps: {}
+    return price_steps(load_spec(source))
 
 
 def find_tasks(run: Run) -> Mapping[str, Task]:

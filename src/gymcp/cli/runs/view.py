@@ -19,7 +19,7 @@ from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
 from gymcp.cli.runs.credit_advice import find_credit
-from gymcp.cli.runs.report import NOT_ALL_READ, find_tasks
+from gymcp.cli.runs.report import NOT_ALL_READ, find_prices, find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import REPORT_FILE, write_report
 from gymcp.evaluators.report.links import EXPORT_FOLDER
@@ -102,7 +102,8 @@ def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: boo
             runs, out, listed=listed, choice=choice, decode=decode, find_tasks=find_tasks, report=progress.report
         )
     if out.resolve() == runs[0].resolve() / EXPORT_FOLDER and (runs[0] / REPORT_FILE).is_file():
-        write_report(runs[0], find_tasks, find_credit=find_credit)  # its links lead into the export from now on
+        # its links lead into the export from now on
+        write_report(runs[0], find_tasks, find_credit=find_credit, find_prices=find_prices)
     for note in done.notes:
         console.print(in_one_line(note), style="yellow", highlight=False, markup=False, soft_wrap=True)
     size = f"{done.episodes:,} episodes of {done.runs:,} runs, {done.files:,} files, {done.bytes / 1e6:.1f} MB"
