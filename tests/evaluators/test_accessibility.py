@@ -90,6 +90,9 @@ def viewer(browser: Browser, top: Path) -> Iterator[ViewerAccess]:
 def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     """Go through the pages of a viewer, or of an export; the name of each, once it is whole."""
     yield "list"
+    page.keyboard.press("s")
+    expect(page.locator(".entry").first).to_be_visible()
+    yield "suites x models"
     page.keyboard.press("m")
     expect(page.locator("#cell-0-0")).to_be_visible()
     yield "tasks x runs"
