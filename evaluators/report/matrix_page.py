@@ -128,9 +128,9 @@ def _verdict(comparison: Comparison) -> str:
 
 def _costs(suites: Sequence[SuiteRuns]) -> Html:
     """Money, tokens and latency of each run; columns that no run has are left out."""
-    headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#calls of an episode",
-                "#model p50", "#model p95", "#request p50", "#request p95", "#first token p50", "#first token p95",
-                "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
+    headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#tokens/s",
+                "#calls of an episode", "#model p50", "#model p95", "#request p50", "#request p95", "#first token p50",
+                "#first token p95", "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
     rows: list[tuple[Html | str, ...]] = []
     for of_suite in suites:
         for each in of_suite.runs:
@@ -144,6 +144,7 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
                     amount(cost.per_pass) if cost and cost.mean.value else "–",
                     f"{metrics.spent.prompt_tokens:,}" if metrics.spent.prompt_tokens else "–",
                     f"{metrics.spent.completion_tokens:,}" if metrics.spent.completion_tokens else "–",
+                    amount(metrics.tokens_per_s) if metrics.tokens_per_s else "–",
                     amount(calls.mean.value) if calls else "–",
                     *latency_cells(metrics.model_latency),
                     *latency_cells(metrics.request_latency),
@@ -156,7 +157,8 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
     chosen: list[tuple[Html | str, ...]] = [tuple(row[at] for at in kept) for row in rows]
     note = (
         "Cost and tokens of all attempts. Latency of a model is that of one decision, of a tool that of one call;"
-        " the time of a request leaves out retries and waiting in the client."
+        " the time of a request leaves out retries and waiting in the client; tokens/s are those written in a second"
+        " of requests."
     )
     return rows_section("What it took", tuple(headings[at] for at in kept), chosen, note)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from gymcp.evaluators.suite_groups import group_by_suite, list_models, model_of
 from gymcp.evaluators.viewer.discovery import FoundRuns, find_runs
 from gymcp.evaluators.viewer.runs import Runs, open_runs
-from gymcp.evaluators.viewer.summary import LATENCIES, RunSummary, Stamp, stamp_of, summarise_run, time_steps
+from gymcp.evaluators.viewer.summary import TIMED, RunSummary, Stamp, stamp_of, summarise_run, time_steps
 from gymcp.store import is_in_use
 from gymcp.types import Json
 
@@ -212,7 +212,7 @@ class RunList:
             return False
         new = summarise_run(run.folder)
         if summary is not None:
-            new = replace(new, **{name: getattr(summary, name) for name in (*LATENCIES, "timed_episodes")})
+            new = replace(new, **{name: getattr(summary, name) for name in TIMED})
         self._put(run, new, stamp)
         run.due = time.monotonic() + REST * (time.monotonic() - began)
         return True

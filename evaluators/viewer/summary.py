@@ -29,6 +29,7 @@ from gymcp.types import Json
 MAX_TIMED_EPISODES = 100
 """Episodes of a run whose steps are read for the quantiles of latency."""
 LATENCIES = ("model_latency", "request_latency", "first_token_latency", "tool_latency")
+TIMED = (*LATENCIES, "tokens_per_s", "timed_episodes")
 """Fields of `RunSummary` that `time_steps` measures."""
 _STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal")
 """Files whose change makes a summary outdated."""
@@ -93,6 +94,8 @@ class RunSummary:
     """Seconds until the first token of a request; None if it is not known (yet)."""
     tool_latency: Latency | None = None
     """Seconds per tool call; None if it is not known (yet)."""
+    tokens_per_s: float | None = None
+    """Tokens that the model wrote per second of its requests; None if it is not known (yet)."""
     timed_episodes: int = 0
     """Number of episodes whose steps the latencies are from."""
     tasks: Mapping[tuple[str, str], TaskCell] = field(default_factory=dict)
@@ -136,25 +139,29 @@ def summarise_run(folder: Path) -> RunSummary:
 
 
 def time_steps(folder: Path) -> dict[str, Any]:
-    """The `LATENCIES`, and ``timed_episodes``: the number of episodes that they are from, evenly spread."""
+    """The fields in `TIMED`, from a sample of the episodes, evenly spread."""
     seconds: dict[str, list[float]] = {name: [] for name in LATENCIES}
-    timed = 0
+    timed, written = 0, 0
     with suppress(StoreError), TrajectoryStore.open(folder) as store:
-        ids = [row.id for row in store.summaries() if row.steps]
-        for id in _spread(ids, MAX_TIMED_EPISODES):
+        rows = [row for row in store.summaries() if row.steps]
+        for row in _spread(rows, MAX_TIMED_EPISODES):
             with suppress(StoreError, KeyError, TypeError, ValueError):
-                steps = store.load(id, tokens=False).steps
+                steps = store.load(row.id, tokens=False).steps
                 requests = [step.request_times for step in steps if step.request_times is not None]
                 seconds["model_latency"] += [step.agent_s for step in steps]
                 seconds["request_latency"] += [times.request_s for times in requests]
                 seconds["first_token_latency"] += [t.first_token_s for t in requests if t.first_token_s is not None]
                 seconds["tool_latency"] += [result.seconds for step in steps for result in step.results]
+                written += row.usage.completion_tokens if requests else 0
                 timed += 1
-    return {**{name: latency_of(values) for name, values in seconds.items()}, "timed_episodes": timed}
+    requests_s = math.fsum(seconds["request_latency"])
+    speed = written / requests_s if written and requests_s else None
+    latencies = {name: latency_of(values) for name, values in seconds.items()}
+    return {**latencies, "tokens_per_s": speed, "timed_episodes": timed}
 
 
-def _spread(ids: Sequence[str], most: int) -> list[str]:
-    return list(ids) if len(ids) <= most else [ids[at * len(ids) // most] for at in range(most)]
+def _spread(rows: Sequence[EpisodeRow], most: int) -> list[EpisodeRow]:
+    return list(rows) if len(rows) <= most else [rows[at * len(rows) // most] for at in range(most)]
 
 
 def _count(rows: Sequence[EpisodeRow], floor: float) -> dict[str, Json]:

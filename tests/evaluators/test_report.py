@@ -163,6 +163,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
         "trials": None,
         "faulty": None,
         "user_audit": None,
+        "tokens_per_s": None,
     }
     written = write_report(tmp_path)
     assert written == json.loads((tmp_path / "summary.json").read_text()) == expected

@@ -118,6 +118,7 @@ def test_times_of_requests_are_in_the_list_and_beside_the_step(tmp_path: Path) -
     found = replace(summarise_run(tmp_path), **time_steps(tmp_path)).object()
     assert found["request_latency"] == {"count": 1, "p50_s": 0.25, "p95_s": 0.25}
     assert found["first_token_latency"] == {"count": 1, "p50_s": 0.125, "p95_s": 0.125}
+    assert found["tokens_per_s"] == 32.0  # 8 tokens in 0.25 s
     with open_runs([tmp_path]) as runs:
         shown = episode_object(runs, 1, None)["steps"]
     assert [step["request"] for step in shown] == [{"request_s": 0.25, "first_token_s": 0.125}, None]

@@ -49,6 +49,7 @@ const COLUMNS = [
   { key: "request95", name: "request p95", says: "95 % of requests to the model took at most this long", measured: true, ...latency("request_latency", "p95_s") },
   { key: "first50", name: "first token p50", says: "median time from a request to its first token, where it was measured", measured: true, ...latency("first_token_latency", "p50_s") },
   { key: "first95", name: "first token p95", says: "95 % of first tokens came within this time", measured: true, ...latency("first_token_latency", "p95_s") },
+  { key: "speed", name: "tokens/s", says: "tokens that the model wrote per second of its requests", measured: true, value: (run) => run.tokens_per_s ?? null, cell: (run) => (run.tokens_per_s ? el("span", { title: `in ${count(run.timed_episodes, "episode")}` }, run.tokens_per_s.toFixed(run.tokens_per_s < 10 ? 1 : 0)) : el("span", { class: "soft" }, "–")) },
   { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50_s") },
   { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
   { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
