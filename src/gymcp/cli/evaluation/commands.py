@@ -132,7 +132,9 @@ def host(
     seed: Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run),
+        typer.Option(
+            "--out", "-o", help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Add episodes to the runs that --out holds.")] = False,
     openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
