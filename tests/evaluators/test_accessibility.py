@@ -162,7 +162,7 @@ def test_reports_have_no_grave_findings(browser: Browser, top: Path, scheme: Any
         write_report(run)
     (top / "both.html").write_text(read_report(runs[:2], lambda run: {}).text("html"))
     (top / "all.html").write_text(read_report(runs, lambda run: {}).text("html"))
-    found = {}
+    found: dict[str, list[str]] = {}
     for place in ("runs/steady/report.html", "runs/train/report.html", "both.html", "all.html"):
         for page in open_export(browser, top, place, color_scheme=scheme):
             page.locator("details").evaluate_all("all => all.forEach(each => { each.open = true })")
@@ -174,7 +174,7 @@ def test_reports_have_no_grave_findings(browser: Browser, top: Path, scheme: Any
 def test_the_documentation_has_no_grave_findings(browser: Browser, scheme: Any, width: int) -> None:
     if not (SITE / "index.html").is_file():
         lacking("site", "there is no site/index.html: make docs")
-    found = {}
+    found: dict[str, list[str]] = {}
     for place in SITE_PAGES:
         for page in open_export(browser, SITE, place, color_scheme=scheme):
             expect(page.locator("h1")).to_be_visible()

@@ -177,8 +177,8 @@ def test_suites_by_models_have_the_figures_of_the_report(tmp_path: Path) -> None
     report = read_report([tmp_path / label for *_, label in cells], no_tasks)
     assert [each.name for each in report.suites] == ["bfcl", "tau2"]
     summaries = {each.label: each.summary for each in listed.values()}
-    for each in report.evidence:
-        overall, summary = each.metrics.overall, summaries[each.name]
+    for evidence in report.evidence:
+        overall, summary = evidence.metrics.overall, summaries[evidence.name]
         assert summary is not None
         assert overall.ci95 is not None
         assert (summary.low, summary.high) == (overall.ci95.low, overall.ci95.high)
