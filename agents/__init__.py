@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
-    from gymcp.agents.policies.models import ChatModel, TokenModel
+    from gymcp.agents.policies.models import ChatModel, Model, TokenModel
     from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
     from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
     from gymcp.agents.runner.scheduler import Schedule
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "ChatModel",
+    "Model",
     "ModelOptions",
     "Plan",
     "ReactSettings",
@@ -39,7 +40,7 @@ if not TYPE_CHECKING:
     __getattr__ = make_getattr(
         __name__,
         {
-            "policies.models": "ChatModel TokenModel",
+            "policies.models": "ChatModel Model TokenModel",
             "policies.specs": "ModelOptions open_model parse_policy",
             "runner.run": "Plan RunEnd run_plan select_tasks",
             "runner.scheduler": "Schedule",

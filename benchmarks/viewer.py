@@ -1,10 +1,11 @@
-"""Time of the viewer's first paint and of its searches with 10,000 episodes, in Chromium.
+"""Time of the viewer's first paint, of its searches and of its orders with 10,000 episodes, in Chromium.
 
 The baseline of each is the same page over a run of 100 episodes: the time of browser, server and machine by themselves.
-First paint takes from the request for the address to the first visible rows; a search, from the last key to its rows.
+First paint takes from the request for the address to the first visible rows; a search, from the last key to its rows;
+an order, from its choice to its rows.
 
-`--list` measures the list of 50 runs with 10,000 episodes in all; its baseline is a list of two runs of 100 episodes.
-The matrix takes from the key to its first rows.
+Then the list of 50 runs with 10,000 episodes in all; its baseline is a list of two runs of 100 episodes. A table takes
+from the key to its first rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,9 @@ EPISODES, FEW, STEPS, BATCH = 10_000, 100, 10, 100
 RUNS, FEW_RUNS = 50, 2
 LIST_QUERIES = ("agent", "agent7", "-agent1", "no_such_word")
 SORTS = ("-success", "model", "-model95", "started")
+ORDERS = ("newest", "task", "score", "best", "steps", "tokens", "seconds")
+TABLES = {"tasks x runs": ("m", ".gridrow"), "suites x models": ("s", ".suitetable tbody tr")}
+"""Table of the list -> the key that opens it, and selector of its rows."""
 QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
 WORDS = (
     "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
@@ -61,6 +65,20 @@ query => new Promise(done => {
 """
 
 
+_ORDER = """
+order => new Promise(done => {
+  const select = document.querySelector('#selects select[aria-label="order"]');
+  const found = document.getElementById('found');
+  found.dataset.for = '\\u0000';
+  select.value = order;
+  const began = performance.now();
+  select.dispatchEvent(new Event('change'));
+  const look = () => found.dataset.for === ''
+    ? requestAnimationFrame(() => done(performance.now() - began))
+    : setTimeout(look, 1);
+  look();
+})
+"""
 _LISTED = """
 () => new Promise(done => {
   const look = () => document.querySelector('.runtable tbody tr')
@@ -81,11 +99,11 @@ order => new Promise(done => {
   look();
 })
 """
-_MATRIX = """
-() => new Promise(done => {
+_TABLE = """
+([key, rows]) => new Promise(done => {
   const began = performance.now();
-  document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'm', bubbles: true}));
-  const look = () => document.querySelector('.gridrow')
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  const look = () => document.querySelector(rows)
     ? requestAnimationFrame(() => done(performance.now() - began))
     : setTimeout(look, 1);
   look();
@@ -174,7 +192,8 @@ def first_paint(browser: Browser, url: str, cookie: StorageState) -> tuple[Page,
 
 
 def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
-    """Median seconds of a first paint and of each query, and the seconds until every transcript can be searched."""
+    """Median seconds of a first paint, of each query and of each order, and the seconds until every transcript can be
+    searched."""
     with run_viewer(folder) as (address, started):
         url, cookie = enter(browser, address)
         paints = [first_paint(browser, url, cookie) for _ in range(rounds)]
@@ -193,7 +212,13 @@ def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
             for _ in range(rounds):
                 times.append(float(warm.evaluate(_SEARCH, query)) / 1000)
                 warm.evaluate(_SEARCH, "")  # the same query again would change nothing
-            found[query] = statistics.median(times)
+            found[f"search {query}"] = statistics.median(times)
+        for order in ORDERS:
+            times = []
+            for _ in range(rounds):
+                times.append(float(warm.evaluate(_ORDER, order)) / 1000)
+                warm.evaluate(_ORDER, "")
+            found[f"order {order}"] = statistics.median(times)
     return found
 
 
@@ -210,7 +235,7 @@ def write_list(folder: Path, runs: int, episodes: int) -> Path:
 
 
 def measure_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
-    """Median seconds of a first paint, of filters, orders and the matrix, and the seconds until all runs are read."""
+    """Median seconds of a first paint, of filters, orders and tables, and the seconds until all runs are read."""
     with run_viewer(folder) as (address, started):
         began = time.perf_counter()
         context = browser.new_context()
@@ -233,36 +258,47 @@ def measure_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float
                     times.append(float(again.evaluate(script, value)) / 1000)
                     again.evaluate(script, "")
                 found[f"{name} {value}"] = statistics.median(times)
-        found["matrix"] = float(again.evaluate(_MATRIX)) / 1000
+        for table, asked in TABLES.items():
+            found[table] = float(again.evaluate(_TABLE, asked)) / 1000
     return found
 
 
 def main() -> None:
     parser = options(__doc__, "2,000 episodes, fewer rounds")
-    parser.add_argument("--list", action="store_true", help=f"a list of {RUNS} runs instead of one run")
+    parser.add_argument("--only", choices=("run", "list"), help="measure one run, or the list of runs; default: both")
     args = parser.parse_args()
     many, rounds = (2_000, 3) if args.quick else (EPISODES, 5)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("viewer: no chromium: apt-get install chromium")
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         top = Path(scratch)
-        if args.list:
-            folders = write_list(top / "many", RUNS, many // RUNS), write_list(top / "few", FEW_RUNS, FEW)
-        else:
-            folders = write(top / "many", many), write(top / "few", FEW)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        take = measure_list if args.list else measure
-        found, baseline = (take(browser, folder, rounds) for folder in folders)
+        if args.only in (None, "run"):
+            folders = write(top / "many", many), write(top / "few", FEW)
+            found, baseline = (measure(browser, folder, rounds) for folder in folders)
+            results += compare("", found, baseline, slowest=("search ", "order "))
+        if args.only in (None, "list"):
+            folders = write_list(top / "runs", RUNS, many // RUNS), write_list(top / "few runs", FEW_RUNS, FEW)
+            found, baseline = (measure_list(browser, folder, rounds) for folder in folders)
+            results += compare("list: ", found, baseline, slowest=("filter ", "sort "))
         browser.close()
-    results = [beside(name, found[name], baseline[name]) for name in found]
-    searches = [name for name in found if name in QUERIES or name.startswith(("filter ", "sort "))]
-    slowest = max(searches, key=lambda name: found[name])
-    label = "slowest filter or sort" if args.list else "slowest search"
-    results.append(beside(label, found[slowest], baseline[slowest]))
-    of = f"{RUNS} runs with {many:,} episodes" if args.list else f"{many:,} episodes"
-    title = f"{of}; targets: first paint 1,000 ms, search 200 ms"
-    show("viewer", results, as_json=args.json, title=title, also=f", {of}")
+    title = (
+        f"{many:,} episodes, in one run and in {RUNS}; targets: first paint 1,000 ms, search, filter and order 200 ms"
+    )
+    show("viewer", results, as_json=args.json, title=title, also=f", {many:,} episodes")
+
+
+def compare(
+    prefix: str, found: Mapping[str, float], baseline: Mapping[str, float], *, slowest: Sequence[str]
+) -> list[Result]:
+    """The metrics beside their baselines, and of each kind in `slowest`, a beginning of names, the slowest."""
+    results = [beside(prefix + name, found[name], baseline[name]) for name in found]
+    for kind in slowest:
+        name = max((name for name in found if name.startswith(kind)), key=lambda each: found[each])
+        results.append(beside(f"{prefix}slowest {kind.strip()}", found[name], baseline[name]))
+    return results
 
 
 def beside(metric: str, seconds: float, few: float) -> Result:

@@ -8,7 +8,7 @@ from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
     from gymcp.evaluators.grading import apply_grader
-    from gymcp.evaluators.judge import Rubric, judge_by_rubric, judge_grader, load_rubric
+    from gymcp.evaluators.judge import Point, Rubric, judge_by_rubric, judge_grader, load_rubric
     from gymcp.evaluators.metrics import Metrics, examine_run, measure
     from gymcp.evaluators.report import Report, read_report, write_report, write_text
     from gymcp.evaluators.statistics import (
@@ -25,6 +25,7 @@ __all__ = [
     "Interval",
     "Metrics",
     "Paired",
+    "Point",
     "Report",
     "Rubric",
     "apply_grader",
@@ -48,7 +49,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "grading": "apply_grader",
-            "judge": "Rubric judge_by_rubric judge_grader load_rubric",
+            "judge": "Point Rubric judge_by_rubric judge_grader load_rubric",
             "metrics": "Metrics examine_run measure",
             "report": "Report read_report write_report write_text",
             "statistics": "Interval Paired compare_paired mean_ci95 pass_at_k pass_hat_k plan_trials",

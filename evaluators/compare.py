@@ -22,15 +22,13 @@ from gymcp.evaluators.statistics import (
     t_by_task,
     within_task_variance,
 )
+from gymcp.evaluators.suite_groups import COMPARED_KEYS
 from gymcp.store import EpisodeRow
 from gymcp.types import Json
 
 SIGNIFICANCE_LEVEL = 0.05
 RESOLUTION = 0.05
 """Difference of success rates that `Pair.power` is about by default."""
-
-COMPARED_KEYS = ("env", "env_version", "suite", "suite_version", "suite_digest")
-"""Keys of a run's config that must agree for two runs to be compared."""
 
 REFERENCE_AGENTS = ("oracle", "null", "mutated")
 """Agents that test a suite rather than themselves. If two or more other runs are compared, the verdict is about

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
+    from gymcp.mcp_servers.native.runtime import ToolError
     from gymcp.mcp_servers.native.server import native_server
     from gymcp.mcp_servers.packages.locked_server import locked_server
     from gymcp.mcp_servers.packages.native_packages import locked_packages
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox
     from gymcp.mcp_servers.sessions.connect import open_session
     from gymcp.mcp_servers.sessions.session import ToolSession
-    from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
+    from gymcp.mcp_servers.spec import FileReader, FileState, HttpPort, ServerSpec
 
 __all__ = [
+    "FileReader",
     "FileState",
     "HttpPort",
     "Launch",
@@ -24,6 +26,7 @@ __all__ = [
     "Mount",
     "Sandbox",
     "ServerSpec",
+    "ToolError",
     "ToolSession",
     "get_sandbox",
     "locked_packages",
@@ -36,6 +39,7 @@ if not TYPE_CHECKING:
     __getattr__ = make_getattr(
         __name__,
         {
+            "native.runtime": "ToolError",
             "native.server": "native_server",
             "packages.locked_server": "locked_server",
             "packages.native_packages": "locked_packages",
@@ -43,6 +47,6 @@ if not TYPE_CHECKING:
             "sandbox.spec": "Launch Limits Mount Sandbox",
             "sessions.connect": "open_session",
             "sessions.session": "ToolSession",
-            "spec": "FileState HttpPort ServerSpec",
+            "spec": "FileReader FileState HttpPort ServerSpec",
         },
     )

@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_blocks import read_blocks
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
+LAZY = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
+PUBLIC = (*LAZY, "gymcp.evaluators.graders")
 HEAVY = ("mcp", "torch", "transformers", "docker", "starlette", "matplotlib")
 CONSTANTS = ("gymcp.__version__",)
 
@@ -33,7 +35,7 @@ def test_every_public_name_can_be_imported_and_has_a_docstring(package: str) -> 
         assert is_written or f"{package}.{name}" in CONSTANTS, f"{package}.{name} has no docstring"
 
 
-@pytest.mark.parametrize("package", PUBLIC)
+@pytest.mark.parametrize("package", LAZY)
 def test_type_checkers_see_the_names_that_the_package_offers(package: str) -> None:
     """The list in `__all__`, the imports for type checkers and the table of modules agree."""
     tree = ast.parse(source_of(package).read_text(encoding="utf-8"))
@@ -51,7 +53,7 @@ def test_type_checkers_see_the_names_that_the_package_offers(package: str) -> No
     assert set(module.__all__) == {name for name, _ in offered} | own
 
 
-@pytest.mark.parametrize("package", PUBLIC)
+@pytest.mark.parametrize("package", LAZY)
 def test_no_name_hides_a_module_of_its_package(package: str) -> None:
     module = importlib.import_module(package)
     assert {found.name for found in pkgutil.iter_modules(module.__path__)} & set(module.__all__) == set()
@@ -59,10 +61,42 @@ def test_no_name_hides_a_module_of_its_package(package: str) -> None:
 
 def test_importing_the_packages_imports_nothing_heavy() -> None:
     """`gymcp.envs` is left out: it registers the catalog with Gymnasium."""
-    light = [package for package in PUBLIC if package != "gymcp.envs"]
+    light = [package for package in LAZY if package != "gymcp.envs"]
     code = f"import json, sys, {', '.join(light)}; print(json.dumps(sorted(set({HEAVY!r}) & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+def imported_names() -> set[tuple[str, str]]:
+    """(module of gymcp, name) of each import in a block of a page or in an example."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = [block.text for page in pages for block in read_blocks(page) if block.language == "python"]
+    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    return {
+        (node.module, alias.name)
+        for node in nodes
+        if node.module and node.module.split(".")[0] == "gymcp"
+        for alias in node.names
+    }
+
+
+def test_every_name_that_a_page_or_an_example_imports_is_public() -> None:
+    offered = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
+    names = imported_names() - {("gymcp.envs.suites.tau2", "suite")}  # an example extends a shipped suite
+    assert len(names) > 20
+    hidden = [
+        f"{module}.{name}"
+        for module, name in sorted(names)
+        if not any(getattr(importlib.import_module(module), name) is each for each in offered)
+    ]
+    assert hidden == []
+
+
+def test_the_reference_has_a_page_for_each_public_package() -> None:
+    tree = ast.parse((ROOT / "docs" / "site" / "hooks.py").read_text(encoding="utf-8"))
+    (pages,) = [node.value for node in tree.body if isinstance(node, ast.Assign) and "PACKAGES" in ast.unparse(node)]
+    assert set(ast.literal_eval(pages)) == set(PUBLIC)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
@@ -12,6 +13,10 @@ from screenshots import MANIFEST, PICTURES, ROOT, SCHEMES, SHOTS, Shot, file_nam
 
 MAX_BYTES = 120_000
 MAX_WIDTH = 1_400
+PHONE_PX = 358
+"""Width of a page's text on a phone of 390 px."""
+MIN_TEXT_PX = 12
+DRAWINGS = sorted((ROOT / "docs").rglob("*.svg"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _NAMED = re.compile(r"!\[[^\]]*\]\((?!http)([^)\s]+)\)|\b(?:src|srcset)=\"(?!http)([^\"\s]+)\"")
 
@@ -65,3 +70,49 @@ def test_the_dark_picture_is_darker(shot: Shot) -> None:
         means.append(sum(value * count for value, count in enumerate(histogram)) / sum(histogram))
     light, dark = means
     assert dark < 100 < light
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
+def test_a_drawing_is_read_in_light_and_dark_and_on_a_phone(path: Path) -> None:
+    """It brings its own background: the site can be dark on a light system, which a picture does not see."""
+    text = path.read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)
+    name = "{http://www.w3.org/2000/svg}"
+    title = root.find(f"{name}title")
+    assert root.get("role") == "img"
+    assert title is not None
+    assert (title.get("id"), bool(title.text)) == (root.get("aria-labelledby"), True)
+    width = float(root.attrib["viewBox"].split()[2])
+    sizes = [float(size) for size in re.findall(r"font-size(?:=\"|: ?)([0-9.]+)", text)]
+    assert min(sizes) * min(1, PHONE_PX / width) >= MIN_TEXT_PX
+    light, dark = (dict(re.findall(r"(--[a-z]+): (#[0-9a-f]{6})", part)) for part in text.split("@media")[:2])
+    assert light.keys() == dark.keys()
+    assert "(prefers-color-scheme: dark)" in text
+    for colours in (light, dark):
+        for ink in colours.keys() - {"--paper", "--box", "--edge"}:
+            for ground in ("--paper", "--box"):
+                assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, by WCAG 2."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_drawing_and_every_concept_page_is_shown() -> None:
+    """The map of the architecture is drawn in characters."""
+    named = {page.name: [path.resolve() for path in named_pictures(page)] for page in PAGES}
+    assert {path for path in DRAWINGS if not any(path in each for each in named.values())} == set()
+    concepts = (
+        (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- Concepts:")[2].partition("- Reference:")[0]
+    )
+    pages = set(re.findall(r"- (\S+\.md)", concepts)) - {"architecture.md"}
+    assert len(pages) >= 5
+    assert {page for page in pages if not any(path in DRAWINGS for path in named[page])} == set()

@@ -36,7 +36,7 @@ def _walk(command: Any, context: Any) -> Iterator[tuple[Any, Any]]:
 def _describe(command: Any, context: Any) -> str:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [_row(*record) for record in records if record is not None and not record[0].startswith("--help")]
+    rows = [_row(*record) for record in records if record is not None and "--help" not in record[0]]
     help_text = " ".join((command.help or "").split("\f")[0].split())
     parts = [f"## {context.command_path}", _escape(help_text), f"```text\n{usage}\n```"]
     if rows:

@@ -47,3 +47,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     sources = {page: source for source, page in COPIED.items()}
     here = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return replace_links(markdown, here, depth=page.file.src_uri.count("/"))
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """The page with a name for the theme's search dialog, which screen readers announce."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')

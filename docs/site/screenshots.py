@@ -60,7 +60,7 @@ class Shot:
 SHOTS = (
     Shot(name="report", opens="tiny-level-2/report.html", ready="svg"),
     Shot(name="training-report", opens="train/report.html", ready="svg"),
-    Shot(name="viewer-runs", opens=".", ready=".runname", height=460),
+    Shot(name="viewer-runs", opens=".", ready="tr:last-child td[data-label='decision p50'] [title]", height=460),
     Shot(name="viewer-episode", opens="tiny-level-2", ready=".step", search="is:failed calls>2", clicks=(".row",)),
     Shot(name="viewer-training", opens="train", ready="#detail svg"),
 )

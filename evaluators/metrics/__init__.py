@@ -6,6 +6,7 @@ from gymcp.evaluators.metrics.coverage import (
     MIN_COVERAGE_KEY,
     coverage_floor,
     explain_low_coverage,
+    has_headline,
 )
 from gymcp.evaluators.metrics.measure import COST, PriceSteps, examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
@@ -47,6 +48,7 @@ __all__ = [
     "examine",
     "examine_run",
     "explain_low_coverage",
+    "has_headline",
     "measure",
     "rate",
 ]

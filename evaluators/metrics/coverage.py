@@ -23,13 +23,18 @@ def coverage_floor(config: Mapping[str, Json], asked: float | None = None) -> fl
     return own if isinstance(own, int | float) and not isinstance(own, bool) and 0 <= own <= 1 else MIN_COVERAGE
 
 
+def has_headline(rate: Rate, floor: float) -> bool:
+    """False if too few of the episodes have a score; a run without episodes is not refused."""
+    return rate.coverage_share is None or rate.coverage_share >= floor
+
+
 def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow], folder: str) -> str:
     """Reason why the run's success is no headline figure, its bounds instead, and what to do; empty if it is one.
 
     `lost`: the counted episodes without a score. A run without episodes has no figure in any case: empty.
     """
     bounds, covered = rate.bounds, rate.coverage_share
-    if bounds is None or covered is None or covered >= floor:
+    if bounds is None or covered is None or has_headline(rate, floor):
         return ""
     reasons = {row.outcome.runs_again for row in lost}
     folder = shlex.quote(folder)

@@ -116,6 +116,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         radar=None if calls is None else _radar(scored, calls),
         model_latency=None if calls is None else _model_latency(counted, calls),
         **({} if calls is None else _latencies([calls[row.id] for row in counted if row.id in calls])),
+        tokens_per_s=None if calls is None else _tokens_per_s(counted, calls),
     )
 
 
@@ -132,6 +133,14 @@ def _latencies(figures: Sequence[CallFigures]) -> dict[str, Latency | None]:
         "first_token_latency": latency_of(each for found in figures for each in found.first_tokens_s),
         "tool_latency": latency_of(each for found in figures for each in found.results_s),
     }
+
+
+def _tokens_per_s(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> float | None:
+    """Speed of one request, over the episodes whose requests were measured."""
+    measured = [row for row in rows if row.id in calls and calls[row.id].requests_s]
+    seconds = math.fsum(each for row in measured for each in calls[row.id].requests_s)
+    written = sum(row.usage.completion_tokens for row in measured)
+    return written / seconds if written and seconds else None
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:

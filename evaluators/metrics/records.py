@@ -227,6 +227,8 @@ class Metrics:
     """Seconds until the first token of a request; None if nothing was measured."""
     tool_latency: Latency | None = None
     """Seconds of tool calls; None if nothing was measured."""
+    tokens_per_s: float | None = None
+    """Tokens that the model wrote per second of its requests; None if no request was measured."""
 
     @property
     def score_bounds(self) -> Bounds | None:

@@ -56,6 +56,7 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         if summary.radar is None
         else {name: each["value"] if isinstance(each, dict) else each for name, each in asdict(summary.radar).items()},
         "latency": _latencies(summary),
+        "tokens_per_s": _two_digits(summary.tokens_per_s),
         "coverage": summary.overall.coverage,
         "lost": _first_losses(rows),
         "prompt_tokens": summary.spent.prompt_tokens,

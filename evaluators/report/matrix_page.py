@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gymcp.evaluators.compare import COMPARED_KEYS, Comparison
-from gymcp.evaluators.names import model_name, natural_order
+from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.caveats.denominators import headline
 from gymcp.evaluators.report.comparison_page import compare_runs
 from gymcp.evaluators.report.formatting import interval, interval_bar, seconds
@@ -26,6 +25,7 @@ from gymcp.evaluators.report.sections import (
     worst,
 )
 from gymcp.evaluators.report.training_page import anchor_of, trainings
+from gymcp.evaluators.suite_groups import group_by_suite, list_models, model_of
 
 MAX_NAME = 60
 
@@ -40,48 +40,21 @@ class SuiteRuns:
     """None if there are no two runs to compare."""
 
 
-def group_by_suite(runs: Sequence[Evidence]) -> tuple[SuiteRuns, ...]:
-    """The runs that are no training runs, by suite, suites by name; versions tell suites of one name apart."""
-    groups: dict[str, list[Evidence]] = {}
-    for each in runs:
-        if each.recipe is None:
-            groups.setdefault(repr([each.run.config.get(key) for key in COMPARED_KEYS]), []).append(each)
-    names = _name_suites([of_suite[0] for of_suite in groups.values()])
-    found = [
-        SuiteRuns(name=name, runs=tuple(of_suite), comparison=compare_runs(of_suite) if len(of_suite) > 1 else None)
-        for name, of_suite in zip(names, groups.values(), strict=True)
-    ]
-    return tuple(sorted(found, key=lambda each: natural_order(each.name)))
-
-
-def _name_suites(firsts: Sequence[Evidence]) -> list[str]:
-    """A name for each suite: with its version, its digest or a run of it, as far as names would repeat."""
-    forms: list[list[str]] = []
-    for each in firsts:
-        config = each.run.config
-        suite = str(config.get("suite") or config.get("env") or each.name)
-        version = f"{suite} {config.get('suite_version', 'of unknown version')}"
-        forms.append(
-            [suite, version, f"{version} ({str(config.get('suite_digest', ''))[:8]})", f"{suite} of {each.name}"]
-        )
-    names = []
-    for form in forms:
-        unique = (name for at, name in enumerate(form) if [other[at] for other in forms].count(name) == 1)
-        names.append(next(unique, form[-1]))
-    return names
-
-
-def model_of(evidence: Evidence) -> str:
-    """The model of a run; the agent of a run without one."""
-    config = evidence.run.config
-    return model_name(str(config["policy"])) if config.get("policy") else str(config.get("agent") or "unknown agent")
+def compare_suites(runs: Sequence[Evidence]) -> tuple[SuiteRuns, ...]:
+    """The runs that are no training runs, by suite, with the comparison of each suite."""
+    played = [each for each in runs if each.recipe is None]
+    groups = group_by_suite(played, lambda each: each.run.config, lambda each: each.name)
+    return tuple(
+        SuiteRuns(name=name, runs=of_suite, comparison=compare_runs(of_suite) if len(of_suite) > 1 else None)
+        for name, of_suite in groups
+    )
 
 
 def matrix_title(suites: Sequence[SuiteRuns]) -> str:
     """Title with the numbers of suites and models, and the names of the suites."""
     runs = [each for of_suite in suites for each in of_suite.runs]
     word = "model" if any(each.run.config.get("policy") for each in runs) else "agent"
-    parts = ((len(suites), "suite"), (len({model_of(each) for each in runs}), word))
+    parts = ((len(suites), "suite"), (len(list_models(each.run.config for each in runs)), word))
     size = " × ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
     return f"{size}: {', '.join(shorten(each.name, MAX_NAME) for each in suites)}"
 
@@ -104,17 +77,13 @@ def render_matrix(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], notices
     )
 
 
-def _models(suites: Sequence[SuiteRuns]) -> list[str]:
-    return sorted({model_of(each) for of_suite in suites for each in of_suite.runs}, key=natural_order)
-
-
 def _matrix(suites: Sequence[SuiteRuns]) -> Html:
     """Success with its interval: one row per suite, one column per model."""
-    models = _models(suites)
+    models = list_models(each.run.config for of_suite in suites for each in of_suite.runs)
     rows: list[tuple[Html | str, ...]] = [
         (
             shorten(of_suite.name, MAX_NAME),
-            *(join(*(_rate(each) for each in of_suite.runs if model_of(each) == model)) for model in models),
+            *(join(*(_rate(each) for each in of_suite.runs if model_of(each.run.config) == model)) for model in models),
         )
         for of_suite in suites
     ]
@@ -159,9 +128,9 @@ def _verdict(comparison: Comparison) -> str:
 
 def _costs(suites: Sequence[SuiteRuns]) -> Html:
     """Money, tokens and latency of each run; columns that no run has are left out."""
-    headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#calls of an episode",
-                "#model p50", "#model p95", "#request p50", "#request p95", "#first token p50", "#first token p95",
-                "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
+    headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#tokens/s",
+                "#calls of an episode", "#model p50", "#model p95", "#request p50", "#request p95", "#first token p50",
+                "#first token p95", "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
     rows: list[tuple[Html | str, ...]] = []
     for of_suite in suites:
         for each in of_suite.runs:
@@ -170,11 +139,12 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
             rows.append(
                 (
                     shorten(of_suite.name, MAX_NAME),
-                    element("span", shorten(model_of(each), MAX_NAME), class_="word"),
+                    element("span", shorten(model_of(each.run.config), MAX_NAME), class_="word"),
                     amount(metrics.spent.cost) if metrics.spent.cost else "–",
                     amount(cost.per_pass) if cost and cost.mean.value else "–",
                     f"{metrics.spent.prompt_tokens:,}" if metrics.spent.prompt_tokens else "–",
                     f"{metrics.spent.completion_tokens:,}" if metrics.spent.completion_tokens else "–",
+                    amount(metrics.tokens_per_s) if metrics.tokens_per_s else "–",
                     amount(calls.mean.value) if calls else "–",
                     *latency_cells(metrics.model_latency),
                     *latency_cells(metrics.request_latency),
@@ -187,7 +157,8 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
     chosen: list[tuple[Html | str, ...]] = [tuple(row[at] for at in kept) for row in rows]
     note = (
         "Cost and tokens of all attempts. Latency of a model is that of one decision, of a tool that of one call;"
-        " the time of a request leaves out retries and waiting in the client."
+        " the time of a request leaves out retries and waiting in the client; tokens/s are those written in a second"
+        " of requests."
     )
     return rows_section("What it took", tuple(headings[at] for at in kept), chosen, note)
 
@@ -203,7 +174,7 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
         tasks = element("details", element("summary", words), *listed)
     return element(
         "div",
-        element("h2", f"{model_of(evidence)} on {of_suite.name}", class_="run", id=anchor_of(evidence)),
+        element("h2", f"{model_of(evidence.run.config)} on {of_suite.name}", class_="run", id=anchor_of(evidence)),
         element(
             "p",
             element("b", headline(evidence)),

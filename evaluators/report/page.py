@@ -315,11 +315,13 @@ def time_section(metrics: Metrics) -> Html:
         ("tool, per call", metrics.tool_latency),
     )
     rows = [(name, f"{each.count:,}", *latency_cells(each)) for name, each in latencies if each is not None]
+    speed = metrics.tokens_per_s
+    wrote = f" The model wrote {speed:.3g} tokens per second of its requests." if speed else ""
     return section(
         "Where the time went",
         time_split(metrics.times),
         table(("latency", "#measured", "#median", "#95th percentile"), list(rows)) if rows else join(),
-        note="Of all attempts, lost ones too, summed over episodes that ran side by side.",
+        note=f"Of all attempts, lost ones too, summed over episodes that ran side by side.{wrote}",
     )
 
 

@@ -14,7 +14,7 @@ from gymcp.evaluators.report.comparison_page import render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_of
 from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
-from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
+from gymcp.evaluators.report.matrix_page import SuiteRuns, compare_suites, render_matrix
 from gymcp.evaluators.report.page import render
 from gymcp.evaluators.report.run_data import Evidence, FindCredit, FindPrices, FindTasks, read_evidence
 from gymcp.evaluators.report.training_page import render_training, render_trainings
@@ -150,7 +150,7 @@ def read_report(
             unread.append(str(error))
     if not evidence:
         raise StoreError("; ".join(unread) or "report: no run")
-    return Report(evidence=tuple(evidence), unread=tuple(unread), suites=group_by_suite(evidence))
+    return Report(evidence=tuple(evidence), unread=tuple(unread), suites=compare_suites(evidence))
 
 
 def write_text(file: Path, text: str) -> None:

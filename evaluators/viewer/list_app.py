@@ -38,6 +38,9 @@ def make_list_app(
     def matrix(request: Request) -> Json:
         return runs.matrix()
 
+    def suites(request: Request) -> Json:
+        return runs.suites()
+
     async def run_api(scope: Scope, receive: Receive, send: Send) -> None:
         named = scope["path_params"]["numbers"]
         numbers = tuple(map(int, named.split("-"))) if _NUMBERS.fullmatch(named) else ()
@@ -61,6 +64,7 @@ def make_list_app(
             Route("/static/{name}", static_file),
             Route("/api/runs", json_endpoint(list_runs)),
             Route("/api/matrix", json_endpoint(matrix)),
+            Route("/api/suites", json_endpoint(suites)),
             Route("/runs/{numbers}/", show_run_page),
             Route("/runs/{numbers}/static/{name}", static_file),
             Mount("/runs/{numbers}/api", app=run_api),

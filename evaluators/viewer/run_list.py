@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gymcp.evaluators.suite_groups import group_by_suite, list_models, model_of
 from gymcp.evaluators.viewer.discovery import FoundRuns, find_runs
 from gymcp.evaluators.viewer.runs import Runs, open_runs
-from gymcp.evaluators.viewer.summary import LATENCIES, RunSummary, Stamp, stamp_of, summarise_run, time_steps
+from gymcp.evaluators.viewer.summary import TIMED, RunSummary, Stamp, stamp_of, summarise_run, time_steps
 from gymcp.store import is_in_use
 from gymcp.types import Json
 
@@ -123,6 +124,27 @@ class RunList:
             "runs": runs,
         }
 
+    def suites(self) -> dict[str, Json]:
+        """Suites x models: for each suite, [place of the model in `models`, number of the run] of its runs.
+
+        Training runs and runs that cannot be read are left out.
+        """
+        with self._lock:
+            listed = [(run, run.summary) for run in self._runs if run.summary is not None]
+            version = self._version
+        played = [(run, summary) for run, summary in listed if summary.readable and summary.iterations is None]
+        models = list_models(summary.config for _, summary in played)
+        places = {model: place for place, model in enumerate(models)}
+        groups = group_by_suite(played, lambda each: each[1].config, lambda each: each[0].folder.name)
+        return {
+            "version": version,
+            "models": [model[:200] for model in models],
+            "suites": [
+                {"name": name[:200], "runs": [[places[model_of(each.config)], run.number] for run, each in of_suite]}
+                for name, of_suite in groups
+            ],
+        }
+
     @contextmanager
     def open_numbers(self, numbers: tuple[int, ...]) -> Iterator[Runs]:
         """The runs of these numbers, open. Raises StoreError if they cannot be read, KeyError for other numbers."""
@@ -190,7 +212,7 @@ class RunList:
             return False
         new = summarise_run(run.folder)
         if summary is not None:
-            new = replace(new, **{name: getattr(summary, name) for name in (*LATENCIES, "timed_episodes")})
+            new = replace(new, **{name: getattr(summary, name) for name in TIMED})
         self._put(run, new, stamp)
         run.due = time.monotonic() + REST * (time.monotonic() - began)
         return True

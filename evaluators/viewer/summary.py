@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.metrics import coverage_floor, has_headline, rate
 from gymcp.evaluators.names import model_name
-from gymcp.evaluators.statistics import Latency, latency_of, mean_ci95
+from gymcp.evaluators.statistics import Latency, latency_of
+from gymcp.evaluators.suite_groups import COMPARED_KEYS
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
 from gymcp.evaluators.viewer.discovery import is_run
 from gymcp.evaluators.viewer.runs import open_store, stamp_of_file
@@ -27,6 +29,7 @@ from gymcp.types import Json
 MAX_TIMED_EPISODES = 100
 """Episodes of a run whose steps are read for the quantiles of latency."""
 LATENCIES = ("model_latency", "request_latency", "first_token_latency", "tool_latency")
+TIMED = (*LATENCIES, "tokens_per_s", "timed_episodes")
 """Fields of `RunSummary` that `time_steps` measures."""
 _STAMPED = (RUN_FILE, TRAINING_FILE, METRICS_FILE, FILE_NAME, f"{FILE_NAME}-wal")
 """Files whose change makes a summary outdated."""
@@ -68,6 +71,11 @@ class RunSummary:
     low: float | None = None
     """Lower end of the 95 % interval of the success; None if no episode is scored."""
     high: float | None = None
+    bounds: tuple[float, float] | None = None
+    """Least and greatest success over all episodes of a run whose success is no headline figure, because too few of
+    them have a score; None for any other run."""
+    coverage: str = ""
+    """Coverage in words: "488/500 scored, 12 infra"."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     cost: float = 0.0
     prompt_tokens: int = 0
@@ -86,14 +94,18 @@ class RunSummary:
     """Seconds until the first token of a request; None if it is not known (yet)."""
     tool_latency: Latency | None = None
     """Seconds per tool call; None if it is not known (yet)."""
+    tokens_per_s: float | None = None
+    """Tokens that the model wrote per second of its requests; None if it is not known (yet)."""
     timed_episodes: int = 0
     """Number of episodes whose steps the latencies are from."""
     tasks: Mapping[tuple[str, str], TaskCell] = field(default_factory=dict)
     """(environment, task) -> its trials."""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    """Part of the run's config that tells suites and models apart."""
 
     def object(self) -> dict[str, Json]:
-        """The summary for the page, without its tasks."""
-        names = (name for name in self.__dataclass_fields__ if name not in ("tasks", "outcomes"))
+        """The summary for the page, without its tasks and its config."""
+        names = (name for name in self.__dataclass_fields__ if name not in ("tasks", "outcomes", "config"))
         found = {name: getattr(self, name) for name in names}
         for name in ("held_out", *LATENCIES):
             part = found[name]
@@ -122,32 +134,38 @@ def summarise_run(folder: Path) -> RunSummary:
     model = known["model"] or ", ".join(sorted({name for row in rows for name in row.usage.models}))[:200]
     env = known["env"] or ", ".join(sorted({row.env for row in rows}))[:200]
     found = {**known, "model": model, "env": env, "problem": damage or problem, "running": is_in_use(folder)}
-    return RunSummary(**found, **_count(rows))
+    floor = 0.0 if is_training else coverage_floor(run.config if run else {})
+    return RunSummary(**found, **_count(rows, floor))
 
 
 def time_steps(folder: Path) -> dict[str, Any]:
-    """The `LATENCIES`, and ``timed_episodes``: the number of episodes that they are from, evenly spread."""
+    """The fields in `TIMED`, from a sample of the episodes, evenly spread."""
     seconds: dict[str, list[float]] = {name: [] for name in LATENCIES}
-    timed = 0
+    timed, written = 0, 0
     with suppress(StoreError), TrajectoryStore.open(folder) as store:
-        ids = [row.id for row in store.summaries() if row.steps]
-        for id in _spread(ids, MAX_TIMED_EPISODES):
+        rows = [row for row in store.summaries() if row.steps]
+        for row in _spread(rows, MAX_TIMED_EPISODES):
             with suppress(StoreError, KeyError, TypeError, ValueError):
-                steps = store.load(id, tokens=False).steps
+                steps = store.load(row.id, tokens=False).steps
                 requests = [step.request_times for step in steps if step.request_times is not None]
                 seconds["model_latency"] += [step.agent_s for step in steps]
                 seconds["request_latency"] += [times.request_s for times in requests]
                 seconds["first_token_latency"] += [t.first_token_s for t in requests if t.first_token_s is not None]
                 seconds["tool_latency"] += [result.seconds for step in steps for result in step.results]
+                written += row.usage.completion_tokens if requests else 0
                 timed += 1
-    return {**{name: latency_of(values) for name, values in seconds.items()}, "timed_episodes": timed}
+    requests_s = math.fsum(seconds["request_latency"])
+    speed = written / requests_s if written and requests_s else None
+    latencies = {name: latency_of(values) for name, values in seconds.items()}
+    return {**latencies, "tokens_per_s": speed, "timed_episodes": timed}
 
 
-def _spread(ids: Sequence[str], most: int) -> list[str]:
-    return list(ids) if len(ids) <= most else [ids[at * len(ids) // most] for at in range(most)]
+def _spread(rows: Sequence[EpisodeRow], most: int) -> list[EpisodeRow]:
+    return list(rows) if len(rows) <= most else [rows[at * len(rows) // most] for at in range(most)]
 
 
-def _count(rows: Sequence[EpisodeRow]) -> dict[str, Json]:
+def _count(rows: Sequence[EpisodeRow], floor: float) -> dict[str, Json]:
+    """Figures of the attempts. `floor`: share of the episodes that must have a score for a headline figure."""
     latest = [row for row in rows if row.latest]
     trials: dict[tuple[str, str], list[EpisodeRow]] = {}
     for row in latest:
@@ -160,18 +178,17 @@ def _count(rows: Sequence[EpisodeRow]) -> dict[str, Json]:
         )
         for key, of_task in trials.items()
     }
-    successes = {
-        "\0".join(key): [float(row.success) for row in of_task if row.success is not None]
-        for key, of_task in trials.items()
-    }
-    interval = mean_ci95(successes) if any(successes.values()) else None
+    overall = rate(latest)
+    bounds = None if overall.bounds is None or has_headline(overall, floor) else overall.bounds
     return {
         "episodes": len(latest),
         "attempts": len(rows),
-        "scored": sum(cell.scored for cell in cells.values()),
+        "scored": overall.scored,
         "solved": sum(cell.solved for cell in cells.values()),
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
+        "low": overall.ci95.low if overall.ci95 else None,
+        "high": overall.ci95.high if overall.ci95 else None,
+        "bounds": (bounds.low, bounds.high) if bounds else None,
+        "coverage": overall.coverage,
         "outcomes": dict(Counter(str(row.outcome) for row in latest).most_common()),
         "cost": math.fsum(row.usage.cost for row in rows),
         "prompt_tokens": sum(row.usage.prompt_tokens for row in rows),
@@ -198,6 +215,7 @@ def _describe(run: Run | None) -> dict[str, Json]:
         "env": _text(config, "env"),
         "suite": _text(config, "suite"),
         "started": run.created[:40] if run else "",
+        "config": {key: config.get(key) for key in (*COMPARED_KEYS, "agent", "policy")},
     }
 
 

@@ -29,6 +29,8 @@ PROGRAM = PurePosixPath("/srv/program")
 PACKAGES = PurePosixPath("/srv/packages")
 """Mount point of the packages that a server declares."""
 RUNTIME = "gymcp.mcp_servers.native.runtime"
+ROOM, PASSED_ON = "gymcp.mcp_servers", frozenset({"ToolError"})
+"""Package from which a class may import these names of the runtime, too."""
 _IMPORT_NODES = (ast.Import, ast.ImportFrom)
 _START_CODE = (
     "import sys\n"
@@ -150,6 +152,8 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[ast.Import | ast.Im
         names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
         if not names:
             continue
+        if isinstance(node, ast.ImportFrom) and node.module == ROOM and {alias.name for alias in names} <= PASSED_ON:
+            node.module = RUNTIME  # the package itself does not enter the sandbox
         source = (node.module or "") if isinstance(node, ast.ImportFrom) else names[0].name
         if source.split(".")[0] == "gymcp" and source != RUNTIME:
             raise ConfigError(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ToolCall,
         ToolResult,
         Trajectory,
+        UserScript,
     )
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Trajectory",
     "UsageError",
     "User",
+    "UserScript",
     "__version__",
 ]
 
@@ -82,7 +84,7 @@ if not TYPE_CHECKING:
             "protocols": "Agent AgentFactory ChatPolicy Grader Policy User",
             "types": (
                 "Action Decision EpisodeLimits Fact GiveUp GoldTurn Message Observation Sampling Score Step "
-                "Suite Task Tool ToolCall ToolResult Trajectory"
+                "Suite Task Tool ToolCall ToolResult Trajectory UserScript"
             ),
         },
     )

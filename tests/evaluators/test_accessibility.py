@@ -1,13 +1,15 @@
-"""axe-core over the pages of the viewer, an export and reports, light and dark; and the keyboard alone."""
+"""axe-core over the pages of the viewer, an export, reports and the documentation, light and dark, on a screen and on a
+phone; and the keyboard alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from equipment import lacking
 from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_run, write_training_run
 from records import order_episode
@@ -27,6 +29,11 @@ pytestmark = pytest.mark.xdist_group("viewer")
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 GRAVE = ("serious", "critical")
+SITE = Path(__file__).parents[2] / "site"
+"""`make docs` builds it."""
+SITE_PAGES = ("index.html", "evaluation.html", "command-line.html")
+"""Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
+SCREEN, PHONE = 1280, 390
 FOCUS = """() => {
   const each = document.activeElement;
   const box = each.getBoundingClientRect();
@@ -50,6 +57,19 @@ def grave_findings(page: Page) -> list[str]:
         for each in found["violations"]
         if each["impact"] in GRAVE
     ]
+
+
+def findings_by_page(page: Page, walked: Iterable[str], *, width: int) -> dict[str, list[str]]:
+    """Grave findings of each page of a walk at this width, by the page's name; empty without any.
+
+    The walk itself goes on at the width of a screen.
+    """
+    found = {}
+    for name in walked:
+        page.set_viewport_size({"width": width, "height": 800})
+        found[name] = grave_findings(page)
+        page.set_viewport_size({"width": SCREEN, "height": 800})
+    return {name: each for name, each in found.items() if each}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +110,9 @@ def viewer(browser: Browser, top: Path) -> Iterator[ViewerAccess]:
 def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     """Go through the pages of a viewer, or of an export; the name of each, once it is whole."""
     yield "list"
+    page.keyboard.press("s")
+    expect(page.locator(".entry").first).to_be_visible()
+    yield "suites x models"
     page.keyboard.press("m")
     expect(page.locator("#cell-0-0")).to_be_visible()
     yield "tasks x runs"
@@ -115,37 +138,48 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_viewer_has_no_grave_findings(browser: Browser, viewer: ViewerAccess, scheme: Any, width: int) -> None:
+def test_the_viewer_has_no_grave_findings(browser: Browser, viewer: ViewerAccess, scheme: Any) -> None:
     for page in open_page(browser, viewer, color_scheme=scheme):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
-        page.set_viewport_size({"width": width, "height": 800})
-        walked = walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/") if width > 1000 else iter(["list"])
-        assert {name: found for name in walked if (found := grave_findings(page))} == {}
+        walked = walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/")
+        assert findings_by_page(page, walked, width=SCREEN) == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_export_has_no_grave_findings(browser: Browser, top: Path, scheme: Any) -> None:
+    """Its pages are those of the viewer, which are looked at on a phone here."""
     home = (top / "out").as_uri() + "/"
     for page in open_export(browser, top / "out", color_scheme=scheme):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
         walked = walk_viewer(page, home, "runs/{}/index.html", "runs/1-2/index.html")
-        assert {name: found for name in walked if (found := grave_findings(page))} == {}
+        assert findings_by_page(page, walked, width=PHONE) == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_reports_have_no_grave_findings(browser: Browser, top: Path, scheme: Any) -> None:
+@pytest.mark.parametrize(("scheme", "width"), [("light", SCREEN), ("dark", PHONE)])
+def test_reports_have_no_grave_findings(browser: Browser, top: Path, scheme: Any, width: int) -> None:
     runs = [top / "runs" / name for name in ("steady", "hasty", "train")]
     for run in runs:
         write_report(run)
     (top / "both.html").write_text(read_report(runs[:2], lambda run: {}).text("html"))
     (top / "all.html").write_text(read_report(runs, lambda run: {}).text("html"))
-    found = {}
+    found: dict[str, list[str]] = {}
     for place in ("runs/steady/report.html", "runs/train/report.html", "both.html", "all.html"):
         for page in open_export(browser, top, place, color_scheme=scheme):
             page.locator("details").evaluate_all("all => all.forEach(each => { each.open = true })")
-            found[place] = grave_findings(page)
-    assert {place: each for place, each in found.items() if each} == {}
+            found |= findings_by_page(page, [place], width=width)
+    assert found == {}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", SCREEN), ("dark", PHONE)])
+def test_the_documentation_has_no_grave_findings(browser: Browser, scheme: Any, width: int) -> None:
+    if not (SITE / "index.html").is_file():
+        lacking("site", "there is no site/index.html: make docs")
+    found: dict[str, list[str]] = {}
+    for place in SITE_PAGES:
+        for page in open_export(browser, SITE, place, color_scheme=scheme):
+            expect(page.locator("h1")).to_be_visible()
+            found |= findings_by_page(page, [place], width=width)
+    assert found == {}
 
 
 def tab_through(page: Page) -> list[dict[str, Any]]:

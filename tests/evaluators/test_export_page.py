@@ -111,6 +111,13 @@ def test_tasks_by_runs_lead_to_the_episodes_of_a_task(page: Page) -> None:
     expect(page.locator("#found")).to_contain_text("10 tasks")
 
 
+def test_suites_by_models_lead_to_runs(page: Page) -> None:
+    page.keyboard.press("s")
+    expect(page.locator("#found")).to_have_text("2 suites · 3 models · 3 runs")
+    page.locator('td[data-label="hasty"] a').click()
+    expect(page.locator("#found")).to_contain_text("241 episodes")
+
+
 def test_two_runs_are_put_side_by_side(page: Page) -> None:
     for name in ("steady", "hasty"):
         page.get_by_role("checkbox", name=f"put {name} side by side").check()

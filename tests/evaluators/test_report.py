@@ -132,6 +132,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
         "calls": {"made": 0, "error_rate": None, "invalid_rate": None, "redundant_rate": None},
         "radar": None,
         "latency": {"model": None, "request": None, "first_token": None, "tool": None},
+        "tokens_per_s": None,
         "coverage": "3/4 scored, 1 infra",
         "lost": {"env_infra": "d trial 0: "},
         "prompt_tokens": 0,

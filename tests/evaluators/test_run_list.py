@@ -13,10 +13,12 @@ import httpx
 import pytest
 from recorded_runs import write_run, write_training_run
 from records import SEARCH, drawn, episode, order_episode
+from test_suite_matrix import no_tasks, write_suite_run
 from test_viewer import enter
 from viewer_process import run_viewer
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.report import read_report
 from gymcp.evaluators.viewer import discovery
 from gymcp.evaluators.viewer.curves import curves_object
 from gymcp.evaluators.viewer.discovery import find_runs
@@ -26,6 +28,7 @@ from gymcp.evaluators.viewer.run_list import RunList, open_run_list
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.evaluators.viewer.summary import summarise_run, time_steps
 from gymcp.evaluators.viewer.task_facts import task_object
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Action, GoldTurn, Observation, RequestTimes, SideAnswer, Task, ToolCall
@@ -115,6 +118,7 @@ def test_times_of_requests_are_in_the_list_and_beside_the_step(tmp_path: Path) -
     found = replace(summarise_run(tmp_path), **time_steps(tmp_path)).object()
     assert found["request_latency"] == {"count": 1, "p50_s": 0.25, "p95_s": 0.25}
     assert found["first_token_latency"] == {"count": 1, "p50_s": 0.125, "p95_s": 0.125}
+    assert found["tokens_per_s"] == 32.0  # 8 tokens in 0.25 s
     with open_runs([tmp_path]) as runs:
         shown = episode_object(runs, 1, None)["steps"]
     assert [step["request"] for step in shown] == [{"request_s": 0.25, "first_token_s": 0.125}, None]
@@ -152,6 +156,45 @@ def test_the_matrix_counts_trials_by_task_and_run(runs: RunList) -> None:
     assert (cells["task003"], cells["task006"], cells["lost"]) == ([1, 2, 2], [1, 2, 2], [0, 0, 1])
     assert cells["task004"] == [2, 2, 2]
     assert {run["number"] for run in found["runs"]} == {0, 2, 3, 4}  # all but the one without episodes
+
+
+def test_suites_by_models_have_the_figures_of_the_report(tmp_path: Path) -> None:
+    for suite, model, paying in (("tau2", "m1", 4), ("bfcl", "m1", 2), ("bfcl", "m2", 1)):
+        write_suite_run(tmp_path / f"{suite}-{model}", suite, model, paying=paying)
+    write_training_run(tmp_path / "train")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    runs = RunList([tmp_path])
+    for each in runs.all():
+        runs.read_now(each)
+    found, listed = runs.suites(), {each.number: each for each in runs.all()}
+    cells = [
+        (suite["name"], found["models"][place], listed[number].label)
+        for suite in found["suites"]
+        for place, number in suite["runs"]
+    ]
+    assert cells == [("bfcl", "m1", "bfcl-m1"), ("bfcl", "m2", "bfcl-m2"), ("tau2", "m1", "tau2-m1")]
+    report = read_report([tmp_path / label for *_, label in cells], no_tasks)
+    assert [each.name for each in report.suites] == ["bfcl", "tau2"]
+    summaries = {each.label: each.summary for each in listed.values()}
+    for evidence in report.evidence:
+        overall, summary = evidence.metrics.overall, summaries[evidence.name]
+        assert summary is not None
+        assert overall.ci95 is not None
+        assert (summary.low, summary.high) == (overall.ci95.low, overall.ci95.high)
+        assert (summary.coverage, summary.bounds) == ("4/4 scored", None)
+
+
+def test_too_few_scores_are_two_bounds_and_no_headline_as_in_the_report(tmp_path: Path) -> None:
+    lost = order_episode("lost", 0, pays=False, run="r", score=None, outcome=Outcome.ENV_INFRA, reason="server died")
+    for name, config in (("strict", {}), ("lenient", {"min_coverage": 0.5})):
+        folder = tmp_path / name
+        with create_run(folder, {"env": "shop", **config}), TrajectoryStore.open(folder, write=True) as store:
+            store.append(order_episode("t", 0, pays=True, run="r"), {})
+            store.append(lost, {})
+    strict, lenient = summarise_run(tmp_path / "strict"), summarise_run(tmp_path / "lenient")
+    assert (strict.bounds, strict.coverage) == ((0.5, 1.0), "1/2 scored, 1 infra")
+    assert lenient.bounds is None
 
 
 def test_a_growing_run_and_a_new_one_appear(tmp_path: Path) -> None:

@@ -158,6 +158,29 @@ def test_a_cell_of_the_matrix_opens_the_episodes_of_that_task(page: Page) -> Non
     expect(page.locator(".row").first).to_contain_text("task050")
 
 
+def test_suites_by_models_are_filtered_and_lead_to_their_runs(page: Page) -> None:
+    page.keyboard.press("s")
+    expect(page.locator("#found")).to_have_text("3 suites · 4 models · 4 runs")
+    row = page.locator(".suitetable tbody tr", has_text="shop 1")
+    expect(row.locator(".entry")).to_have_count(2)
+    steady = row.locator('td[data-label="steady"]')
+    for words in ("66.7 % 60.4 – 72.4", "240/241 scored, 1 infra", "5,302 tokens"):
+        expect(steady).to_contain_text(words)
+    page.locator("#search").fill("shop -think")
+    expect(page.locator("#found")).to_have_text("1 suite · 2 models · 2 runs")
+    page.reload()
+    expect(page.locator(".suitetable thead th")).to_have_text(["suite", "hasty", "steady"])
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(steady.locator("a")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#found")).to_contain_text("241 episodes")
+    page.keyboard.press("Escape")
+    expect(page.locator("#found")).to_have_text("1 suite · 2 models · 2 runs")
+    page.locator("#search").fill("training")
+    expect(page.locator("#table")).to_have_text("no run matches the filter")
+
+
 def test_a_late_answer_does_not_replace_a_newer_matrix(page: Page) -> None:
     held: list[Route] = []
 
@@ -272,7 +295,12 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, runs: ViewerAccess, 
         page.keyboard.press("m")
         expect(page.locator(".gridrow").first).to_be_visible()
         assert page.evaluate(overflow) <= 0
-        page.keyboard.press("m")
+        page.keyboard.press("s")
+        expect(page.locator(".entry").first).to_be_visible()
+        assert page.evaluate(overflow) <= 0
+        if width < 900:
+            assert page.locator("#table").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+        page.keyboard.press("s")
         page.locator(".runname", has_text="pays").click()
         expect(page.locator(".row").first).to_be_visible()
         if width < 900:
@@ -286,6 +314,8 @@ def test_a_hostile_run_stays_text_in_the_list(page: Page) -> None:
     row = page.locator("tr", has_text="<script>alert(1)</script>")
     expect(row).to_have_count(1)
     assert page.locator("#page img, #page script, #page iframe, #page a[href^=javascript]").count() == 0
+    page.keyboard.press("s")
+    expect(page.locator(".suitetable tbody tr", has_text="<script>")).to_have_count(1)
     page.keyboard.press("m")
     expect(page.locator(".gridrow", has_text="<script>")).to_have_count(1)
     page.locator(".gridrow", has_text="<script>").locator(".cell.good").click()

@@ -74,11 +74,15 @@ def test_requests_and_first_tokens_have_columns_if_any_run_measured_them(tmp_pat
     shown = Page(report.text("html"))
     for text in ("request p50", "request p95", "first token p50", "first token p95", "100 ms118 ms10 ms10 ms"):
         assert text in shown.text
-    latency = next(run["latency"] for run in report.object()["runs"] if run["latency"]["request"])
+    (run,) = (run for run in report.object()["runs"] if run["latency"]["request"])
+    assert run["tokens_per_s"] == 40.0  # 8 tokens in 0.2 s
+    assert "tokens/s" in shown.text
+    latency = run["latency"]
     assert latency["request"] == {"count": 2, "p50_s": 0.1, "p95_s": pytest.approx(0.118)}
     assert latency["first_token"] == {"count": 1, "p50_s": 0.01, "p95_s": 0.01}
     without = Page(read_report([plain, tmp_path / "b"], no_tasks).text("html"))
     assert "first token" not in without.text
+    assert "tokens/s" not in without.text.replace("tokens/s are", "")
 
 
 def test_a_hostile_run_in_the_table_stays_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.runtime import class_server
-from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.native.server import _class_source, native_server
 from gymcp.mcp_servers.sandbox import Mount
 
 OUTSIDE = "class 'Tool' uses K of its file, but only the class itself and the plain imports"
@@ -73,6 +73,23 @@ def test_a_class_with_a_mount_may_import_a_package(tmp_path: Path) -> None:
     )
     mount = Mount(source=tmp_path, target=PurePosixPath("/srv/site"))
     assert native_server("s", cls, mounts=[mount], python_path=[PurePosixPath("/srv/site")]).state == "declared"
+
+
+@pytest.mark.parametrize("imported", ["gymcp.mcp_servers", "gymcp.mcp_servers.native.runtime"])
+def test_an_error_of_a_tool_is_imported_from_the_runtime_wherever_the_file_has_it_from(
+    tmp_path: Path, imported: str
+) -> None:
+    body = "class Tool:\n    def f(self) -> int:\n        raise ToolError('no')\n"
+    cls = class_in(tmp_path, "raising", f"from {imported} import ToolError\n{body}")
+    assert "\nfrom gymcp.mcp_servers.native.runtime import ToolError\n" in _class_source(cls, importable=None)
+
+
+def test_nothing_else_of_the_package_enters_the_sandbox(tmp_path: Path) -> None:
+    text = (
+        "from gymcp.mcp_servers import Limits, ToolError\nclass Tool:\n    def f(self) -> int:\n        return Limits\n"
+    )
+    with pytest.raises(ConfigError, match=r"'Limits' of gymcp\.mcp_servers does not enter the sandbox"):
+        native_server("s", class_in(tmp_path, "limited", text))
 
 
 def test_a_static_method_is_a_tool() -> None:

@@ -122,6 +122,7 @@ class _Export:
         listing = {**self._listing(), "version": 1, "folders": [], "problems": gaps, "made": made}
         self.data.write("runs", listing)
         self.data.write("matrix", {**self._runs.matrix(), "version": 1})
+        self.data.write("suites", {**self._runs.suites(), "version": 1})
         about = {"runs": [run.object() for run in found], "listed": listed, "notes": gaps}
         self.data.write("export", {**about, "made": made, "gymcp": __version__})
         return found

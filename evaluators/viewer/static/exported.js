@@ -201,7 +201,7 @@ export async function ask(path, { signal } = {}) {
   const [what, n, part, at] = pathname.split("/").slice(2);
   let answer;
   if (what === "runs") answer = said.get("version") === "1" ? { version: 1 } : await read("runs");
-  else if (what === "matrix") answer = await read("matrix");
+  else if (what === "matrix" || what === "suites") answer = await read(what);
   else if (what === "about") answer = await about();
   else if (what === "curves") answer = await read(`${runAt(said.get("run"))}/curves`);
   else if (what === "pairs") answer = await pairsOf(said);

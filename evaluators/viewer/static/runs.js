@@ -2,39 +2,17 @@
 
 import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
 import { asOf, brief, closing, count, el, replace, seconds } from "./dom.js";
+import { money, success, successFigure, tokens } from "./figures.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
+import { drawSuites } from "./suites.js";
 
 const $ = (id) => document.getElementById(id);
 const EVERY = 2000; // milliseconds between two questions for news
 
 let list = { version: 0, folders: [], problems: [], runs: [], unread: 0 };
 let chosen = []; // numbers of at most two runs, to be put side by side
-let focus = 0; // place of the row that keys act on
-
-const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)}`);
-const tokens = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${Math.round(value / 1e3)} k` : value.toLocaleString("en"));
-
-/** The success of a run: of its episodes, or of the last evaluation of a training run. */
-function success(run) {
-  if (run.held_out) return { value: run.held_out.success, low: run.held_out.low, high: run.held_out.high, note: `held-out, iteration ${run.held_out.iteration}`, why: `last evaluation on held-out tasks (${run.held_out.split}), after iteration ${run.held_out.iteration}` };
-  if (!run.scored) return { value: null, note: "", why: "no episode has a score" };
-  return { value: run.solved / run.scored, low: run.low, high: run.high, note: run.iterations === null ? "" : "practice", why: `${run.solved} of ${run.scored} scored episodes` };
-}
-
-function successCell(run) {
-  const found = success(run);
-  if (found.value === null) return el("span", { class: "soft", title: found.why }, "–");
-  const known = typeof found.low === "number" && typeof found.high === "number";
-  return el(
-    "span",
-    { class: "rate", title: `${found.why}${known ? `; 95 % interval ${share(found.low)} to ${share(found.high)} %` : ""}` },
-    el("b", {}, `${share(found.value)} %`),
-    known && el("span", { class: "fine" }, ` ${share(found.low)} – ${share(found.high)}`),
-    known && el("span", { class: "whisker", "aria-hidden": "true" }, el("i", { style: { left: `${100 * found.low}%`, width: `${100 * (found.high - found.low)}%` } }), el("u", { style: { left: `${100 * found.value}%` } })),
-    found.note && el("span", { class: "fine below" }, found.note),
-  );
-}
+let focus = 0; // place of the row, or of the link, that keys act on
 
 function outcomesCell(run) {
   const others = Object.entries(run.outcomes).filter(([name]) => name !== "scored");
@@ -59,11 +37,11 @@ const COLUMNS = [
   { key: "model", name: "model", text: true, value: (run) => run.model || run.agent, cell: nameCell },
   { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
   { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
-  { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successCell },
+  { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successFigure },
   { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
   { key: "outcomes", name: "outcomes", says: "episodes without a score, by outcome", value: (run) => run.episodes - (run.outcomes.scored ?? 0), cell: outcomesCell },
   { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => el("span", { class: "nowrap" }, started(run) || "–") },
-  { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? run.cost.toFixed(run.cost < 1 ? 4 : 2) : el("span", { class: "soft" }, "–")) },
+  { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? money(run.cost) : el("span", { class: "soft" }, "–")) },
   { key: "tokens", name: "tokens", says: "read and written by models, all attempts", value: (run) => run.prompt_tokens + run.completion_tokens, cell: (run) => (run.prompt_tokens + run.completion_tokens ? el("span", { class: "nowrap", title: `${run.prompt_tokens.toLocaleString("en")} read, ${run.completion_tokens.toLocaleString("en")} written` }, tokens(run.prompt_tokens + run.completion_tokens)) : el("span", { class: "soft" }, "–")) },
   { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50_s") },
   { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95_s") },
@@ -71,6 +49,7 @@ const COLUMNS = [
   { key: "request95", name: "request p95", says: "95 % of requests to the model took at most this long", measured: true, ...latency("request_latency", "p95_s") },
   { key: "first50", name: "first token p50", says: "median time from a request to its first token, where it was measured", measured: true, ...latency("first_token_latency", "p50_s") },
   { key: "first95", name: "first token p95", says: "95 % of first tokens came within this time", measured: true, ...latency("first_token_latency", "p95_s") },
+  { key: "speed", name: "tokens/s", says: "tokens that the model wrote per second of its requests", measured: true, value: (run) => run.tokens_per_s ?? null, cell: (run) => (run.tokens_per_s ? el("span", { title: `in ${count(run.timed_episodes, "episode")}` }, run.tokens_per_s.toFixed(run.tokens_per_s < 10 ? 1 : 0)) : el("span", { class: "soft" }, "–")) },
   { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50_s") },
   { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
   { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
@@ -194,7 +173,7 @@ function besides() {
 
 function drawBar() {
   const tab = (view, name) => el("button", { type: "button", class: place.view === view ? "current" : "", "aria-current": place.view === view ? "page" : null, on: { click: () => go({ view }) } }, name);
-  replace($("runs"), tab("", "runs"), tab("tasks", "tasks × runs"));
+  replace($("runs"), tab("", "runs"), tab("suites", "suites × models"), tab("tasks", "tasks × runs"));
   replace($("headline"), list.unread ? `reading ${count(list.unread, "run")} …` : [count(list.runs.length, "run"), list.made && el("span", { class: "soft" }, ` · ${asOf(list.made)}`)]);
   replace($("problems"), list.problems.map((problem) => el("p", {}, problem)));
 }
@@ -220,10 +199,11 @@ async function draw() {
   const began = performance.now();
   drawBar();
   drawTools();
-  document.body.classList.toggle("tasks", place.view === "tasks");
-  if (place.view === "tasks") {
-    await drawMatrix($("table"), { runs: shownRuns(), version: list.version, remember });
-  } else drawTable();
+  for (const view of ["tasks", "suites"]) document.body.classList.toggle(view, place.view === view);
+  const asked = { runs: shownRuns(), version: list.version, remember, reached: (at) => { focus = at; } };
+  if (place.view === "tasks") await drawMatrix($("table"), asked);
+  else if (place.view === "suites") await drawSuites($("table"), asked);
+  else drawTable();
   if (drawn !== place.view) $("table").scrollTo(0, 0);
   drawn = place.view;
   if (place.view === "") replace($("found"), count(shownRuns().length, "run"), el("span", { class: "soft" }, ` · ${Math.round(performance.now() - began)} ms`));
@@ -232,39 +212,47 @@ async function draw() {
 }
 
 function move(to) {
-  const rows = [...$("table").querySelectorAll("tbody tr")];
+  const rows = [...$("table").querySelectorAll(place.view === "suites" ? "tbody a" : "tbody tr")];
   if (!rows.length) return;
   const next = rows[Math.max(0, Math.min(rows.length - 1, to))];
-  rows.forEach((each) => each.setAttribute("tabindex", each === next ? "0" : "-1"));
+  if (place.view === "") rows.forEach((each) => each.setAttribute("tabindex", each === next ? "0" : "-1"));
   next.focus();
   next.scrollIntoView({ block: "nearest" });
 }
 
+/** Goes `by` rows further, or links in the table of suites; there, first to the first. */
+function step(by) {
+  const at = place.view === "suites" && !document.activeElement.matches(".entry a") ? -by : focus;
+  move(at + by);
+}
+
 const KEYS = [
-  ["j  k  ↓  ↑", "next, previous run; in the table of tasks, arrows move by cells"],
+  ["j  k  ↓  ↑", "next, previous run; in tasks × runs, arrows move by cells"],
   ["enter", "open the run, or the task's episodes in the run"],
   ["/", "filter by words; -word leaves out"],
   ["m", "runs, or tasks × runs"],
+  ["s", "runs, or suites × models"],
   ["x", "choose the run for side by side; two of them, then c"],
   ["g  G", "first, last"],
   ["t", "light, dark"],
   ["?", "this"],
 ];
 const ACTIONS = {
-  j: () => move(focus + 1),
-  k: () => move(focus - 1),
-  ArrowDown: () => move(focus + 1),
-  ArrowUp: () => move(focus - 1),
+  j: () => step(1),
+  k: () => step(-1),
+  ArrowDown: () => step(1),
+  ArrowUp: () => step(-1),
   g: () => move(0),
   G: () => move(Infinity),
   Enter: () => $("table").querySelector("tbody tr[tabindex='0'] a")?.click(),
   o: () => ACTIONS.Enter(),
   x: () => {
     const run = shownRuns()[focus];
-    if (run?.readable) choose(run.number);
+    if (place.view === "" && run?.readable) choose(run.number);
   },
   c: besides,
-  m: () => go({ view: place.view ? "" : "tasks" }),
+  m: () => go({ view: place.view === "tasks" ? "" : "tasks" }),
+  s: () => go({ view: place.view === "suites" ? "" : "suites" }),
   "/": () => $("search").select(),
   t: nextTheme,
   "?": () => ($("keys").open ? $("keys").close() : $("keys").showModal()),

@@ -35,6 +35,7 @@ app = typer.Typer(
     name="gymcp",
     cls=LazyGroup,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},  # the verbs inherit them
     pretty_exceptions_enable=False,
     epilog="\n\n".join(("Environment variables:", *_VARIABLES, "Help of a verb, with examples: gymcp VERB --help")),
 )

@@ -48,10 +48,11 @@ TaskPatterns = Annotated[
     list[str] | None,
     typer.Option(
         "--tasks",
+        "-t",
         help="Task ids or globs, joined by commas, or @FILE with one a line; repeatable; default: all tasks.",
     ),
 ]
-Limit = Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of tasks, evenly spread; 0: all.")]
 PresetOption = Annotated[
     str,
     typer.Option(

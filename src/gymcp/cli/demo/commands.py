@@ -23,7 +23,10 @@ class Part(StrEnum):
 @defer_to("demo.demo:execute")
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for the run folders; if it is taken, one with a number is made beside it.")
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder for the run folders; if it is taken, one with a number is made beside it."
+        ),
     ] = Path("runs/demo"),
     only: Annotated[Part | None, typer.Option(help="Part to run; default: all.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Tasks of BFCL for each agent, evenly spread; 0: all 800.")] = 200,

@@ -148,7 +148,9 @@ def host(
     seed: Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run),
+        typer.Option(
+            "--out", "-o", help="Folder for the run folders; default: runs/host-TIME.", autocompletion=complete_run
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Add episodes to the runs that --out holds.")] = False,
     cassette: CassetteOption = None,

@@ -19,8 +19,9 @@ BUDGET_PANEL = "Budgets"
 _POLICIES = ("tiny", "local:", "vllm:", "openai:")
 
 
-def _of(panel: str, text: str, **settings: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel=panel, **settings)
+def _of(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    """The option; without `names` it is called as its parameter."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
 
 
 AgentOption = Annotated[
@@ -28,6 +29,8 @@ AgentOption = Annotated[
     _of(
         AGENT_PANEL,
         f"Agent: {', '.join(AGENTS)}, FILE:NAME, cmd:PROGRAM; default: oracle or react.",
+        "--agent",
+        "-a",
         autocompletion=complete_agent,
     ),
 ]
@@ -56,15 +59,19 @@ PolicyOption = Annotated[
     _of(
         AGENT_PANEL,
         f"Model of agent react or of your own: {POLICY_FORMS}; repeatable; default: none.",
+        "--policy",
+        "-p",
         autocompletion=offer(_POLICIES),
     ),
 ]
 LimitOption = Annotated[
-    int | None, _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", min=0)
+    int | None,
+    _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", "--limit", "-n", min=0),
 ]
 TrialsOption = Annotated[int, _of(TASKS_PANEL, "Number of episodes per task.", min=1)]
 OutOption = Annotated[
-    Path | None, _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", autocompletion=complete_run)
+    Path | None,
+    _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", "--out", "-o", autocompletion=complete_run),
 ]
 ResumeOption = Annotated[
     bool,

@@ -21,7 +21,11 @@ def report(
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write; default: report.html in or beside the run folder; md and json are printed."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write; default: report.html in or beside the run folder; md and json are printed.",
+        ),
     ] = None,
     min_coverage: MinCoverage = None,
     without_faulty: Annotated[

@@ -25,7 +25,9 @@ def export(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, for atif a folder; default: export.FORMAT or atif/ in the run folder."),
+        typer.Option(
+            "--out", "-o", help="File to write, for atif a folder; default: export.FORMAT or atif/ in the run folder."
+        ),
     ] = None,
     attempts: Annotated[bool, typer.Option("--attempts", help="Include attempts that a later one replaced.")] = False,
     preset: Annotated[
@@ -47,7 +49,7 @@ def import_run(
     file: Annotated[
         Path, typer.Argument(help="ATIF document, JSON lines of ATIF or of `gymcp export`, or a folder of such files.")
     ],
-    out: Annotated[Path, typer.Option(help="Run folder to create.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder to create.")],
     as_json: AsJson = False,
 ) -> None:
     """Create a run folder from episodes that were recorded elsewhere.

@@ -25,7 +25,9 @@ def command(
         list[str] | None,
         typer.Option("--set", help="Key of the recipe as KEY=VALUE (learn.iterations=5); repeatable; default: none."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the training run; default: runs/train-NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the training run; default: runs/train-NAME.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Continue after the last complete iteration.")] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
