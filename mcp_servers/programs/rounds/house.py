@@ -27,8 +27,8 @@ PARCELS = (
     "bottle", "box", "bracelet", "broom", "cage", "camera", "cap", "card", "cart", "chain", "coin", "cradle",
     "crown", "diary", "drawer", "banjo",
 )  # fmt: skip
-"""Names of all parcels; they are the same in every house. Each is one word: a policy has to learn what a name needs, not
-how to read a name of two words."""
+"""Names of all parcels; they are the same in every house. Each is one word: a policy has to learn what a name needs,
+not how to read a name of two words."""
 ROOMS = (
     "cellar", "attic", "kitchen", "garden", "stable", "pantry", "library", "workshop", "laundry", "chapel", "study",
     "nursery", "hall", "parlour", "gallery", "barn", "tower", "shed", "bakery", "mill",
