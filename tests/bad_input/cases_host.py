@@ -24,19 +24,19 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "a host that records servers of this machine",
-        "host bank.py --cassette record",
+        "host bank.py --port 0 --cassette record",
         "gymcp: --cassette record: no server has a cassette; give one: ServerSpec(cassette=Path(...))",
         given=_BANK,
     ),
     Case(
         "a host with a model as the user of tasks without a scenario",
-        "host bank.py --user-policy tiny",
+        "host bank.py --port 0 --user-policy tiny",
         "gymcp: environment 'bank': task 'pay_back_5' has no scenario, so no model can play its user",
         given=_BANK,
     ),
     Case(
         "a host with a judge that is no policy",
-        "host bank.py --judge nobody",
+        "host bank.py --port 0 --judge nobody",
         "gymcp: no policy 'nobody'; write tiny | local:PATH",
         given=_BANK,
     ),
