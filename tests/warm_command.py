@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import IO
+from typing import IO, TextIO
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 COMMAND = "gymcp.cli.main"
@@ -221,10 +221,18 @@ def _become_command(fds: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdout = _open_stream(1, sys.stdout)
+    sys.stderr = _open_stream(2, sys.stderr)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = [str(GYMCP), *request["arguments"]]
+
+
+def _open_stream(number: int, before: TextIO) -> TextIO:
+    """The command's own stream: that of the server may be a file, which can be sought in, and this one a pipe."""
+    buffering = 1 if number == 2 else -1
+    return os.fdopen(number, "w", buffering, before.encoding, before.errors, closefd=False)
 
 
 @functools.cache
