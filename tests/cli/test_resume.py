@@ -15,7 +15,7 @@ from cli_runner import BANK, GYMCP, gymcp
 
 from gymcp.store import TrajectoryStore
 
-TRIALS = 40
+TRIALS = 20
 EPISODES = 3 * TRIALS
 
 
@@ -70,9 +70,9 @@ def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path)
-    said = end_at(process, tmp_path, 20, sign)
+    said = end_at(process, tmp_path, 10, sign)
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said
-    assert 20 <= count_recorded(tmp_path) < EPISODES
+    assert 10 <= count_recorded(tmp_path) < EPISODES
     finish(tmp_path, [process.pid])
