@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 COMMAND = "gymcp.cli.main"
@@ -56,10 +56,10 @@ class Command:
 
     def wait(self, timeout_s: float) -> int:
         """The exit code. Raises TimeoutExpired, after which it is killed."""
-        if not select.select([self._answers], [], [], timeout_s)[0]:
-            os.kill(self.pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired("gymcp", timeout_s)
         with self._answers:
+            if not select.select([self._answers], [], [], timeout_s)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired("gymcp", timeout_s)
             return int(self._answers.recv(100))
 
 
@@ -155,7 +155,8 @@ class Server:
     def serve(self) -> str:
         """Return in each command's own process, with the name of its program."""
         while True:
-            for ready in select.select([self._listener, *self._wires, *self._running], [], [])[0]:
+            watched: list[Any] = [self._listener, *self._wires, *self._running]
+            for ready in select.select(watched, [], [])[0]:
                 if ready is self._listener:
                     self._accept()
                 elif isinstance(ready, int):
