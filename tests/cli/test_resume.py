@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import warm_command
 from cli_runner import BANK, GYMCP, gymcp
 
 from gymcp.store import TrajectoryStore
@@ -19,9 +22,12 @@ TRIALS = 20
 EPISODES = 3 * TRIALS
 
 
+def words(run: Path) -> list[str]:
+    return ["eval", str(BANK), "--trials", str(TRIALS), "--out", str(run), "--resume", "--json"]
+
+
 def start(run: Path) -> subprocess.Popen[str]:
-    command = [str(GYMCP), "eval", str(BANK), "--trials", str(TRIALS), "--out", str(run), "--resume", "--json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([str(GYMCP), *words(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def count_recorded(run: Path) -> int:
@@ -43,10 +49,11 @@ def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signa
 
 def finish(run: Path, ended: list[int]) -> None:
     """Resume to the end. `ended`: earlier processes; neither they nor this one may leave anything behind."""
-    process = start(run)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert json.loads(out)["outcomes"] == {"scored": EPISODES}
+    with tempfile.TemporaryFile() as out:
+        process = warm_command.start(words(run), out.fileno(), 2, cwd=None, env=os.environ)
+        assert process.wait(300) == 0
+        out.seek(0)
+        assert json.load(out)["outcomes"] == {"scored": EPISODES}
     with TrajectoryStore.open(run) as store:
         keys = Counter((row.task, row.trial) for row in store.summaries())
         scores = {row.score for row in store.summaries()}
