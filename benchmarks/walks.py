@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from report_table import Result, options, show
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-from page_blocks import Block, open_viewer, read_blocks  # noqa: E402
+from page_blocks import Block, read_blocks  # noqa: E402
+from viewer_process import run_real_viewer  # noqa: E402
 
 WALKS = {
     "own environment with gates": "your-server.md",
@@ -104,7 +106,8 @@ def commands(block: Block, text: str) -> Iterator[list[str]]:
 def run(words: list[str], clone: Path, programs: Path) -> None:
     print(f"  {words[-1].strip().splitlines()[0][:100]}", file=sys.stderr, flush=True)
     if words[0] == "view":
-        open_viewer([str(programs / "gymcp"), *words], clone)
+        with run_real_viewer("--no-open", *words[1:], gymcp=programs / "gymcp", cwd=clone) as (address, _):
+            httpx.get(address, follow_redirects=True, timeout=60).raise_for_status()
         return
     done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     if done.returncode != 0:

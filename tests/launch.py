@@ -1,4 +1,7 @@
-"""Starts two training processes, and is the program that each of them runs (``launch.py WAY COMMAND ...``)."""
+"""Starts two training processes, and is the program that each of them runs (``launch.py WAY COMMAND ...``).
+
+The way ``alone`` is a gymcp command in one process with one thread.
+"""
 
 from __future__ import annotations
 
@@ -216,6 +219,9 @@ def main() -> None:
         with contextlib.suppress(ConfigError):
             Accelerated(make_accelerator(way, gradient_accumulation_steps=2))
             raise AssertionError("gradients that are accumulated elsewhere were taken")
+    elif way == "alone":
+        sys.argv = ["gymcp", command, *arguments]
+        cli.main()
     else:
         distributed_controller.join_process_group = lambda: Accelerated(make_accelerator(way))
         sys.argv = ["gymcp", command, *arguments]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import httpx
 import warm_command
+from viewer_process import run_viewer
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -133,7 +133,7 @@ def _type(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     for line in lines:
         words = shlex.split(line.partition("  #")[0])[1:]
         if words[0] == "view" and "--export" not in words:
-            open_viewer([str(GYMCP), *words], folder)
+            open_viewer(words[1:], folder)
             continue
         done = warm_command.run(words, cwd=folder, env=os.environ, timeout_s=TIMEOUT_S)
         if done.returncode != 0:
@@ -152,17 +152,11 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
 
 
-def open_viewer(words: list[str], folder: Path) -> None:
-    """It serves a page until Ctrl-C."""
-    with subprocess.Popen([*words, "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as viewer:
-        assert viewer.stdout is not None
-        address = next((line.strip() for line in viewer.stdout if line.startswith("http://")), "")
-        try:
-            page = httpx.get(address, follow_redirects=True, timeout=60)
-        finally:
-            viewer.send_signal(signal.SIGINT)
-        assert viewer.wait(60) == 0
-        assert page.status_code == 200, page.text
+def open_viewer(arguments: Sequence[str], folder: Path) -> None:
+    """Open the page that the viewer serves until Ctrl-C. `arguments`: of ``gymcp view``."""
+    with run_viewer(*arguments, cwd=folder) as address:
+        page = httpx.get(address, follow_redirects=True, timeout=60)
+    assert page.status_code == 200, page.text
 
 
 def _compare(shown: str, found: str) -> None:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import pytest
 from house import measure_house, over_bounds
-from prose import count_where, docstrings, functions, has_bad_first_word, is_participle, python_files
+from prose import Text, count_where, docstrings, functions, has_bad_first_word, is_participle, python_files
 
 MAX_WHERE_PER_1000_WORDS = 3.0
 MAX_PARTICIPLES = 0.02
+of_all_docstrings = pytest.mark.xdist_group("docstrings")
 
 
 def test_nothing_is_over_a_bound() -> None:
     assert over_bounds(measure_house()) == []
 
 
-def test_no_docstring_begins_with_a_question_word() -> None:
-    texts = [text for path in python_files() for text in docstrings(path)]
+@pytest.fixture(scope="module")
+def texts() -> list[Text]:
+    return [text for path in python_files() for text in docstrings(path)]
+
+
+@of_all_docstrings
+def test_no_docstring_begins_with_a_question_word(texts: list[Text]) -> None:
     assert [text.place for text in texts if has_bad_first_word(text.text)] == []
 
 
-def test_where_means_a_place() -> None:
-    texts = [text.text for path in python_files() for text in docstrings(path)]
-    words = sum(len(text.split()) for text in texts)
-    assert sum(map(count_where, texts)) <= MAX_WHERE_PER_1000_WORDS * words / 1000
+@of_all_docstrings
+def test_where_means_a_place(texts: list[Text]) -> None:
+    words = sum(len(text.text.split()) for text in texts)
+    assert sum(count_where(text.text) for text in texts) <= MAX_WHERE_PER_1000_WORDS * words / 1000
 
 
 def test_functions_are_verbs() -> None:

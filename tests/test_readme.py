@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import warm_command
-from page_blocks import GYMCP, open_viewer
+from page_blocks import open_viewer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def test_every_command_works(tmp_path: Path) -> None:
     for command in typed_commands():
         _, *words = shlex.split(command, comments=True)
         if words[0] == "view":
-            open_viewer([str(GYMCP), *words], tmp_path)
+            open_viewer(words[1:], tmp_path)
             continue
         done = warm_command.run(words, cwd=tmp_path, env=os.environ, timeout_s=600)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

@@ -1,8 +1,8 @@
 """A command from a process that has imported it already: seconds less for each of some hundred commands.
 
-`run` starts the server of a program on first use; a command is a fork of it, with the caller's environment, folder and
-streams, and from then on goes the way of the console script. Signals, start-up and what differs between two
-interpreters are tested with the real command.
+`run` starts the server on first use; a command is a fork of it, with the caller's environment, folder and streams, and
+from then on goes the way of the console script. All workers of pytest-xdist share one server, because its imports take
+longer than most commands. Signals, start-up and what differs between two interpreters are tested with the real command.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -19,27 +20,47 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import IO
+from typing import IO, Any, TextIO
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 COMMAND = "gymcp.cli.main"
 """Module whose `main` is the console script."""
+START_S = 60.0
+"""Seconds in which another worker that has taken the address listens on it."""
 _ON_DEMAND = (
     "gymcp.agents.policies.engine.engine",
     "gymcp.agents.policies.local_model",
     "gymcp.agents.policies.tiny_model",
 )
 """Modules that the command line imports for some arguments only, because they take seconds."""
-_STARTED: dict[tuple[int, str], socket.socket] = {}
-"""Process id and program -> the wire to its server: a fork of a process starts servers of its own."""
-_STARTING = Lock()
+_WIRES: dict[int, socket.socket] = {}
+"""Process id -> the wire to the server: a fork of a process needs a wire of its own."""
+_CONNECTING = Lock()
+
+
+class Command:
+    """A command that was started. Its streams are those of the caller."""
+
+    def __init__(self, answers: socket.socket) -> None:
+        self.pid = int(answers.recv(100) or b"0")
+        self._answers = answers
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code. Raises TimeoutExpired, after which it is killed."""
+        with self._answers:
+            if not select.select([self._answers], [], [], timeout_s)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired("gymcp", timeout_s)
+            return int(self._answers.recv(100))
 
 
 def run(
@@ -49,20 +70,24 @@ def run(
 
     `program`: the module whose `main` is the command; it reads `sys.argv`. Threads may run several at a time.
     """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        command = start(arguments, out.fileno(), err.fileno(), cwd=cwd, env=env, program=program)
+        status = command.wait(timeout_s)
+        return subprocess.CompletedProcess([str(GYMCP), *arguments], status, _text(out), _text(err))
+
+
+def start(
+    arguments: Sequence[str], out: int, err: int, *, cwd: Path | None, env: Mapping[str, str], program: str = COMMAND
+) -> Command:
+    """Begin the command; it writes to the descriptors `out` and `err`."""
     request = json.dumps({"arguments": list(arguments), "cwd": str(cwd or Path.cwd()), "env": dict(env)}).encode()
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryFile() as asked, other:
         asked.write(request)
         asked.seek(0)
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with own:
-            with other:
-                _send(_server(program), [other.fileno(), asked.fileno(), 0, out.fileno(), err.fileno()])
-            pid = int(own.recv(100) or b"0")
-            if not select.select([own], [], [], timeout_s)[0]:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(arguments), timeout_s)
-            status = int(own.recv(100))
-        return subprocess.CompletedProcess([str(GYMCP), *arguments], status, _text(out), _text(err))
+        fds = array.array("i", [other.fileno(), asked.fileno(), 0, out, err])
+        _wire().sendmsg([program.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    return Command(own)
 
 
 def _text(file: IO[bytes]) -> str:
@@ -70,66 +95,153 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode().replace("\r\n", "\n")
 
 
-def _server(program: str) -> socket.socket:
-    key = os.getpid(), program
-    with _STARTING:
-        if key not in _STARTED:
-            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            command = [sys.executable, __file__, str(other.fileno()), program]
-            fonts = tempfile.mkdtemp()  # of matplotlib, which else makes one that every fork removes at its end
-            env = {**os.environ, "MPLCONFIGDIR": fonts}
-            with other:
-                process = subprocess.Popen(command, pass_fds=[other.fileno()], env=env)
-            _STARTED[key] = own
-            atexit.register(_end, os.getpid(), own, process, fonts)
-        return _STARTED[key]
+def _wire() -> socket.socket:
+    with _CONNECTING:
+        if os.getpid() not in _WIRES:
+            _WIRES[os.getpid()] = _connect()
+        return _WIRES[os.getpid()]
 
 
-def _end(pid: int, own: socket.socket, process: subprocess.Popen[bytes], fonts: str) -> None:
-    if os.getpid() == pid:  # a fork inherits the exit handlers
-        own.close()
-        process.wait()
+def _connect() -> socket.socket:
+    """A wire to the server of this run of the tests, which is started if nobody has done so."""
+    address = f"\0gymcp-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"  # no file is left of it
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(address)
+        except OSError:  # another worker has it
+            server, fonts = None, ""
+        else:
+            listener.listen(64)
+            server, fonts = _start_server(listener)
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    deadline = time.monotonic() + START_S
+    while wire.connect_ex(address) != 0:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the server of commands does not listen")
+        time.sleep(0.01)
+    atexit.register(_end, os.getpid(), wire, server, fonts)
+    return wire
+
+
+def _start_server(listener: socket.socket) -> tuple[subprocess.Popen[bytes], str]:
+    """The server's process, and a folder for matplotlib's list of fonts, which else every fork makes and removes."""
+    fonts = tempfile.mkdtemp()
+    command = [sys.executable, __file__, str(listener.fileno())]
+    env = {**os.environ, "MPLCONFIGDIR": fonts}
+    return subprocess.Popen(command, pass_fds=[listener.fileno()], env=env), fonts
+
+
+def _end(pid: int, wire: socket.socket, server: subprocess.Popen[bytes] | None, fonts: str) -> None:
+    if os.getpid() != pid:  # a fork inherits the exit handlers
+        return
+    wire.close()
+    if server is not None:
+        server.wait()  # for the wires of all workers
         shutil.rmtree(fonts, ignore_errors=True)
-
-
-def _send(wire: socket.socket, fds: list[int]) -> None:
-    wire.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
 
 # ------------------------------------------------------------------------------------------------------- the server
 
 
-def main(wire: socket.socket) -> None:
-    """Returns in each command's own process, which then runs it; ends with the wire."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
-    while True:
-        message, fds, _, _ = socket.recv_fds(wire, 1, 5)
-        if not message:
-            os._exit(0)
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+class Server:
+    """Forks commands for all that are connected, until the last of them is gone."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._wires: list[socket.socket] = []
+        self._running: dict[int, tuple[int, int]] = {}
+        """Descriptor of a command's process -> its id, and the descriptor where its end is told."""
+
+    def serve(self) -> str:
+        """Return in each command's own process, with the name of its program."""
+        while True:
+            watched: list[Any] = [self._listener, *self._wires, *self._running]
+            for ready in select.select(watched, [], [])[0]:
+                if ready is self._listener:
+                    self._accept()
+                elif isinstance(ready, int):
+                    self._tell_end(ready)
+                elif program := self._fork(ready):
+                    return program
+
+    def _accept(self) -> None:
+        wire, _ = self._listener.accept()
+        peer = wire.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] == os.getuid():  # everyone can connect to such an address
+            self._wires.append(wire)
+        else:
             wire.close()
-            break
-        for fd in fds:
+
+    def _tell_end(self, process: int) -> None:
+        pid, answers = self._running.pop(process)
+        _tell(answers, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.close(answers)
+        os.close(process)
+
+    def _fork(self, wire: socket.socket) -> str:
+        """The program's name in the process of the new command; empty in the server."""
+        message, fds, _, _ = socket.recv_fds(wire, 1000, 5)
+        if not message:
+            self._wires.remove(wire)
+            wire.close()
+            if not self._wires:
+                os._exit(0)
+            return ""
+        program = message.decode()
+        _import_for_all(program)
+        pid = os.fork()
+        if pid == 0:
+            self._close()
+            _become_command(fds)
+            return program
+        answers, *others = fds
+        _tell(answers, pid)
+        self._running[os.pidfd_open(pid)] = pid, answers
+        for fd in others:
             os.close(fd)
-    answer, asked, *streams = fds
-    command = os.fork()
-    if command != 0:
-        for stream in streams:
-            os.close(stream)
-        os.write(answer, b"%d" % command)
-        os.write(answer, b"%d" % os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]))
-        os._exit(0)
-    os.close(answer)
+        return ""
+
+    def _close(self) -> None:
+        for each in (self._listener, *self._wires):
+            each.close()
+        for process, (_, answers) in self._running.items():
+            os.close(process)
+            os.close(answers)
+
+
+def _tell(answers: int, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        os.write(answers, b"%d" % number)
+
+
+def _become_command(fds: list[int]) -> None:
+    answers, asked, *streams = fds
+    os.close(answers)
     with os.fdopen(asked, "rb") as file:
         request = json.load(file)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdout = _open_stream(1, sys.stdout)
+    sys.stderr = _open_stream(2, sys.stderr)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = [str(GYMCP), *request["arguments"]]
+
+
+def _open_stream(number: int, before: TextIO) -> TextIO:
+    """The command's own stream: that of the server may be a file, which can be sought in, and this one a pipe."""
+    buffering = 1 if number == 2 else -1
+    return os.fdopen(number, "w", buffering, before.encoding, before.errors, closefd=False)
+
+
+@functools.cache
+def _import_for_all(program: str) -> None:
+    """Import the program in the server, if it can be; and what a fork shares is no longer looked at for garbage."""
+    with contextlib.suppress(Exception):  # the command itself will say it
+        import_program(program)
+    gc.freeze()
 
 
 def import_program(name: str) -> ModuleType:
@@ -155,9 +267,7 @@ def leave(code: list[int]) -> None:
 if __name__ == "__main__":
     codes = [1]  # of an exception
     atexit.register(leave, codes)  # the first that is registered runs last
-    program = import_program(sys.argv[2])
-    gc.freeze()
-    main(socket.socket(fileno=int(sys.argv[1])))
+    program = importlib.import_module(Server(socket.socket(fileno=int(sys.argv[1]))).serve())
     try:
         sys.exit(program.main())
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""The engine as a policy: exact logprobs, reuse, stops, limits, updates, cancellation, failures.
+"""The engine as a policy: exact logprobs, reuse, stops, limits, models that it can open.
 
 Every test runs with each forward pass.
 """
@@ -6,88 +6,21 @@ Every test runs with each forward pass.
 from __future__ import annotations
 
 import asyncio
-import random
-import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from engine_models import VOCABULARY, error_of, llama, plain_logits, qwen
+from engine_play import WAIT_S, Letters, engine_on, prompts, sample_all
 from peft import LoraConfig, get_peft_model
 
-from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.policies.engine.engine import EngineOptions, open_engine
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.errors import ConfigError, PolicyInfraError
-from gymcp.protocols import Policy
+from gymcp.errors import ConfigError
 from gymcp.types import Sampled, Sampling
 
 pytestmark = pytest.mark.usefixtures("forward_pass")
-
-WAIT_S = 120.0
-"""Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
-
-
-class Letters:
-    """A tokenizer of one letter per token."""
-
-    def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str:
-        assert not skip_special_tokens
-        return "".join(chr(ord("0") + token) for token in ids)
-
-
-class Counted(Letters):
-    """A tokenizer that sees every token of a request with the stop text `NEVER` and pauses the engine at some."""
-
-    def __init__(self, *counts: int) -> None:
-        self._counts = dict.fromkeys(counts)
-        self._drawn = 0
-        self._reached = threading.Semaphore(0)
-        self._go_on = threading.Semaphore(0)
-
-    def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str:
-        if len(ids) > 1:
-            self._drawn += 1
-            if self._drawn in self._counts:
-                self._reached.release()
-                assert self._go_on.acquire(timeout=WAIT_S)
-        return "\N{REPLACEMENT CHARACTER}"
-
-    @asynccontextmanager
-    async def pause(self) -> AsyncIterator[None]:
-        """Enter when the next count is reached; the engine continues on exit, with the updates submitted meanwhile."""
-        assert await asyncio.to_thread(self._reached.acquire, timeout=WAIT_S)
-        try:
-            yield
-        finally:
-            self._go_on.release()
-
-
-NEVER = ("\N{SNOWMAN}",)
-
-
-@asynccontextmanager
-async def engine_on(model: Any, slots: int = 4, **options: Any) -> AsyncIterator[Engine]:
-    async with asyncio.timeout(WAIT_S), open_engine(model, slots=slots, options=EngineOptions(**options)) as engine:
-        yield engine
-
-
-def prompts(count: int, *, seed: int = 0, shared: int = 0) -> list[list[int]]:
-    rng = random.Random(seed)
-    beginning = [rng.randrange(VOCABULARY) for _ in range(shared)]
-    return [[*beginning, *(rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 40)))] for _ in range(count)]
-
-
-async def sample_all(engine: Policy, asked: list[list[int]], sampling: Sampling) -> list[Sampled]:
-    """Sample all prompts at once, each with its own seed and length."""
-    return await asyncio.gather(
-        *(
-            engine.sample(prompt, replace(sampling, seed=at, max_tokens=1 + (sampling.max_tokens + 5 * at) % 23))
-            for at, prompt in enumerate(asked)
-        )
-    )
 
 
 @pytest.mark.parametrize("make", [qwen, llama])
@@ -248,163 +181,6 @@ def test_the_context_is_filled_to_its_last_token() -> None:
                 (0, "length"),
             ]
             assert max(error_of(sampled, {"0": model}) for sampled in (long, short)) < 1e-4
-
-    model = qwen()
-    asyncio.run(play())
-
-
-@pytest.mark.parametrize("way", ["update", "load_state"])
-def test_an_update_during_a_request_shows_in_the_versions_and_logprobs_stay_exact(way: str) -> None:
-    """Every token's logprob is that of a plain forward pass with the weights it was sampled from."""
-
-    async def play() -> list[Sampled]:
-        async with engine_on(model, slots=3, tokenizer=counted) as engine:
-            sampling = Sampling(max_tokens=60, seed=5, stop=NEVER)
-            asked = [asyncio.create_task(engine.sample(prompt, sampling)) for prompt in prompts(5, shared=30)]
-            for version in ("1", "2"):
-                async with counted.pause():
-                    if way == "load_state":
-                        told = engine.load_state(models[version].state_dict(), version)
-                    else:
-                        told = engine.update(version, lambda version=version: copy_into(model, models[version]))  # type: ignore[misc]
-                    updated = asyncio.create_task(told)
-                    await asyncio.sleep(0)  # it waits for the model's thread
-                await updated
-            assert engine.version == "2"
-            return await asyncio.gather(*asked)
-
-    counted = Counted(45, 110)
-    models = {version: qwen(int(version)) for version in ("0", "1", "2")}
-    model = qwen(0)
-    samples = asyncio.run(play())
-    assert max(error_of(sampled, models) for sampled in samples) < 1e-4
-    seen = [tuple(version for version, _, _ in sampled.versions) for sampled in samples]
-    assert any(len(versions) > 1 for versions in seen), seen
-    for sampled in samples:
-        assert [start for _, start, _ in sampled.versions][1:] == [end for _, _, end in sampled.versions][:-1]
-        assert (sampled.versions[0][1], sampled.versions[-1][2]) == (0, 60)
-
-
-def copy_into(model: Any, other: Any) -> None:
-    with torch.no_grad():
-        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
-            mine.copy_(theirs)
-
-
-def test_an_update_clears_idle_slots() -> None:
-    async def play() -> None:
-        async with engine_on(model) as engine:
-            first = await engine.sample([1, 2, 3, 4, 5], Sampling(max_tokens=4, seed=0))
-            await engine.update("1", lambda: copy_into(model, models["1"]))
-            second = await engine.sample([*first.prompt_ids, *first.ids, 9], Sampling(max_tokens=4, seed=0))
-            assert engine.stats.kept_tokens == 0
-            assert second.versions == (("1", 0, 4),)
-            assert error_of(second, models) < 1e-4
-
-    models, model = {"1": qwen(1)}, qwen(0)
-    asyncio.run(play())
-
-
-def test_a_failed_update_raises_for_its_caller_and_the_engine_continues() -> None:
-    def broken() -> None:
-        raise ZeroDivisionError("the trainer's own")
-
-    async def play() -> None:
-        async with engine_on(qwen()) as engine:
-            with pytest.raises(ZeroDivisionError, match="the trainer's own"):
-                await engine.update("1", broken)
-            with pytest.raises(ConfigError, match="no tensor 'nothing'"):
-                await engine.load_state({"nothing": torch.zeros(1)}, "1")
-            with pytest.raises(ConfigError, match="has shape"):
-                await engine.load_state({"model.norm.weight": torch.zeros(1)}, "1")
-            assert engine.version == "0"
-            assert (await engine.sample([1], Sampling(max_tokens=2))).versions == (("0", 0, 2),)
-
-    asyncio.run(play())
-
-
-def test_a_cancelled_request_frees_its_slot() -> None:
-    """There is one slot, occupied by a request far longer than the test may take."""
-
-    async def play() -> None:
-        counted = Counted(3)
-        async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
-            endless = asyncio.create_task(engine.sample([1], Sampling(max_tokens=10**6, stop=NEVER)))
-            waiting = asyncio.create_task(engine.sample([2], Sampling(max_tokens=3)))
-            never_admitted = asyncio.create_task(engine.sample([3], Sampling(max_tokens=10**6)))
-            async with counted.pause():
-                never_admitted.cancel()
-                endless.cancel()
-            assert len((await waiting).ids) == 3
-            assert endless.cancelled()
-            assert never_admitted.cancelled()
-            assert engine.stats.requests == 1
-
-    asyncio.run(play())
-
-
-def test_a_long_prompt_does_not_block_other_requests() -> None:
-    """While a prompt of 2000 tokens is computed in chunks of 16, a short request is sampled to its end."""
-
-    async def play() -> None:
-        async with engine_on(qwen(max_position_embeddings=4096), slots=2, prefill_tokens=16) as engine:
-            ended: list[str] = []
-            both_asked = threading.Event()
-            held = asyncio.create_task(engine.update("1", lambda: ended.append(str(both_asked.wait(WAIT_S)))))
-            long = asyncio.create_task(engine.sample([1, 2] * 1000, Sampling(max_tokens=1)))
-            short = asyncio.create_task(engine.sample([3], Sampling(max_tokens=20)))
-            long.add_done_callback(lambda _: ended.append("long"))
-            short.add_done_callback(lambda _: ended.append("short"))
-            await asyncio.sleep(0)
-            both_asked.set()
-            await asyncio.gather(held, long, short)
-            assert len(short.result().ids) == 20
-            assert ended == ["True", "short", "long"]
-
-    asyncio.run(play())
-
-
-def test_closing_ends_requests_under_way() -> None:
-    async def play() -> None:
-        counted, forever = Counted(3), Sampling(max_tokens=10**6, stop=NEVER)
-        async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
-            tasks = [asyncio.create_task(engine.sample([1], forever)) for _ in range(2)]
-            async with counted.pause():
-                pass
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [str(answer) for answer in answers] == ["embedded engine: it is closed"] * 2
-        assert {type(answer) for answer in answers} == {PolicyInfraError}
-        with pytest.raises(PolicyInfraError, match="closed"):
-            await engine.sample([1], Sampling())
-        with pytest.raises(PolicyInfraError, match="closed"):
-            await engine.update("1")
-
-    asyncio.run(play())
-    assert not [thread for thread in threading.enumerate() if thread.name == "gymcp-engine"]
-
-
-def test_a_failed_forward_pass_is_a_policy_failure_and_the_next_one_runs() -> None:
-    async def play() -> None:
-        async with engine_on(model) as engine:
-            broken = torch.zeros(3, 3)
-            weight = model.model.norm.weight.data
-            await engine.update("bad", lambda: setattr(model.model.norm.weight, "data", broken))
-            with pytest.raises(PolicyInfraError, match="forward pass failed"):
-                await engine.sample([1, 2, 3], Sampling(max_tokens=4))
-            await engine.update("good", lambda: setattr(model.model.norm.weight, "data", weight))
-            sampled = await engine.sample([1, 2, 3], Sampling(max_tokens=4))
-            assert error_of(sampled, {"good": model}) < 1e-4
-
-    model = qwen()
-    asyncio.run(play())
-
-
-def test_weights_that_are_not_numbers_are_a_policy_failure() -> None:
-    async def play() -> None:
-        async with engine_on(model) as engine:
-            await engine.update("7", lambda: model.model.norm.weight.data.fill_(torch.nan))
-            with pytest.raises(PolicyInfraError, match="weights 7: logits are not finite"):
-                await engine.sample([1, 2, 3], Sampling(max_tokens=4))
 
     model = qwen()
     asyncio.run(play())

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import warm_command
 from cli_runner import BANK, GYMCP, gymcp
 
 from gymcp.store import TrajectoryStore
 
-TRIALS = 40
+TRIALS = 20
 EPISODES = 3 * TRIALS
 
 
+def words(run: Path) -> list[str]:
+    return ["eval", str(BANK), "--trials", str(TRIALS), "--out", str(run), "--resume", "--json"]
+
+
 def start(run: Path) -> subprocess.Popen[str]:
-    command = [str(GYMCP), "eval", str(BANK), "--trials", str(TRIALS), "--out", str(run), "--resume", "--json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([str(GYMCP), *words(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def count_recorded(run: Path) -> int:
@@ -43,10 +49,11 @@ def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signa
 
 def finish(run: Path, ended: list[int]) -> None:
     """Resume to the end. `ended`: earlier processes; neither they nor this one may leave anything behind."""
-    process = start(run)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert json.loads(out)["outcomes"] == {"scored": EPISODES}
+    with tempfile.TemporaryFile() as out:
+        process = warm_command.start(words(run), out.fileno(), 2, cwd=None, env=os.environ)
+        assert process.wait(300) == 0
+        out.seek(0)
+        assert json.load(out)["outcomes"] == {"scored": EPISODES}
     with TrajectoryStore.open(run) as store:
         keys = Counter((row.task, row.trial) for row in store.summaries())
         scores = {row.score for row in store.summaries()}
@@ -57,7 +64,7 @@ def finish(run: Path, ended: list[int]) -> None:
 
 
 def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> None:
-    moments = sorted(random.Random(1).sample(range(1, EPISODES // 2), 3))  # long before it ends by itself
+    moments = sorted(random.Random(1).sample(range(1, EPISODES // 2), 2))  # long before it ends by itself
     killed = []
     for moment in moments:
         process = start(tmp_path)
@@ -70,9 +77,9 @@ def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path)
-    said = end_at(process, tmp_path, 20, sign)
+    said = end_at(process, tmp_path, 10, sign)
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said
-    assert 20 <= count_recorded(tmp_path) < EPISODES
+    assert 10 <= count_recorded(tmp_path) < EPISODES
     finish(tmp_path, [process.pid])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
 from said import errors
+
+from gymcp.agents.runner.tool_trials import try_unused_tools
+from gymcp.cli.servers.tool_checks import judge_unused_tools
+from gymcp.cli.servers.verdicts import Verdict
+from gymcp.envs import load_env, load_spec
+from gymcp.mcp_servers.sandbox import get_sandbox
 
 TOOL = "\n    def {}\n\n    def transfer("
 """A further tool of the bank, before its last one."""
@@ -25,12 +32,23 @@ def tools_check(file: object, *options: str) -> tuple[int, bool, str]:
     return done.returncode, check["passed"], check["detail"]
 
 
+def judge_tools(file: Path) -> Verdict:
+    """The verdict on the tools alone, without the other checks of the command."""
+    return judge_unused_tools(asyncio.run(try_unused_tools(load_env(load_spec(str(file))), get_sandbox("bwrap"))))
+
+
 def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
     file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", tmp_path)
     code, passed, detail = tools_check(file)
     assert (code, passed) == (0, True), detail
     assert detail.startswith("gold never calls 2 of 3 tools: balance, total; called once each: ")
-    assert tools_check(file) == (code, passed, detail)  # seeded
+    assert judge_tools(file).detail == detail  # seeded
+
+
+def test_a_tool_with_a_defect_fails_the_command(tmp_path: Path) -> None:
+    code, passed, detail = tools_check(bank_with("total(self) -> int:\n        return self.accountz", tmp_path))
+    assert (code, passed) == (1, False)
+    assert detail.startswith("1 have a defect: total: AttributeError: ")
 
 
 @pytest.mark.parametrize(
@@ -51,10 +69,10 @@ def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Path) -> None:
-    code, passed, detail = tools_check(bank_with(tool, tmp_path))
-    assert (code, passed) == (1, False)
-    assert detail.startswith(f"1 have a defect: {says}")
-    assert "gold never calls 2 of 3 tools: balance, total" in detail
+    verdict = judge_tools(bank_with(tool, tmp_path))
+    assert not verdict.passed
+    assert verdict.detail.startswith(f"1 have a defect: {says}")
+    assert "gold never calls 2 of 3 tools: balance, total" in verdict.detail
 
 
 @pytest.mark.parametrize(
@@ -65,9 +83,9 @@ def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Pa
     ],
 )
 def test_an_answer_that_made_up_arguments_may_cause_is_no_defect(tool: str, tmp_path: Path) -> None:
-    code, passed, detail = tools_check(bank_with(tool, tmp_path))
-    assert (code, passed) == (0, True)
-    assert "answered with an error, such as " in detail
+    verdict = judge_tools(bank_with(tool, tmp_path))
+    assert verdict.passed
+    assert "answered with an error, such as " in verdict.detail
 
 
 def test_nothing_is_called_without_a_sandbox(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def viewer(browser: Browser, top: Path) -> Iterator[ViewerAccess]:
-    with run_viewer(top / "runs") as (address, _):
+    with run_viewer(top / "runs") as address:
         context = browser.new_context()
         page = context.new_page()
         page.goto(address)

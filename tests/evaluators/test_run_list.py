@@ -228,7 +228,7 @@ def test_runs_are_opened_by_number_alone(runs: RunList) -> None:
 
 
 def test_addresses_name_runs_by_number_never_by_path(folder: Path) -> None:
-    with run_viewer(folder) as (address, _), httpx.Client() as browser:
+    with run_viewer(folder) as address, httpx.Client() as browser:
         assert httpx.get(address.split("?")[0] + "api/runs").status_code == 403
         browser.base_url = httpx.URL(address.split("/?token=")[0] + enter(browser, browser.get(address)))
         listed = browser.get("api/runs")

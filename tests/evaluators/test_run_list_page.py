@@ -74,7 +74,7 @@ def runs(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     write_training_run(top / "train", iterations=8)
     (top / "broken").mkdir()
     (top / "broken" / "run.json").write_text("{")
-    with run_viewer(top) as (address, _):
+    with run_viewer(top) as address:
         context = browser.new_context()
         page = context.new_page()
         page.goto(address)
@@ -326,7 +326,7 @@ def test_a_hostile_run_stays_text_in_the_list(page: Page) -> None:
 def test_the_list_follows_a_run_that_grows(browser: Browser, tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", "steady", paying=1, tasks=1, trials=1)
     write_run(tmp_path / "b", "hasty", paying=1, tasks=1, trials=1)
-    with run_viewer(tmp_path) as (address, _):
+    with run_viewer(tmp_path) as address:
         context = browser.new_context()
         page = context.new_page()
         page.goto(address)

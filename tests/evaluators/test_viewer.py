@@ -12,7 +12,7 @@ import httpx
 import pytest
 from recorded_runs import write_run
 from records import order_episode
-from viewer_process import run_viewer
+from viewer_process import run_real_viewer, run_viewer
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.divergence import align, first_divergence
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with run_viewer(folder) as (address, _):
+    with run_viewer(folder) as address:
         yield address
 
 
@@ -76,7 +76,7 @@ def test_only_requests_with_token_and_loopback_host_are_served(address: str) -> 
 
 
 def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
-    with run_viewer(folder) as (address, _):
+    with run_viewer(folder) as address:
         with httpx.Client() as browser:
             place = address.split("/?token=")[0] + enter(browser, browser.get(address))
             assert browser.get(place).status_code == 200
@@ -86,7 +86,7 @@ def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
 
 
 def test_the_cookie_is_not_sent_to_servers_on_other_ports(folder: Path) -> None:
-    with run_viewer(folder) as (mine, _), run_viewer(folder) as (other, _), httpx.Client() as browser:
+    with run_viewer(folder) as mine, run_viewer(folder) as other, httpx.Client() as browser:
         enter(browser, browser.get(mine))
         elsewhere = browser.build_request("GET", other.split("?")[0])
         assert "cookie" not in elsewhere.headers
@@ -102,7 +102,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
     )
     browser.chmod(0o755)
     environment = {"BROWSER": f"{browser} %s", "DISPLAY": ":9"}
-    with run_viewer(folder, options=(), environment=environment) as (address, process):
+    with run_real_viewer(folder, environment=environment) as (address, process):
         called, mode, page = told.read_text().splitlines()
         (inside,) = re.findall(r'url=(http://127\.0\.0\.1:\d+/\?token=[\w-]+)"', page)
         assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
@@ -124,7 +124,7 @@ def test_the_viewer_listens_on_the_loopback_alone(address: str) -> None:
 
 @pytest.mark.parametrize("name", [2, 15])
 def test_the_viewer_ends_at_once_on_a_signal(folder: Path, name: int) -> None:
-    with run_viewer(folder) as (_, process):
+    with run_real_viewer("--no-open", folder) as (_, process):
         process.send_signal(name)
         out, errors = process.communicate(timeout=60)
         assert (process.returncode, out, errors) == (0, "stopped\n", "")

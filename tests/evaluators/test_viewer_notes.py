@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def browser(run: Path) -> Iterator[httpx.Client]:
     """A browser that was let in, as ann."""
-    with run_viewer(run, options=("--no-open", "--name", "ann")) as (address, _):
+    with run_viewer(run, "--name", "ann") as address:
         base = address.split("/?token=")[0]
         with httpx.Client() as browser:
             browser.base_url = httpx.URL(base + enter(browser, browser.get(address)))

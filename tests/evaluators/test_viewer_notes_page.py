@@ -33,7 +33,7 @@ def write_judged(folder: Path) -> Path:
 
 def test_a_note_is_typed_saved_and_found_with_the_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     run = write_judged(tmp_path / "run")
-    with run_viewer(run, options=("--no-open", "--name", "ann")) as (address, _):
+    with run_viewer(run, "--name", "ann") as address:
         for page in open_page(browser, enter(browser, address)):
             page.keyboard.press("/")
             page.keyboard.type("task:judged")
@@ -74,7 +74,7 @@ def test_a_note_is_typed_saved_and_found_with_the_keyboard_alone(browser: Browse
 
 def test_a_refused_note_stays_in_its_field_and_two_windows_lose_nothing(browser: Browser, tmp_path: Path) -> None:
     run = write_judged(tmp_path / "run")
-    with run_viewer(run, options=("--no-open", "--name", "ann")) as (address, _):
+    with run_viewer(run, "--name", "ann") as address:
         access = enter(browser, address)
         for page in open_page(browser, access):
             page.locator(".row", has_text="judged").click()

@@ -54,7 +54,7 @@ def enter(browser: Browser, address: str) -> ViewerAccess:
 def two(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerAccess]:
     folder = tmp_path_factory.mktemp("two")
     one, other = write_run(folder / "a", "steady", paying=100), write_run(folder / "b", "hasty", paying=40)
-    with run_viewer(one, other) as (address, _):
+    with run_viewer(one, other) as address:
         yield enter(browser, address)
 
 
@@ -181,7 +181,7 @@ def write_turns(folder: Path, model: str, looks: int) -> Path:
 def test_side_by_side_shows_the_same_user_turn_in_a_row_and_tabs_show_the_model(
     browser: Browser, tmp_path: Path
 ) -> None:
-    with run_viewer(write_turns(tmp_path / "a", "good", 1), write_turns(tmp_path / "b", "weak", 3)) as (address, _):
+    with run_viewer(write_turns(tmp_path / "a", "good", 1), write_turns(tmp_path / "b", "weak", 3)) as address:
         for page in open_page(browser, enter(browser, address)):
             tabs = page.locator("#runs button")
             expect(tabs).to_have_text(["Agood · shop · react", "Bweak · shop · react", "side by side"])
@@ -214,7 +214,7 @@ def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, tw
 
 
 def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
-    with run_viewer(write_hostile(tmp_path / "run")) as (address, _):
+    with run_viewer(write_hostile(tmp_path / "run")) as address:
         for page in open_page(browser, enter(browser, address)):
             expect(page.locator(".row")).to_have_count(2)
             for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
@@ -245,7 +245,7 @@ def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_local_file_opens_the_viewer_and_hides_the_token(browser: Browser, tmp_path: Path) -> None:
     """The browser starts with a local file, so the way in begins at another site; the cookie is sent all the same."""
-    with run_viewer(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
+    with run_viewer(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as address:
         file = private_page(str(tmp_path), address)
         context = browser.new_context()
         page = context.new_page()

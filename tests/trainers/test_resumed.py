@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import warm_command
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
@@ -22,7 +21,6 @@ from gymcp.trainers.run.checkpoints import CHECKPOINT
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
 
-GYMCP = Path(sys.executable).with_name("gymcp")
 TIMEOUT_S = 600.0
 RECIPE = """
 env = "backoffice"
@@ -115,16 +113,17 @@ def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first:
 def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, recipe: Path) -> None:
     """Killed with SIGKILL during its second iteration, when the first is written."""
     folder = recipe.parent / "killed"
-    command = [str(part) for part in (GYMCP, "train", recipe, "--deterministic", "--out", folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.split()[:1] == ["1/3"]:
-            break
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(TIMEOUT_S) == -signal.SIGKILL
-    process.stdout.close()
+    words = ["alone", "train", str(recipe), "--deterministic", "--out", str(folder)]
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, encoding="utf-8") as said:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = warm_command.start(words, theirs, 2, cwd=None, env=environment, program="launch")
+        os.close(theirs)
+        for line in said:
+            if line.split()[:1] == ["1/3"]:
+                break
+        os.kill(command.pid, signal.SIGKILL)
+        assert command.wait(TIMEOUT_S) == -signal.SIGKILL
     assert len(read_metrics(folder)) < 4
     assert json.loads((folder / "training.json").read_text())["iteration"] < 3
     run_training(recipe, folder, resume=True)
