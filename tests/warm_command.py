@@ -1,8 +1,8 @@
 """A command from a process that has imported it already: seconds less for each of some hundred commands.
 
-`run` starts the server of a program on first use; a command is a fork of it, with the caller's environment, folder and
-streams, and from then on goes the way of the console script. Signals, start-up and what differs between two
-interpreters are tested with the real command.
+`run` starts the server of a program on first use, one for all workers of pytest-xdist; a command is a fork of it, with
+the caller's environment, folder and streams, and from then on goes the way of the console script. Signals, start-up and
+what differs between two interpreters are tested with the real command.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -37,9 +38,9 @@ _ON_DEMAND = (
     "gymcp.agents.policies.tiny_model",
 )
 """Modules that the command line imports for some arguments only, because they take seconds."""
-_STARTED: dict[tuple[int, str], socket.socket] = {}
-"""Process id and program -> the wire to its server: a fork of a process starts servers of its own."""
-_STARTING = Lock()
+_WIRES: dict[tuple[int, str], socket.socket] = {}
+"""Process id and program -> the wire to its server: a fork of a process has wires of its own."""
+_CONNECTING = Lock()
 
 
 def run(
@@ -72,24 +73,44 @@ def _text(file: IO[bytes]) -> str:
 
 def _server(program: str) -> socket.socket:
     key = os.getpid(), program
-    with _STARTING:
-        if key not in _STARTED:
-            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            command = [sys.executable, __file__, str(other.fileno()), program]
-            fonts = tempfile.mkdtemp()  # of matplotlib, which else makes one that every fork removes at its end
-            env = {**os.environ, "MPLCONFIGDIR": fonts}
-            with other:
-                process = subprocess.Popen(command, pass_fds=[other.fileno()], env=env)
-            _STARTED[key] = own
-            atexit.register(_end, os.getpid(), own, process, fonts)
-        return _STARTED[key]
+    with _CONNECTING:
+        if key not in _WIRES:
+            _WIRES[key] = _connect(program)
+        return _WIRES[key]
 
 
-def _end(pid: int, own: socket.socket, process: subprocess.Popen[bytes], fonts: str) -> None:
+def _connect(program: str) -> socket.socket:
+    """A wire to the server, which is started if it is not there."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    name = f"\0gymcp-warm-{run}-{program}"
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two workers one starts it
+        try:
+            wire.connect(name)
+        except ConnectionRefusedError:
+            _start(name, program)
+            wire.connect(name)
+    return wire
+
+
+def _start(name: str, program: str) -> None:
+    fonts = tempfile.mkdtemp()  # of matplotlib, which else makes one that every fork removes at its end
+    env = {**os.environ, "MPLCONFIGDIR": fonts}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(name)
+        listener.listen()
+        command = [sys.executable, __file__, str(listener.fileno()), program, fonts]
+        process = subprocess.Popen(command, pass_fds=[listener.fileno()], env=env)
+    atexit.register(_end, os.getpid(), process)
+
+
+def _end(pid: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the server, which ends with the last wire."""
     if os.getpid() == pid:  # a fork inherits the exit handlers
-        own.close()
+        for wire in _WIRES.values():
+            wire.close()
         process.wait()
-        shutil.rmtree(fonts, ignore_errors=True)
 
 
 def _send(wire: socket.socket, fds: list[int]) -> None:
@@ -99,19 +120,29 @@ def _send(wire: socket.socket, fds: list[int]) -> None:
 # ------------------------------------------------------------------------------------------------------- the server
 
 
-def main(wire: socket.socket) -> None:
-    """Returns in each command's own process, which then runs it; ends with the wire."""
+def main(listener: socket.socket, fonts: str) -> None:
+    """Returns in each command's own process, which then runs it; ends with the last wire. Removes `fonts` then."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for commands
+    wires = [listener.accept()[0]]
     while True:
+        wire = select.select([listener, *wires], [], [])[0][0]
+        if wire is listener:
+            wires.append(listener.accept()[0])
+            continue
         message, fds, _, _ = socket.recv_fds(wire, 1, 5)
         if not message:
-            os._exit(0)
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            wires.remove(wire)
             wire.close()
+        elif os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (listener, *wires):
+                each.close()
             break
         for fd in fds:
             os.close(fd)
+        if not wires:
+            shutil.rmtree(fonts, ignore_errors=True)
+            os._exit(0)
     answer, asked, *streams = fds
     command = os.fork()
     if command != 0:
@@ -157,7 +188,7 @@ if __name__ == "__main__":
     atexit.register(leave, codes)  # the first that is registered runs last
     program = import_program(sys.argv[2])
     gc.freeze()
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=int(sys.argv[1])), sys.argv[3])
     try:
         sys.exit(program.main())
     except SystemExit as ended:
