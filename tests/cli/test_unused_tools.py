@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ TOOL = "\n    def {}\n\n    def transfer("
 """A further tool of the bank, before its last one."""
 
 
-def bank_with(tool: str, folder: Path) -> Path:
+def bank_with(*tools: str, folder: Path) -> Path:
     file = folder / "shop.py"
-    file.write_text(BANK.read_text().replace("\n    def transfer(", TOOL.format(tool)))
+    text = BANK.read_text()
+    for tool in tools:
+        text = text.replace("\n    def transfer(", TOOL.format(tool))
+    file.write_text(text)
     return file
 
 
@@ -26,52 +30,51 @@ def tools_check(file: object, *options: str) -> tuple[int, bool, str]:
 
 
 def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
-    file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", tmp_path)
+    file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", folder=tmp_path)
     code, passed, detail = tools_check(file)
     assert (code, passed) == (0, True), detail
     assert detail.startswith("gold never calls 2 of 3 tools: balance, total; called once each: ")
     assert tools_check(file) == (code, passed, detail)  # seeded
 
 
-@pytest.mark.parametrize(
-    ("tool", "says"),
-    [
-        (
-            "total(self) -> int:\n        return sum(self.accountz.values())",
-            "total: AttributeError: 'Bank' object has no attribute 'accountz'",
-        ),
-        ("total(self) -> int:\n        return totl", "total: NameError: name 'totl' is not defined"),
-        ("total(self, least: int) -> int:\n        return 'x' + least", "total: TypeError: can only concatenate str"),
-        (
-            "total(self) -> int:\n        __import__('gymcp_no_such_package')\n        return 1",
-            "total: ModuleNotFoundError: No module named 'gymcp_no_such_package'",
-        ),
-        ("total(self) -> int:\n        return 'many'", "total: Tool 'total' returned something else than it declares"),
-        ("total(self) -> int:\n        import os\n        os._exit(3)", "total: server 'bank': tool 'total': "),
-    ],
-)
-def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Path) -> None:
-    code, passed, detail = tools_check(bank_with(tool, tmp_path))
+DEFECTS = {
+    "attribute(self) -> int:\n        return sum(self.accountz.values())": (
+        "attribute: AttributeError: 'Bank' object has no attribute 'accountz'"
+    ),
+    "exits(self) -> int:\n        import os\n        os._exit(3)": "exits: server 'bank': tool 'exits': ",
+    "misspelt(self) -> int:\n        return totl": "misspelt: NameError: name 'totl' is not defined",
+    "module(self) -> int:\n        __import__('gymcp_no_such_package')\n        return 1": (
+        "module: ModuleNotFoundError: No module named 'gymcp_no_such_package'"
+    ),
+    "text(self, least: int) -> int:\n        return 'x' + least": "text: TypeError: can only concatenate str",
+    "undeclared(self) -> int:\n        return 'many'": (
+        "undeclared: Tool 'undeclared' returned something else than it declares"
+    ),
+}
+"""Tool -> how the check names its defect."""
+
+
+def test_tools_with_defects_fail_the_check(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """The server that a tool ends is lost to none of the tools after it."""
+    code, passed, detail = tools_check(bank_with(*DEFECTS, folder=tmp_path))
     assert (code, passed) == (1, False)
-    assert detail.startswith(f"1 have a defect: {says}")
-    assert "gold never calls 2 of 3 tools: balance, total" in detail
+    assert "gold never calls 7 of 8 tools: attribute, balance, exits, misspelt, module, text, undeclared" in detail
+    assert detail.startswith("6 have a defect: ")
+    for says in DEFECTS.values():
+        with subtests.test(says):
+            assert re.search(rf"(defect: |; ){re.escape(says)}", detail)
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [
-        "total(self, owner: str) -> int:\n        return self.accounts[owner + '?']",
-        "total(self) -> int:\n        raise ToolError('the bank is closed')",
-    ],
-)
-def test_an_answer_that_made_up_arguments_may_cause_is_no_defect(tool: str, tmp_path: Path) -> None:
-    code, passed, detail = tools_check(bank_with(tool, tmp_path))
+def test_an_answer_that_made_up_arguments_may_cause_is_no_defect(tmp_path: Path) -> None:
+    key = "key(self, owner: str) -> int:\n        return self.accounts[owner + '?']"
+    closed = "closed(self) -> int:\n        raise ToolError('the bank is closed')"
+    code, passed, detail = tools_check(bank_with(key, closed, folder=tmp_path))
     assert (code, passed) == (0, True)
-    assert "answered with an error, such as " in detail
+    assert "2 answered with an error, such as closed: " in detail
 
 
 def test_nothing_is_called_without_a_sandbox(tmp_path: Path) -> None:
-    file = bank_with("total(self) -> int:\n        return self.accountz", tmp_path)
+    file = bank_with("total(self) -> int:\n        return self.accountz", folder=tmp_path)
     code, passed, detail = tools_check(file, "--sandbox", "none")
     assert (code, passed) == (0, True)
     assert detail == "gold never calls 2 of 3 tools: balance, total; 2 not called: nothing is confined"
