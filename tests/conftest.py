@@ -43,7 +43,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     """A short name for a long text: every report of a test carries its name, to a child in its environment too."""
     if not isinstance(val, str | bytes) or len(val) <= MAX_NAME_CHARS:
         return None
-    return f"{ascii(val[:MAX_NAME_CHARS])}... of {len(val)}"
+    return f"{val[:MAX_NAME_CHARS]!a}... of {len(val)}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

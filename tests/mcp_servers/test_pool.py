@@ -183,7 +183,8 @@ def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
 
         async with WarmPool(slow, size=9, has_room=lambda: room[0]) as pool:
             takers = [asyncio.create_task(_hold(pool)) for _ in range(9)]
-            await asyncio.sleep(0)
+            await things.until_open(set(range(1, 10)))
+            await pool.wait_until_full()
             assert len(things.open) == 9  # none without room
             gate.clear()
             room[0] = True
