@@ -15,6 +15,9 @@ ifneq ($(shell at='$(CACHE)'; while [ ! -e "$$at" ]; do at=$$(dirname "$$at"); d
 export GYMCP_HOME := $(CURDIR)/$(VENV)/gymcp
 endif
 
+# Byte code is kept, whatever the shell says: else every one of some hundred processes compiles its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test lint bench nightly clean
 setup: $(STAMP)
 

@@ -77,7 +77,7 @@ async def measure_openings(env: LoadedEnv, sandbox: Sandbox, counts: tuple[int, 
     _say("cold, lazy")
     async with open_warm_sandbox(sandbox) as warm:
         assert isinstance(warm, WarmSandbox)
-        await _measure_worlds(eager, warm, task, 1)  # starts the templates
+        await _measure_worlds(eager, warm, task, 2)  # starts the templates and fills the pools
         await warm.wait_until_full()
         _say("templates and spares")
         warm_eager = await _measure_worlds(eager, warm, task, of_eager, warm)

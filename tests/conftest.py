@@ -10,6 +10,9 @@ from equipment import lacking, usable
 from hypothesis import HealthCheck, settings
 from tiers import mark
 
+MAX_NAME_CHARS = 100
+"""Characters of a parameter in the name of a test."""
+
 settings.register_profile(  # how long an example takes says how busy the machine is
     "gymcp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -34,6 +37,13 @@ def chromium() -> str:
 def engine() -> None:
     """A Docker engine with the base image."""
     usable("docker")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A short name for a long text: every report of a test carries its name, to a child in its environment too."""
+    if not isinstance(val, str | bytes) or len(val) <= MAX_NAME_CHARS:
+        return None
+    return f"{val[:MAX_NAME_CHARS]!a}... of {len(val)}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

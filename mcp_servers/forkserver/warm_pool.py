@@ -4,7 +4,8 @@ This is valid only if a start does not depend on the task: whatever makes one ep
 over the wire (`gymcp/setup`), never as an argument, a variable or a folder. `Launch` holds everything that a start
 depends on, so equal launches without a host folder are interchangeable until something is sent to them. A pool saves no
 CPU time. It pays if starting means waiting, or if the machine idles while a model thinks. So only a few members start
-at a time, which leaves the machine to the episodes, and after a failed start there is a pause.
+at a time, which leaves the machine to the episodes, after a failed start there is a pause, and a single episode, after
+which no other comes, has nothing started ahead.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class _Member(Generic[T]):
 
 
 class WarmPool(Generic[T]):
-    """At most `size` members wait at a time, each for at most `ttl_s`.
+    """At most `size` members wait at a time, each for at most `ttl_s`, and always fewer than have been taken.
 
     `alive` tells whether a member that has waited can still be used. While `has_room` is False nothing is prestarted.
-    The pool is a context, at whose end no member is left. The first members start when the first one is taken.
+    The pool is a context, at whose end no member is left. The first member starts ahead when the second is taken.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class WarmPool(Generic[T]):
         self._alive = alive
         self._has_room = has_room
         self._max_starts = max(2, len(os.sched_getaffinity(0)))
+        self._taken = 0
         self._failures = 0
         self._paused_until = 0.0
         self._waiting: deque[_Member[T]] = deque()
@@ -112,6 +114,7 @@ class WarmPool(Generic[T]):
         """A member that is used this once. Raises the errors of its start."""
         member = self._pick()
         member.is_prestarted = False
+        self._taken += 1
         self._refill()
         try:
             yield await asyncio.shield(member.ready)
@@ -130,7 +133,7 @@ class WarmPool(Generic[T]):
         loop = asyncio.get_running_loop()
         while (
             not self._closed
-            and len(self._waiting) < self._size
+            and len(self._waiting) < min(self._size, self._taken - 1)
             and sum(not member.ready.done() for member in self._waiting) < self._max_starts
             and loop.time() >= self._paused_until
             and self._has_room()

@@ -30,6 +30,12 @@ PLAY_S = 900.0
 Played = Callable[[str, str], dict[str, Any]]
 
 
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache in which no environment file was ever run."""
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture(scope="session", params=["bwrap", "docker"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """A test can name others: see `sandbox_runs.sandbox_of`."""

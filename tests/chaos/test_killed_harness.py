@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import warm_command
 from chaos import TOKEN
-from faults import SANDBOX, StartPath
+from faults import NO_FAULT, SANDBOX, StartPath
 from leftovers import find_marked
 
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
@@ -28,7 +28,7 @@ ENV_FILE = """
 import os
 from chaos import TOKEN, with_token
 from faults import environment
-loaded = with_token(environment({start_path!r}, ["nothing"]), os.environ[TOKEN])
+loaded = with_token(environment({start_path!r}, [{fault!r}]), os.environ[TOKEN])
 from dataclasses import replace
 ENV = replace(loaded.spec, servers=loaded.servers)
 """
@@ -40,13 +40,13 @@ TRIALS = 5000
 
 
 class Run:
-    """One `gymcp eval`."""
+    """One `gymcp eval`, with a server that does this wrong in each episode."""
 
-    def __init__(self, start_path: StartPath, folder: Path, name: str) -> None:
+    def __init__(self, start_path: StartPath, folder: Path, name: str, fault: str = NO_FAULT) -> None:
         self.token = f"{name}-{os.getpid()}"
         self.folder = folder / name
         file = folder / f"{name}.py"
-        file.write_text(ENV_FILE.format(start_path=start_path))
+        file.write_text(ENV_FILE.format(start_path=start_path, fault=fault))
         command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[start_path], "--trials", str(TRIALS)]
         self.process = subprocess.Popen(
             [*command, "--out", str(self.folder), "--concurrency", "4", "--json"],
@@ -71,6 +71,10 @@ class Run:
                 self.process.wait(timeout=0.05)
         assert self.process.poll() is None, self.process.communicate()
 
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
 
 def reaper_of(owner: str) -> int | None:
     """The process that removes the containers of a dead harness."""
@@ -87,10 +91,13 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
     start_path: StartPath, require: Callable[[str], None], tmp_path: Path
 ) -> None:
     require(SANDBOX[start_path])
-    victim, living = Run(start_path, tmp_path, "victim"), Run(start_path, tmp_path, "living")
-    try:
-        victim.wait_until_it_plays()
+    with contextlib.ExitStack() as runs:
+        living = Run(start_path, tmp_path, "living", "answers late")  # it waits most of the time
+        runs.callback(living.end)
         living.wait_until_it_plays()
+        victim = Run(start_path, tmp_path, "victim")
+        runs.callback(victim.end)
+        victim.wait_until_it_plays()
         assert find_marked(victim.owner, SANDBOX[start_path]) != []
         reaper = reaper_of(victim.owner)
         handle = os.pidfd_open(reaper) if reaper is not None else None
@@ -111,7 +118,3 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         with TrajectoryStore.open(living.folder) as store:
             assert {summary.outcome for summary in store.summaries()} <= {Outcome.SCORED, Outcome.CANCELLED}
         assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, SANDBOX[start_path])) == ((), [])
-    finally:
-        for run in (victim, living):
-            run.process.kill()
-            run.process.communicate()

@@ -20,9 +20,12 @@ TOOL = "\n    def {}\n\n    def transfer("
 """A further tool of the bank, before its last one."""
 
 
-def bank_with(tool: str, folder: Path) -> Path:
+def bank_with(*tools: str, folder: Path) -> Path:
     file = folder / "shop.py"
-    file.write_text(BANK.read_text().replace("\n    def transfer(", TOOL.format(tool)))
+    text = BANK.read_text()
+    for tool in tools:
+        text = text.replace("\n    def transfer(", TOOL.format(tool))
+    file.write_text(text)
     return file
 
 
@@ -38,7 +41,7 @@ def judge_tools(file: Path) -> Verdict:
 
 
 def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
-    file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", tmp_path)
+    file = bank_with("total(self) -> int:\n        return sum(self.accounts.values())", folder=tmp_path)
     code, passed, detail = tools_check(file)
     assert (code, passed) == (0, True), detail
     assert detail.startswith("gold never calls 2 of 3 tools: balance, total; called once each: ")
@@ -46,7 +49,7 @@ def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
 
 
 def test_a_tool_with_a_defect_fails_the_command(tmp_path: Path) -> None:
-    code, passed, detail = tools_check(bank_with("total(self) -> int:\n        return self.accountz", tmp_path))
+    code, passed, detail = tools_check(bank_with("total(self) -> int:\n        return self.accountz", folder=tmp_path))
     assert (code, passed) == (1, False)
     assert detail.startswith("1 have a defect: total: AttributeError: ")
 
@@ -69,7 +72,7 @@ def test_a_tool_with_a_defect_fails_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Path) -> None:
-    verdict = judge_tools(bank_with(tool, tmp_path))
+    verdict = judge_tools(bank_with(tool, folder=tmp_path))
     assert not verdict.passed
     assert verdict.detail.startswith(f"1 have a defect: {says}")
     assert "gold never calls 2 of 3 tools: balance, total" in verdict.detail
@@ -83,13 +86,13 @@ def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Pa
     ],
 )
 def test_an_answer_that_made_up_arguments_may_cause_is_no_defect(tool: str, tmp_path: Path) -> None:
-    verdict = judge_tools(bank_with(tool, tmp_path))
+    verdict = judge_tools(bank_with(tool, folder=tmp_path))
     assert verdict.passed
     assert "answered with an error, such as " in verdict.detail
 
 
 def test_nothing_is_called_without_a_sandbox(tmp_path: Path) -> None:
-    file = bank_with("total(self) -> int:\n        return self.accountz", tmp_path)
+    file = bank_with("total(self) -> int:\n        return self.accountz", folder=tmp_path)
     code, passed, detail = tools_check(file, "--sandbox", "none")
     assert (code, passed) == (0, True)
     assert detail == "gold never calls 2 of 3 tools: balance, total; 2 not called: nothing is confined"

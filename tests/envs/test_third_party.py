@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,11 +11,15 @@ from gymcp.agents.runner.rollout import Rollout
 from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.aio import hold_open
 from gymcp.envs import LoadedEnv, load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
-ENVS = ("time", "sequential_thinking", "memory", "filesystem", "git")
+NAMES = ("time", "sequential_thinking", "memory", "filesystem", "git")
+ENVS = [pytest.param(name, marks=pytest.mark.xdist_group(f"third_party-{name}")) for name in NAMES]
+"""One process plays all agents on an environment: its servers are imported once."""
 
 
 @pytest.fixture(scope="session", params=ENVS)
@@ -29,6 +34,18 @@ def sandbox() -> Sandbox:
     return found
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def warm(env: LoadedEnv, sandbox: Sandbox, runner: asyncio.Runner) -> Iterator[Sandbox]:
+    with hold_open(runner, open_warm_sandbox(sandbox)) as warm:
+        yield warm
+
+
 def test_there_are_many_tasks_and_always_the_same(env: LoadedEnv) -> None:
     tasks = env.suite.tasks
     assert len(tasks) >= 12
@@ -38,9 +55,11 @@ def test_there_are_many_tasks_and_always_the_same(env: LoadedEnv) -> None:
 
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
-def test_scripted_agents_get_their_scores(agent: str, score: float, env: LoadedEnv, sandbox: Sandbox) -> None:
+def test_scripted_agents_get_their_scores(
+    agent: str, score: float, env: LoadedEnv, warm: Sandbox, runner: asyncio.Runner
+) -> None:
     """Every fourth task; `gymcp suites --check` plays all of them."""
-    plan = Plan(agent=agent, sandbox=sandbox.name, tasks="*", limit=len(env.suite.tasks) // 4)
+    plan = Plan(agent=agent, sandbox=warm.name, tasks="*", limit=len(env.suite.tasks) // 4)
     ended: dict[str, float | None] = {}
 
     def note(rollout: Rollout, last: bool) -> None:
@@ -48,7 +67,7 @@ def test_scripted_agents_get_their_scores(agent: str, score: float, env: LoadedE
             ended[rollout.trajectory.task] = rollout.trajectory.score
 
     jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
-    asyncio.run(run_jobs(env, sandbox, SCRIPTED[agent], jobs, Schedule(concurrency=4), note))
+    runner.run(run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=4), note))
     assert ended == dict.fromkeys(ended, score)
     assert len(ended) == len(jobs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,6 @@ from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, 
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.packages.locked_server import locked_server
-from gymcp.mcp_servers.programs.http_bridge import ProtocolBreach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
@@ -233,7 +232,7 @@ def test_an_http_server_can_have_files_as_state_and_be_prestarted(
                 running = processes()
                 async with open_session(spec, warm, initial_state=None, seed=0) as session:
                     assert (await call(session, "count")).content == "1"
-                    assert number == 0 or session.process.pid in running
+                    assert number < 2 or session.process.pid in running  # started ahead once two were taken
                     seen.add(session.process.pid)
             assert len(seen) == 3
         assert "no spare" not in caplog.text
@@ -390,54 +389,3 @@ def test_servers_of_the_sdk_in_every_style(
         assert (await call(session, "ask")).is_error
 
     inside(spec, bwrap, work)
-
-
-# --------------------------------------------------------------------------------------------------- events by pieces
-
-STREAM = b": hello\r\n\r\nid: 7\rretry: 5\r\ndata: one\ndata: two\n\nevent: message\ndata:three\n\ndata: never ended"
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_are_the_same_wherever_a_stream_is_cut(size: int) -> None:
-    def pieces() -> Iterator[bytes]:
-        for start in range(0, len(STREAM), size):
-            yield STREAM[start : start + size]
-
-    assert list(events(pieces(), 1000)) == [
-        {"": "hello"},
-        {"id": "7", "retry": "5", "data": "one\ntwo"},
-        {"event": "message", "data": "three"},
-    ]
-
-
-@pytest.mark.parametrize("stream", [b"data: " + b"a" * 100, b"data: a\n" * 20])
-def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
-    with pytest.raises(ProtocolBreach, match="of more than 50 bytes"):
-        list(events([stream], 50))
-
-
-@pytest.mark.parametrize(
-    ("text", "port"),
-    [("3000", HttpPort(port=3000)), (":80/", HttpPort(port=80, path="/")), ("1/a/b", HttpPort(port=1, path="/a/b"))],
-)
-def test_a_port_is_parsed_as_in_a_url(text: str, port: HttpPort) -> None:
-    assert HttpPort.parse(text) == port
-
-
-@pytest.mark.parametrize("text", ["", "http", "0", "70000", "3000mcp", "3000/a b"])
-def test_a_malformed_port_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="expected PORT or PORT/PATH"):
-        HttpPort.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"network": True}, "http with network=True"),
-        ({"argv": (), "image": "a:1"}, "http without argv"),
-        ({"http": HttpPort(port=0)}, "expected HttpPort"),
-    ],
-)
-def test_a_contradictory_port_is_refused(change: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        bridge_launch(replace(by_hand(), **change))  # type: ignore[arg-type]

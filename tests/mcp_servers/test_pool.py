@@ -57,27 +57,42 @@ def test_each_member_is_handed_out_once_and_the_next_is_prestarted() -> None:
     async def use() -> None:
         things = Things()
         async with WarmPool(things.start, size=2) as pool:
-            async with pool.take() as first, pool.take() as second:
-                await things.until_open({1, 2, 3, 4})
-                assert (first, second) == (1, 2)
-            assert things.open == {3, 4}
-            async with pool.take() as third:
-                assert third == 3
+            async with pool.take() as first, pool.take() as second, pool.take() as third:
+                await things.until_open({1, 2, 3, 4, 5})
+                assert (first, second, third) == (1, 2, 3)
+            assert things.open == {4, 5}
+            async with pool.take() as fourth:
+                assert fourth == 4
         assert things.open == set()
 
     asyncio.run(use())
 
 
+def test_fewer_members_wait_than_have_been_taken() -> None:
+    """A run of one episode starts no server that nobody uses."""
+
+    async def use() -> list[int]:
+        things, waiting = Things(), []
+        async with WarmPool(things.start, size=3) as pool:
+            for _ in range(5):
+                async with pool.take():
+                    await pool.wait_until_full()
+                    waiting.append(len(things.open) - 1)
+        return waiting
+
+    assert asyncio.run(use()) == [0, 1, 2, 3, 3]
+
+
 def test_a_member_that_waited_too_long_or_died_is_not_handed_out() -> None:
     async def use() -> None:
         things = Things()
-        dead = {2}
+        dead = {4}
         async with WarmPool(things.start, size=2, alive=lambda number: number not in dead) as pool:
-            async with pool.take():
-                await things.until_open({1, 2, 3})
+            async with pool.take(), pool.take(), pool.take():
+                await things.until_open({1, 2, 3, 4, 5})
             async with pool.take() as taken:
-                assert taken == 3
-        async with WarmPool(things.start, size=1, ttl_s=0.0) as pool, pool.take() as old:
+                assert taken == 5
+        async with WarmPool(things.start, size=1, ttl_s=0.0) as pool, pool.take(), pool.take() as old:
             await things.until_closed(old + 1)
             async with pool.take() as fresh:
                 assert fresh > old + 1
@@ -151,7 +166,8 @@ def test_after_a_failed_start_there_is_a_pause(caplog: pytest.LogCaptureFixture)
 
 def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
     async def use() -> None:
-        things, gate, room = Things(), asyncio.Event(), [True]
+        things, gate, room = Things(), asyncio.Event(), [False]
+        gate.set()
         starting = 0
         most = 0
 
@@ -166,18 +182,25 @@ def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
                 yield number
 
         async with WarmPool(slow, size=9, has_room=lambda: room[0]) as pool:
-            taker = asyncio.create_task(_hold(pool))
+            takers = [asyncio.create_task(_hold(pool)) for _ in range(9)]
+            await things.until_open(set(range(1, 10)))
+            await pool.wait_until_full()
+            assert len(things.open) == 9  # none without room
+            gate.clear()
+            room[0] = True
+            takers.append(asyncio.create_task(_hold(pool)))
             await asyncio.sleep(0)
             gate.set()
             await pool.wait_until_full()
-            await things.until_open(set(range(1, 11)))  # the one that was asked for, and nine spares
+            await things.until_open(set(range(1, 20)))  # the ten that were asked for, and nine ahead
             assert most <= 1 + max(2, len(os.sched_getaffinity(0)))
             room[0] = False
             async with pool.take():
                 await pool.wait_until_full()
-            assert len(things.open) == 9
-            taker.cancel()
-            await asyncio.gather(taker, return_exceptions=True)
+            assert len(things.open) == 18
+            for taker in takers:
+                taker.cancel()
+            await asyncio.gather(*takers, return_exceptions=True)
 
     asyncio.run(use())
 
@@ -199,6 +222,9 @@ def test_a_prestarted_server_that_cannot_serve_is_dropped_with_its_reason(
     async def episode() -> None:
         async with open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
+            with contextlib.suppress(EnvInfraError):  # the first has nothing started ahead
+                async with open_session(spec, warm, initial_state=None, seed=0):
+                    pass
             try:
                 async with open_session(spec, warm, initial_state=None, seed=0):
                     pass

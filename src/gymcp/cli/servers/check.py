@@ -11,7 +11,6 @@ import typer
 from gymnasium.utils.env_checker import check_env
 
 from gymcp.agents.runner.run import run_until_signalled
-from gymcp.agents.runner.tool_trials import UnusedTools, try_unused_tools
 from gymcp.cli.evaluation.gates import INTERRUPTED
 from gymcp.cli.evaluation.grader_judge import plan_judge
 from gymcp.cli.machine.clean import remove_orphans
@@ -61,15 +60,14 @@ def execute(
     verdicts = [] if rules is None else [_privileges(loaded, backend, rules)]
     verdicts.append(_gymnasium(loaded, backend))
     gates = play_judged_gates(loaded, plan, backend, patterns, limit, concurrency)
-    unused = _try_unused_tools(loaded, backend)
     verdicts += [
         *gates.verdicts,
         *_masks(loaded),
-        judge_answers(loaded.servers, gates.repeats.answers, unused),
-        judge_unused_tools(unused),
+        judge_answers(loaded.servers, gates.repeats.answers, gates.unused),
+        judge_unused_tools(gates.unused),
         _leaks(loaded, backend),
     ]
-    unchecked = list_unchecked(loaded, gates.played, unused, backend)
+    unchecked = list_unchecked(loaded, gates.played, gates.unused, backend)
     print_verdicts(loaded.spec.name, verdicts, unchecked, as_json=as_json)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
@@ -116,18 +114,6 @@ def _masks(loaded: LoadedEnv) -> list[Verdict]:
     if not masked:
         return []
     return [Verdict(check="masks", passed=not unused, detail=unused[0] if unused else "every mask had an effect")]
-
-
-def _try_unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> UnusedTools:
-    found: list[UnusedTools] = []
-
-    async def try_out() -> None:
-        found.append(await try_unused_tools(loaded, sandbox))
-
-    if not run_until_signalled(try_out()):
-        raise typer.Exit(INTERRUPTED)
-    (unused,) = found
-    return unused
 
 
 def _leaks(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gymcp.agents.runner.run import Plan, TaskPatterns
+import typer
+
+from gymcp.agents.runner.run import Plan, TaskPatterns, run_until_signalled
+from gymcp.agents.runner.tool_trials import UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
-from gymcp.cli.evaluation.gates import GATE_SCORES, find_failures, play
+from gymcp.aio import hold_open
+from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
 from gymcp.cli.evaluation.grader_judge import add_judge
 from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.servers.verdicts import Verdict
@@ -18,6 +22,7 @@ from gymcp.envs.audit.repeats import Repeats, compare_plays
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.names import WITHOUT_NETWORK
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Json, Trajectory
 
@@ -27,57 +32,82 @@ GOLD = "oracle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResults:
-    """Results of the scripted agents."""
+    """Results of the scripted agents, and of the calls of tools that no gold calls."""
 
     verdicts: tuple[Verdict, ...]
     played: frozenset[str]
     """Ids of the tasks that an agent has played."""
     repeats: Repeats
     """Comparison of the two plays of gold."""
+    unused: UnusedTools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """All that the gates are played with."""
+
+    loaded: LoadedEnv
+    runner: asyncio.Runner
+    tasks: TaskPatterns
+    limit: int
+    concurrency: int
+    states: dict[str, Json] = field(default_factory=dict)
+    """The last state of each episode, by content address."""
+
+    def play(self, agent: str, sandbox: Sandbox) -> list[Trajectory]:
+        plan = Plan(agent=agent, sandbox=sandbox.name, tasks=self.tasks, limit=self.limit)
+        return play(self.loaded, sandbox, plan, self.concurrency, runner=self.runner, final_states=self.states)
 
 
 def play_judged_gates(
     loaded: LoadedEnv, judge: PolicyPlan | None, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int
 ) -> GateResults:
-    """Results of the gates, with the judge that the environment's grader asks."""
-    if judge is None:
-        return _play_gates(loaded, sandbox, tasks, limit, concurrency)
+    """Results of the gates, with the judge that the environment's grader asks if there is a plan of one.
+
+    All share one warm sandbox, except for gold that is played again: its servers are imported anew, so that what an
+    import makes up shows, too.
+    """
     with asyncio.Runner() as runner, add_judge(runner, judge, loaded) as judged:
-        return _play_gates(judged, sandbox, tasks, limit, concurrency, runner)
-
-
-def _play_gates(
-    loaded: LoadedEnv,
-    sandbox: Sandbox,
-    tasks: TaskPatterns,
-    limit: int,
-    concurrency: int,
-    runner: asyncio.Runner | None = None,
-) -> GateResults:
-    verdicts: list[Verdict] = []
-    plays: dict[str, list[Trajectory]] = {}
-    states: dict[str, Json] = {}
-    for agent in GATE_SCORES:
-        if not any(applies(agent, task) for task in loaded.suite.tasks):
-            detail = "not applicable: no task has what this agent plays"
-            verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
-            continue
-        plan = Plan(agent=agent, sandbox=sandbox.name, tasks=tasks, limit=limit)
-        try:
-            plays[agent] = play(loaded, sandbox, plan, concurrency, runner=runner, final_states=states)
-        except ConfigError as error:
-            verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
-            continue
-        verdicts.append(_judge_scores(loaded, agent, plays[agent]))
-    again: list[Trajectory] = []
-    if GOLD in plays:
-        plan = Plan(agent=GOLD, sandbox=sandbox.name, tasks=tasks, limit=limit)
-        again = play(loaded, sandbox, plan, concurrency, runner=runner, final_states=states)
-    repeats = compare_plays(plays.get(GOLD, ()), again, states)
+        stage = _Stage(loaded=judged, runner=runner, tasks=tasks, limit=limit, concurrency=concurrency)
+        with hold_open(runner, open_warm_sandbox(sandbox)) as warm:
+            verdicts, plays = _play_agents(stage, warm)
+            unused = _try_tools(loaded, warm, runner)
+        again = stage.play(GOLD, sandbox) if GOLD in plays else []
+    repeats = compare_plays(plays.get(GOLD, ()), again, stage.states)
     ended = [trajectory for each in (*plays.values(), again) for trajectory in each]
     verdicts += [_judge_starts(loaded, ended), _judge_ends(loaded, repeats)]
     played = frozenset(trajectory.task for trajectory in ended)
-    return GateResults(verdicts=tuple(verdicts), played=played, repeats=repeats)
+    return GateResults(verdicts=tuple(verdicts), played=played, repeats=repeats, unused=unused)
+
+
+def _play_agents(stage: _Stage, sandbox: Sandbox) -> tuple[list[Verdict], dict[str, list[Trajectory]]]:
+    """(verdicts on the scores, episodes by agent) of the agents that apply to a task."""
+    verdicts: list[Verdict] = []
+    plays: dict[str, list[Trajectory]] = {}
+    for agent in GATE_SCORES:
+        if not any(applies(agent, task) for task in stage.loaded.suite.tasks):
+            detail = "not applicable: no task has what this agent plays"
+            verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
+            continue
+        try:
+            plays[agent] = stage.play(agent, sandbox)
+        except ConfigError as error:
+            verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
+            continue
+        verdicts.append(_judge_scores(stage.loaded, agent, plays[agent]))
+    return verdicts, plays
+
+
+def _try_tools(loaded: LoadedEnv, sandbox: Sandbox, runner: asyncio.Runner) -> UnusedTools:
+    found: list[UnusedTools] = []
+
+    async def try_out() -> None:
+        found.append(await try_unused_tools(loaded, sandbox))
+
+    if not run_until_signalled(try_out(), runner):
+        raise typer.Exit(INTERRUPTED)
+    (unused,) = found
+    return unused
 
 
 def _judge_scores(loaded: LoadedEnv, agent: str, ended: list[Trajectory]) -> Verdict:

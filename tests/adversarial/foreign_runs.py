@@ -1,0 +1,50 @@
+"""Ask the verbs that read run folders about a folder that somebody else has made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from gymcp.cli.app import app
+from gymcp.errors import GymcpError
+from gymcp.evaluators.viewer.runs import open_runs
+
+BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit")
+
+
+def gymcp(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(verb: str, run: Path, other: Path) -> str:
+    """What a verb says of a run folder that it will not read; empty if it reads it. Anything else fails the test."""
+    words: dict[str, tuple[object, ...]] = {
+        "report": ("report", run),
+        "compare": ("compare", run, other),
+        "export": ("export", run, "--format", "jsonl", "--out", run.parent / "out.jsonl"),
+        "grade": ("grade", run, "--env", BANK),
+        "credit": ("credit", run),
+    }
+    try:
+        if verb == "view":
+            with open_runs([run]):
+                return ""
+        result = gymcp(*words[verb])
+    except GymcpError as error:
+        return str(error)
+    if isinstance(result.exception, GymcpError):
+        assert "\n" not in str(result.exception)
+        return str(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return ""
+
+
+def named(run: Path, source: str) -> Path:
+    """The run folder, whose record names this environment."""
+    record = json.loads((run / "run.json").read_bytes())
+    record["config"] |= {"source": source, "suite_version": "1", "suite_digest": "0" * 16}
+    (run / "run.json").write_text(json.dumps(record))
+    return run
