@@ -12,6 +12,7 @@ from gymcp.agents.strategies.scripted import applies
 from gymcp.cli.evaluation.gates import GATE_SCORES, find_failures, play
 from gymcp.cli.evaluation.grader_judge import add_judge
 from gymcp.cli.policy_options import PolicyPlan
+from gymcp.cli.progress import Progress
 from gymcp.cli.servers.verdicts import Verdict
 from gymcp.cli.summary_table import network_line
 from gymcp.envs.audit.repeats import Repeats, compare_plays
@@ -37,13 +38,19 @@ class GateResults:
 
 
 def play_judged_gates(
-    loaded: LoadedEnv, judge: PolicyPlan | None, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int
+    loaded: LoadedEnv,
+    judge: PolicyPlan | None,
+    sandbox: Sandbox,
+    tasks: TaskPatterns,
+    limit: int,
+    concurrency: int,
+    progress: Progress,
 ) -> GateResults:
     """Results of the gates, with the judge that the environment's grader asks."""
     if judge is None:
-        return _play_gates(loaded, sandbox, tasks, limit, concurrency)
+        return _play_gates(loaded, sandbox, tasks, limit, concurrency, progress)
     with asyncio.Runner() as runner, add_judge(runner, judge, loaded) as judged:
-        return _play_gates(judged, sandbox, tasks, limit, concurrency, runner)
+        return _play_gates(judged, sandbox, tasks, limit, concurrency, progress, runner)
 
 
 def _play_gates(
@@ -52,6 +59,7 @@ def _play_gates(
     tasks: TaskPatterns,
     limit: int,
     concurrency: int,
+    progress: Progress,
     runner: asyncio.Runner | None = None,
 ) -> GateResults:
     verdicts: list[Verdict] = []
@@ -64,7 +72,9 @@ def _play_gates(
             continue
         plan = Plan(agent=agent, sandbox=sandbox.name, tasks=tasks, limit=limit)
         try:
-            plays[agent] = play(loaded, sandbox, plan, concurrency, runner=runner, final_states=states)
+            plays[agent] = play(
+                loaded, sandbox, plan, concurrency, runner=runner, final_states=states, progress=progress
+            )
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue
@@ -72,7 +82,7 @@ def _play_gates(
     again: list[Trajectory] = []
     if GOLD in plays:
         plan = Plan(agent=GOLD, sandbox=sandbox.name, tasks=tasks, limit=limit)
-        again = play(loaded, sandbox, plan, concurrency, runner=runner, final_states=states)
+        again = play(loaded, sandbox, plan, concurrency, runner=runner, final_states=states, progress=progress)
     repeats = compare_plays(plays.get(GOLD, ()), again, states)
     ended = [trajectory for each in (*plays.values(), again) for trajectory in each]
     verdicts += [_judge_starts(loaded, ended), _judge_ends(loaded, repeats)]
