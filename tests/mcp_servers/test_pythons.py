@@ -16,6 +16,7 @@ from local_wheels import write_wheel
 
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages import install_folder
 from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
@@ -87,7 +88,7 @@ def test_the_nearest_version_that_fits_is_chosen_and_one_that_does_not_start_is_
 @pytest.mark.parametrize(
     ("requires", "wanted", "words"),
     [
-        (">=3.99", "", f"needs Python >=3.99; the sandbox has {OWN[0]}.{OWN[1]}, and this machine has no other; name"),
+        (">=3.99", "", f"needs Python >=3.99; the sandbox has {OWN[0]}.{OWN[1]}, this machine has no other, and no"),
         (">=3.99", NEWER, f"needs Python >=3.99, and not {NEWER}"),
         ("three", "", "requires-python 'three' is not understood"),
         ("", "three", "--python 'three': expected a minor version of Python 3, such as 3.12"),
@@ -163,6 +164,29 @@ def test_a_python_that_is_not_there_is_fetched_from_the_mirror_once(mirror: Path
         archive.unlink()
     choice._known.clear()
     assert interpreter_for("server 's'", NEWER) == found
+
+
+def test_a_python_that_only_the_mirror_has_is_chosen_and_fetched(mirror: Path) -> None:
+    assert choose_version("server 's'", f">{OWN[0]}.{OWN[1]},<3.30") == NEWER
+    assert find_interpreter((OWN[0], OWN[1] + 1)) is not None
+
+
+def test_a_chosen_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:
+    for archive in mirror.glob("*/*"):
+        archive.unlink()
+    with pytest.raises(UsageError) as caught:
+        choose_version("server 's'", f">={NEWER}")
+    needs = f"server 's': needs Python >={NEWER}: this machine has no Python {NEWER}, and it cannot be fetched"
+    assert str(caught.value).startswith(f"{needs} from the mirror file:")
+
+
+def test_a_machine_without_uv_is_told_how_to_get_it(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> str:
+        raise FileNotFoundError("no uv here")
+
+    monkeypatch.setattr(install_folder, "find_uv_bin", find)
+    with pytest.raises(UsageError, match=r"^server 's': needs Python .*: uv is not there: no uv here; install it: "):
+        choose_version("server 's'", f">={NEWER}")
 
 
 def test_a_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:

@@ -13,8 +13,8 @@ from gymcp.mcp_servers.sandbox import Interpreter
 from gymcp.mcp_servers.sandbox.interpreter import MIN_VERSION, interpreter_at
 from gymcp.paths import gymcp_home
 
-MAX_MINOR = 30
-"""Highest minor version of Python 3 that is looked for."""
+KNOWN_VERSIONS = tuple((3, minor) for minor in range(MIN_VERSION[1], 31))
+"""Versions of Python that are looked for; the last ones do not exist yet."""
 PROBE_TIMEOUT_S = 20.0
 _PROBE = "import json, sys; print(json.dumps([sys.base_prefix, *sys.version_info[:2], sys.implementation.name]))"
 _UV_NAME = re.compile(r"cpython-3\.\d+\.\d+-linux-[\w-]+")
@@ -32,8 +32,7 @@ def find_interpreter(version: tuple[int, int]) -> Interpreter | None:
 
 def list_versions() -> list[tuple[int, int]]:
     """Versions, from the oldest that servers run on, of which a program of that name is on this machine."""
-    versions = [(3, minor) for minor in range(MIN_VERSION[1], MAX_MINOR + 1)]
-    return [version for version in versions if next(_candidates(f"python{version[0]}.{version[1]}"), None)]
+    return [version for version in KNOWN_VERSIONS if next(_candidates(f"python{version[0]}.{version[1]}"), None)]
 
 
 def pythons_folder() -> Path:
