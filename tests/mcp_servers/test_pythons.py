@@ -21,10 +21,11 @@ from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
 from gymcp.mcp_servers.packages.pythons.choice import check_version, choose_version, interpreter_for
-from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_versions, pythons_folder
+from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_fetched, list_versions, pythons_folder
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.process_owner import is_unlocked
 from gymcp.types import ToolCall
 
 OWN = interpreter().version
@@ -160,6 +161,7 @@ def test_a_python_that_is_not_there_is_fetched_from_the_mirror_once(mirror: Path
     found = interpreter_for("server 's'", NEWER)
     assert Path(found.path).is_relative_to(pythons_folder())
     assert found.version == (OWN[0], OWN[1] + 1)
+    assert [is_unlocked(folder) for folder in list_fetched()] == [False]
     for archive in mirror.glob("*/*"):
         archive.unlink()
     choice._known.clear()

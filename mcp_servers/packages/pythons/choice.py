@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gymcp.errors import ConfigError, UsageError
-from gymcp.mcp_servers.packages.install_folder import find_uv, run_tool
+from gymcp.mcp_servers.packages.install_folder import find_uv, hold_folder, run_tool
 from gymcp.mcp_servers.packages.pythons.search import (
     KNOWN_VERSIONS,
+    find_fetched_folder,
     find_interpreter,
     list_versions,
     pythons_folder,
@@ -48,17 +49,29 @@ def interpreter_for(who: str, version: str) -> Interpreter:
         return own
     wanted = (3, int(check_version(who, version).partition(".")[2]))
     if version not in _known:
-        found = find_interpreter(wanted)
+        found = _find_and_hold(wanted)
         if found is None:
             _fetch(who, version)
             log.warning("%s: this machine had no Python %s; uv has fetched it into %s", who, version, pythons_folder())
-            found = find_interpreter(wanted)
+            found = _find_and_hold(wanted)
         if found is None:
             raise UsageError(
                 f"{who}: uv has fetched Python {version} into {pythons_folder()}, but it does not start there"
             )
         _known[version] = found
     return _known[version]
+
+
+def _find_and_hold(version: tuple[int, int]) -> Interpreter | None:
+    """The interpreter of this machine; a fetched one is kept from `gymcp clean` while this process lives."""
+    found = find_interpreter(version)
+    folder = find_fetched_folder(found) if found is not None else None
+    if folder is not None:
+        try:
+            hold_folder(folder)
+        except FileNotFoundError:  # it was removed meanwhile
+            return None
+    return found
 
 
 def choose_version(who: str, requires: str, wanted: str = "") -> str:

@@ -17,7 +17,7 @@ KNOWN_VERSIONS = tuple((3, minor) for minor in range(MIN_VERSION[1], 31))
 """Versions of Python that are looked for; the last ones do not exist yet."""
 PROBE_TIMEOUT_S = 20.0
 _PROBE = "import json, sys; print(json.dumps([sys.base_prefix, *sys.version_info[:2], sys.implementation.name]))"
-_UV_NAME = re.compile(r"cpython-3\.\d+\.\d+-linux-[\w-]+")
+_UV_NAME = re.compile(r"cpython-(3\.\d+)\.\d+-linux-[\w-]+")
 
 
 def find_interpreter(version: tuple[int, int]) -> Interpreter | None:
@@ -38,6 +38,19 @@ def list_versions() -> list[tuple[int, int]]:
 def pythons_folder() -> Path:
     """Folder of the interpreters that were fetched for servers."""
     return gymcp_home() / "pythons"
+
+
+def list_fetched() -> dict[Path, str]:
+    """Folder of each interpreter that was fetched for servers -> its version, such as 3.12."""
+    folders = sorted(pythons_folder().glob("cpython-3.*"))
+    found = {path: match[1] for path in folders if (match := _UV_NAME.match(path.name))}
+    return {path: version for path, version in found.items() if path.is_dir() and not path.is_symlink()}
+
+
+def find_fetched_folder(python: Interpreter) -> Path | None:
+    """Folder of an interpreter that was fetched for servers; None for any other."""
+    folder = Path(python.path).parents[1]
+    return folder if folder.parent.resolve() == pythons_folder().resolve() else None
 
 
 def _candidates(name: str) -> Iterator[Path]:
