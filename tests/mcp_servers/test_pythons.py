@@ -22,7 +22,7 @@ from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
 from gymcp.mcp_servers.packages.pythons.choice import check_version, choose_version, interpreter_for
 from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_fetched, list_versions, pythons_folder
-from gymcp.mcp_servers.sandbox import Sandbox, interpreter
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.process_owner import is_unlocked
@@ -212,16 +212,24 @@ class Teller:
         )
 
 
-def test_a_server_runs_on_an_interpreter_that_is_not_the_sandboxs_own(bwrap: Sandbox) -> None:
+def ask_for_python(sandbox: Sandbox) -> object:
+    """Version, prefix and packages of a server that runs on this process's interpreter."""
     own = own_interpreter()
     spec = native_server("teller", Teller)
     spec = replace(spec, argv=(str(own.path), *spec.argv[1:]), python=own)
     assert spec.parts() != replace(spec, python=None).parts()
 
     async def main() -> str:
-        async with open_session(spec, bwrap, initial_state=None, seed=0) as session:
+        async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name="tell", arguments={})
             return (await session.call_tool(call, {}, timeout_s=30)).content
 
-    version, prefix, packages = json.loads(asyncio.run(main()))
-    assert (tuple(version), prefix, packages) == (own.version, sys.base_prefix, [])
+    return json.loads(asyncio.run(main()))
+
+
+def test_a_server_runs_on_an_interpreter_that_is_not_the_sandboxs_own(bwrap: Sandbox) -> None:
+    assert ask_for_python(bwrap) == [list(own_interpreter().version), sys.base_prefix, []]
+
+
+def test_a_server_in_a_container_runs_on_an_interpreter_of_the_host(engine: None) -> None:
+    assert ask_for_python(get_sandbox("docker")) == [list(own_interpreter().version), sys.base_prefix, []]
