@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -142,7 +142,9 @@ class _Application:
             except (Malformed, UnicodeDecodeError) as error:
                 return JSONResponse(dialect.write_error(400, "invalid_json", f"the body is {error}"), 400)
             if wanted.streams:
-                return StreamingResponse(_encode_events(dialect.write_events(found)), media_type="text/event-stream")
+                # the answer is whole before its first event, so all of them are one body
+                events = "".join(_encode_event(*event) for event in dialect.write_events(found))
+                return Response(events, media_type="text/event-stream")
             return JSONResponse(dialect.write(found))
 
         return answer
@@ -157,7 +159,6 @@ async def _count_tokens(request: Request) -> Response:
     return JSONResponse({"input_tokens": max(1, len(await read_body(request)) // 4)})
 
 
-async def _encode_events(events: Iterator[tuple[str, Json]]) -> AsyncIterator[bytes]:
-    for name, data in events:
-        text = data if isinstance(data, str) else json.dumps(data)
-        yield (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
+def _encode_event(name: str, data: Json) -> str:
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"

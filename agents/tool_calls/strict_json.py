@@ -9,7 +9,9 @@ from collections import Counter
 from gymcp.envs.episodes.call_validation import MAX_DEPTH
 from gymcp.types import Json
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
+_TO_BRACKET = re.compile(r'''(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+([\[\]{}]|\Z)''', re.DOTALL)
+"""Everything up to the next bracket that is in no string, and the bracket; empty at the end. It matches everywhere, so
+all matches together take time that grows with the text and not with its square."""
 
 
 class Malformed(ValueError):
@@ -57,15 +59,15 @@ def excerpt(text: str, max_chars: int = 60) -> str:
 def _check_depth(text: str, start: int) -> None:
     """Raises Malformed if the first value is nested too deep; called before the parser recurses."""
     depth = 0
-    for token in _BRACKETS.finditer(text, start):
-        bracket = text[token.start()]
-        if bracket in "[{":
+    for token in _TO_BRACKET.finditer(text, start):
+        bracket = token[1]
+        if bracket in {"{", "["}:
             depth += 1
             if depth > MAX_DEPTH:
                 raise Malformed(f"nested more than {MAX_DEPTH} deep")
-        elif bracket in "]}":
+        else:
             depth -= 1
-            if depth <= 0:
+            if depth <= 0 or not bracket:
                 return
 
 
