@@ -26,8 +26,10 @@ class _Thread:
 
     def new_messages(self, request: ModelRequest) -> tuple[Message, ...]:
         """The messages behind the known ones; none if the request is not this conversation, continued."""
+        if len(request.messages) <= len(self.seen):
+            return ()
         known, rest = request.messages[: len(self.seen)], request.messages[len(self.seen) :]
-        if not rest or any(message.role == "assistant" for message in rest):
+        if any(message.role == "assistant" for message in rest):
             return ()
         # most contexts differ in an early message; a comparison of all tools costs more
         same = all(map(_is_same, known, self.seen)) and request.tools == self.tools
