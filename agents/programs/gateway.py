@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, read_body, serve_application
-from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
+from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
 from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
@@ -98,8 +98,8 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
         local.bind(str(folder / SOCKET_NAME))
         (folder / SOCKET_NAME).chmod(0o666)
         gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
-        tools = make_endpoint(lambda request: gateway.find(request).tool_exchange, MAX_BODY_BYTES)
-        application = _Application(gateway, tools.asgi_app)
+        tools = McpEndpoint(lambda request: gateway.find(request).tool_exchange, MAX_BODY_BYTES)
+        application = _Application(gateway, tools)
         async with run_in_own_task(tools.run()), serve_application(application, [loopback, local]):
             yield gateway
 
@@ -107,7 +107,7 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
 class _Application:
     """The ASGI application: keys are checked before anything is read."""
 
-    def __init__(self, gateway: Gateway, tools: Any) -> None:
+    def __init__(self, gateway: Gateway, tools: McpEndpoint) -> None:
         self._gateway = gateway
         self._tools = tools
         routes = [Route(path, self._model_endpoint(dialect), methods=["POST"]) for path, dialect in _PATHS.items()]

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, check_size, read_body
-from gymcp.agents.endpoint.mcp_endpoint import make_endpoint
+from gymcp.agents.endpoint.http_server import MAX_BODY_BYTES, RequestRefused, check_size, read_body, replay_body
+from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.host.episode import HostedEpisode
@@ -39,7 +39,7 @@ class McpDoor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tools = make_endpoint(_get_exchange, MAX_BODY_BYTES)
+        self._tools = McpEndpoint(_get_exchange, MAX_BODY_BYTES)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """The context in which requests are served."""
@@ -78,7 +78,7 @@ class McpDoor:
             episode.mcp_session = None
             await Response(status_code=200)(request.scope, request.receive, send)
         elif request.method == "POST":
-            await self._tools.asgi_app(request.scope, request.receive, send)
+            await self._tools(request.scope, request.receive, send)
         else:
             await Response(status_code=405, headers={"allow": "POST, DELETE"})(request.scope, request.receive, send)
 
@@ -104,23 +104,13 @@ class McpDoor:
                     episode.mcp_session = None
             await send(message)
 
-        await self._tools.asgi_app(request.scope, _replay(body, request.receive), send_with_session)
+        await self._tools(request.scope, replay_body(body, request.receive), send_with_session)
 
 
 def _get_exchange(request: Any) -> ToolExchange:
     """The tools of the episode that the door has found for the request."""
     episode: HostedEpisode = request.scope[_EPISODE]
     return episode.conversation.exchange
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, and then what comes after it."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return left.pop() if left else await receive()
-
-    return receive_again
 
 
 def _refuse(error: RequestRefused) -> Response:
