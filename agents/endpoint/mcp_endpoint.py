@@ -22,12 +22,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import RequestRefused, read_body, replay_body
+from gymcp.agents.endpoint.http_server import read_body, replay_body
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.types import Json, Tool
 
 FindExchange = Callable[[Any], ToolExchange]
-"""Finds the live episode of a request, by its key. Raises KeyError."""
+"""Finds the live episode of a request, by its key. Raises RequestRefused."""
 _JSON = "application/json"
 
 
@@ -41,7 +41,7 @@ class _PlainCall:
 
 
 class McpEndpoint:
-    """An ASGI application. Its `run` context must be open while it serves.
+    """An ASGI application, which may raise RequestRefused. Its `run` context must be open while it serves.
 
     Calls are not checked here: the environment answers wrong ones.
     """
@@ -63,11 +63,7 @@ class McpEndpoint:
         if not self._may_be_plain(request):
             await self._sdk.asgi_app(scope, receive, send)
             return
-        try:
-            body = await read_body(request)
-        except RequestRefused as error:
-            await Response(str(error), error.status)(scope, receive, send)
-            return
+        body = await read_body(request)
         if (call := _read_plain_call(body)) is None:
             await self._sdk.asgi_app(scope, replay_body(body, receive), send)
             return
