@@ -95,7 +95,7 @@ curves: setup bwrap
 	cd benchmarks && mkdir -p results && ../$(PY) credit.py --json --out ../runs/curves > results/.credit.json && mv results/.credit.json results/credit.json
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
-NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds containers engine chaos flood rollouts training grading intervals store vllm_killed viewer agentdojo_gates suite_gates tool_scale programs fuzz host_guard machines
+NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds containers engine chaos flood rollouts training grading intervals store vllm_killed viewer agentdojo_gates suite_gates tool_scale programs gateway fuzz host_guard machines
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap

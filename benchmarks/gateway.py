@@ -71,10 +71,10 @@ class Scripted:
 
 
 def main() -> None:
-    parser = options(__doc__, "a tenth of the calls")
+    parser = options(__doc__, "a fifth of the calls")
     parser.add_argument("--profile", default="", metavar="METRIC", help="profile the one metric that begins so")
     args = parser.parse_args()
-    count = 200 if args.quick else 2000
+    count = 200 if args.quick else 1000
     target = Result(metric="target", value=TARGET_MS, unit="ms")
     results = []
     for name, (path, body) in make_requests().items():
