@@ -1,4 +1,4 @@
-"""Agent programs: real ones of eight kits on 20 tasks with a scripted model, 50 at once, and the gateway's own cost.
+"""Agent programs: real ones of eight kits on 20 tasks with a scripted model, and 50 at once.
 
 Every kit is installed into an environment of its own in gymcp's cache, from PyPI or npm, at the first run. Exit code 1
 if a task is not solved, or if anything is left.
@@ -19,34 +19,15 @@ from program_kits import KITS, Kit, pick_tasks, play
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs.exchange import Exchange
-from gymcp.agents.programs.gateway import open_gateway
-from gymcp.agents.programs.settings import ProgramSettings
-from gymcp.agents.strategies.budgets import Budget
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.protocols import ChatPolicy
-from gymcp.scratch import scratch_folder
-from gymcp.types import Decision, Message, Observation, Sampling, Task, Tool, Trajectory
+from gymcp.types import Decision, Message, Sampling, Task, Tool, Trajectory
 
 ENV = "workbench"
 TASKS = 20
 WAIT_S = 300.0
 """Seconds in which all programs at once must have asked the model for the first time."""
-
-_UNBOUNDED = ProgramSettings(argv=("true",), budget=Budget(turns=None, tokens=None, seconds=None))
-
-CLIENT = """
-import json, sys, http.client
-port, key, path, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
-body = json.dumps({"model": "m", "max_tokens": 64, "messages": [{"role": "user", "content": sys.argv[5]}]}).encode()
-connection = http.client.HTTPConnection("127.0.0.1", port)
-for _ in range(count):
-    connection.request("POST", path, body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
-    answer = connection.getresponse()
-    answer.read()
-    assert answer.status == 200, answer.status
-"""
 
 
 def main() -> None:
@@ -56,9 +37,7 @@ def main() -> None:
     env = load_env(load_spec(ENV))
     tasks = pick_tasks(env, 4 if args.quick else TASKS)
     chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
-    results = [
-        measure_gateway(env, path, 500 if args.quick else 3000) for path in ("/v1/chat/completions", "/v1/messages")
-    ]
+    results: list[Result] = []
     for kit in chosen:
         if not (args.quick and kit.is_node):
             results += measure_kit(env, kit, tasks)
@@ -67,38 +46,6 @@ def main() -> None:
     short = [result for result in results if result.unit.startswith("of ") and result.value < int(result.unit[3:])]
     left = [result for result in results if result.metric.endswith(" left") and result.value]
     sys.exit(bool(short or left))
-
-
-def measure_gateway(env: LoadedEnv, path: str, count: int) -> Result:
-    """CPU of one model request beyond the model's own, which is measured alone and taken off."""
-    task = env.suite.tasks[0]
-    policy = GoldPolicy([task])
-
-    async def serve() -> float:
-        folder = scratch_folder() / "gateway-benchmark"
-        folder.mkdir(exist_ok=True)
-        (folder / "gateway").unlink(missing_ok=True)
-        async with open_gateway(folder, "gold") as gateway:
-            exchange = Exchange(ChatModel(name="gold", policy=policy), _UNBOUNDED, seed=0)
-            exchange.observe(Observation(messages=(), tools=()))
-            with gateway.admit(exchange):
-                before = time.process_time()
-                words = [str(gateway.port), exchange.token, path, str(count), task.prompts[0]]
-                client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, *words)
-                assert await client.wait() == 0
-                return time.process_time() - before
-
-    async def alone() -> float:
-        exchange = Exchange(ChatModel(name="gold", policy=policy), _UNBOUNDED, seed=0)
-        from_program = policy.asked[-1]
-        before = time.process_time()
-        for _ in range(count):
-            await policy.chat(from_program, (), exchange._settings.sampling)
-        return time.process_time() - before
-
-    spent = asyncio.run(serve())
-    own = asyncio.run(alone())
-    return Result(metric=f"gateway {path}: CPU of a request", value=(spent - own) / count * 1e3, unit="ms")
 
 
 def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result]:

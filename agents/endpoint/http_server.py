@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
 
 MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
@@ -96,6 +97,16 @@ async def read_body(request: Request) -> bytes:
     except ClientDisconnect as error:
         raise RequestRefused(400, "the request broke off") from error
     return bytes(body)
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read, and then what comes after it."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again
 
 
 def _too_large() -> RequestRefused:

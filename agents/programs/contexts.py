@@ -26,10 +26,13 @@ class _Thread:
 
     def new_messages(self, request: ModelRequest) -> tuple[Message, ...]:
         """The messages behind the known ones; none if the request is not this conversation, continued."""
-        known, rest = request.messages[: len(self.seen)], request.messages[len(self.seen) :]
-        if request.tools != self.tools or any(message.role == "assistant" for message in rest):
+        if len(request.messages) <= len(self.seen):
             return ()
-        same = len(known) == len(self.seen) and all(map(_is_same, known, self.seen))
+        known, rest = request.messages[: len(self.seen)], request.messages[len(self.seen) :]
+        if any(message.role == "assistant" for message in rest):
+            return ()
+        # most contexts differ in an early message; a comparison of all tools costs more
+        same = all(map(_is_same, known, self.seen)) and request.tools == self.tools
         return rest if same else ()
 
 

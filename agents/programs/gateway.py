@@ -7,21 +7,20 @@ episode, tells the episode; without a known key nothing is answered.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, read_body, serve_application
-from gymcp.agents.endpoint.mcp_endpoint import ToolEndpoint
+from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
 from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
@@ -83,9 +82,12 @@ class Gateway:
             exchange.close()
 
     def find(self, request: Request) -> Exchange:
-        """The episode whose key the request has. Raises KeyError."""
+        """The episode whose key the request has. Raises RequestRefused."""
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        return self.exchanges[key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")]
+        key = key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+        if key not in self.exchanges:
+            raise RequestRefused(401, "the key is not that of a live episode", "invalid_api_key")
+        return self.exchanges[key]
 
 
 @contextlib.asynccontextmanager
@@ -98,7 +100,7 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
         local.bind(str(folder / SOCKET_NAME))
         (folder / SOCKET_NAME).chmod(0o666)
         gateway = Gateway(model=model, port=int(loopback.getsockname()[1]), folder=folder)
-        tools = ToolEndpoint(lambda request: gateway.find(request).tool_exchange)
+        tools = McpEndpoint(lambda request: gateway.find(request).tool_exchange)
         application = _Application(gateway, tools)
         async with run_in_own_task(tools.run()), serve_application(application, [loopback, local]):
             yield gateway
@@ -107,46 +109,49 @@ async def open_gateway(folder: Path, model: str) -> AsyncIterator[Gateway]:
 class _Application:
     """The ASGI application: keys are checked before anything is read."""
 
-    def __init__(self, gateway: Gateway, tools: Any) -> None:
+    def __init__(self, gateway: Gateway, tools: McpEndpoint) -> None:
         self._gateway = gateway
         self._tools = tools
-        routes = [Route(path, self._model_endpoint(dialect), methods=["POST"]) for path, dialect in _PATHS.items()]
-        self._models = Starlette(
-            routes=[
-                *routes,
-                Route("/v1/messages/count_tokens", _count_tokens, methods=["POST"]),
-                Route("/v1/models", self._list_models, methods=["GET"]),
-            ]
-        )
+        self._endpoints: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
+            **{("POST", path): functools.partial(self._ask_model, dialect) for path, dialect in _PATHS.items()},
+            ("POST", "/v1/messages/count_tokens"): _count_tokens,
+            ("GET", "/v1/models"): self._list_models,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        dialect = _PATHS.get(request.url.path, _PATHS["/v1/chat/completions"])
+        request, path = Request(scope, receive), scope["path"].rstrip("/")
+        dialect = _PATHS.get(path, _PATHS["/v1/chat/completions"])
         try:
             self._gateway.find(request)
-        except KeyError:
-            why = "the key is not that of a live episode"
-            await JSONResponse(dialect.write_error(401, "invalid_api_key", why), 401)(scope, receive, send)
-            return
-        await (self._tools if request.url.path in ("/mcp", "/mcp/") else self._models)(scope, receive, send)
+            if path == "/mcp":
+                await self._tools(scope, receive, send)
+                return
+            response = await self._find_endpoint(request.method, path)(request)
+        except RequestRefused as error:
+            body = dialect.write_error(error.status, error.code, str(error))
+            response = JSONResponse(body, error.status, REFUSAL_HEADERS.get(error.status))
+        await response(scope, receive, send)
 
-    def _model_endpoint(self, dialect: Dialect) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            try:
-                asked = load_object((await read_body(request)).decode())
-                model = str(asked.get("model") or self._gateway.model)
-                wanted = dialect.read(asked)
-                found = await self._gateway.find(request).ask_model(wanted, model)
-            except RequestRefused as error:
-                body = dialect.write_error(error.status, error.code, str(error))
-                return JSONResponse(body, error.status, REFUSAL_HEADERS.get(error.status))
-            except (Malformed, UnicodeDecodeError) as error:
-                return JSONResponse(dialect.write_error(400, "invalid_json", f"the body is {error}"), 400)
-            if wanted.streams:
-                return StreamingResponse(_encode_events(dialect.write_events(found)), media_type="text/event-stream")
-            return JSONResponse(dialect.write(found))
+    def _find_endpoint(self, method: str, path: str) -> Callable[[Request], Awaitable[Response]]:
+        endpoint = self._endpoints.get((method, path))
+        if endpoint is None:
+            have = ", ".join(" ".join(each) for each in self._endpoints)
+            raise RequestRefused(404, f"no {method} {path} here; have {have}", "not_found")
+        return endpoint
 
-        return answer
+    async def _ask_model(self, dialect: Dialect, request: Request) -> Response:
+        try:
+            body = load_object((await read_body(request)).decode())
+        except (Malformed, UnicodeDecodeError) as error:
+            raise RequestRefused(400, f"the body is {error}", "invalid_json") from error
+        model = str(body.get("model") or self._gateway.model)
+        wanted = dialect.read(body)
+        found = await self._gateway.find(request).ask_model(wanted, model)
+        if wanted.streams:
+            # the answer is whole before its first event, so all of them are one body
+            events = "".join(_encode_event(*event) for event in dialect.write_events(found))
+            return Response(events, media_type="text/event-stream")
+        return JSONResponse(dialect.write(found))
 
     async def _list_models(self, _: Request) -> Response:
         entry = {"id": self._gateway.model, "object": "model", "created": 0, "owned_by": "gymcp"}
@@ -158,7 +163,6 @@ async def _count_tokens(request: Request) -> Response:
     return JSONResponse({"input_tokens": max(1, len(await read_body(request)) // 4)})
 
 
-async def _encode_events(events: Iterator[tuple[str, Json]]) -> AsyncIterator[bytes]:
-    for name, data in events:
-        text = data if isinstance(data, str) else json.dumps(data)
-        yield (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
+def _encode_event(name: str, data: Json) -> str:
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from gymcp.envs.episodes.call_validation import MAX_DEPTH
 from gymcp.types import Json
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
+_TO_BRACKET = re.compile(r"""(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+([\[\]{}]|\Z)""", re.DOTALL)
+"""Everything up to the next bracket that is in no string, and the bracket; empty at the end. It matches everywhere, so
+all matches together take time that grows with the text and not with its square."""
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Malformed(ValueError):
@@ -21,7 +25,8 @@ def load(text: str) -> Json:
 
     Raises Malformed, also for duplicate keys, NaN, infinities, and values nested more than `MAX_DEPTH` deep.
     """
-    value, end = load_first(text)
+    _check_depth(_list_brackets(text))
+    value, end = _decode(text, _skip_space(text, 0))
     if text[end:].strip():
         raise Malformed(f"text after the JSON value: {excerpt(text[end:].strip())}")
     return value
@@ -29,10 +34,18 @@ def load(text: str) -> Json:
 
 def load_first(text: str, start: int = 0) -> tuple[Json, int]:
     """The JSON value at `start`, after white space, and the position of its end. Raises Malformed."""
+    start = _skip_space(text, start)
+    _check_depth(_find_brackets(text, start))
+    return _decode(text, start)
+
+
+def _skip_space(text: str, start: int) -> int:
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
-    if text[start : start + 1] in ("[", "{"):
-        _check_depth(text, start)
+    return start
+
+
+def _decode(text: str, start: int) -> tuple[Json, int]:
     try:
         return _DECODER.raw_decode(text, start)
     except Malformed:
@@ -54,19 +67,33 @@ def excerpt(text: str, max_chars: int = 60) -> str:
     return repr(text if len(text) <= max_chars else text[:max_chars] + "...")
 
 
-def _check_depth(text: str, start: int) -> None:
+def _check_depth(brackets: Iterable[str]) -> None:
     """Raises Malformed if the first value is nested too deep; called before the parser recurses."""
     depth = 0
-    for token in _BRACKETS.finditer(text, start):
-        bracket = text[token.start()]
+    for bracket in brackets:
         if bracket in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise Malformed(f"nested more than {MAX_DEPTH} deep")
-        elif bracket in "]}":
+        else:
             depth -= 1
             if depth <= 0:
                 return
+
+
+def _find_brackets(text: str, start: int) -> Iterator[str]:
+    """The brackets outside of strings, one by one: no more of the text is read than is asked for."""
+    for token in _TO_BRACKET.finditer(text, start):
+        if not token[1]:
+            return
+        yield token[1]
+
+
+def _list_brackets(text: str) -> str:
+    """The same for a whole text, and faster. Behind the first character that is not JSON they may be others."""
+    without_escapes = text.replace("\\\\", "").replace('\\"', "")
+    outside = "".join(without_escapes.split('"')[::2])
+    return outside.encode(errors="replace").translate(None, _ALL_BUT_BRACKETS).decode()
 
 
 def _refuse_constant(name: str) -> Json:

@@ -115,6 +115,34 @@ def read_config(path: Path, only: Iterable[str] = (), *, base: Path | None = Non
     `base`: folder of the lock; None: the working folder. Paths in the file are relative to the file's folder. Raises
     ConfigError. One error names all environment variables that are not set.
     """
+    rows = _read_rows(path)
+    if unknown := sorted(set(only) - set(rows)):
+        raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
+    chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
+    requests = [_from_entry(path, name, row, base or Path.cwd()) for name, row in chosen.items()]
+    unset = [f"server '{req.name}': {', '.join(names)}" for req in requests if (names := unset_variables(req))]
+    if unset:
+        raise ConfigError(f"config '{path}': environment variables that it refers to are not set: {'; '.join(unset)}")
+    return requests
+
+
+def read_entry(text: str, *, base: Path) -> InstallRequest:
+    """The server that FILE:NAME names in a ``claude_desktop_config.json``; FILE alone must have only one.
+
+    Raises ConfigError. For `base` and paths see `read_config`.
+    """
+    path, name = Path(text), ""
+    if ":" in text and not path.exists():
+        path, name = Path(text.rpartition(":")[0]), text.rpartition(":")[2]
+    have = _read_rows(path)
+    if not name and len(have) > 1:
+        raise ConfigError(f"config '{path}': has {len(have)} servers: {', '.join(have)}; name one: {path}:NAME")
+    (found,) = read_config(path, (name or next(iter(have)),), base=base)
+    return found
+
+
+def _read_rows(path: Path) -> dict[str, Json]:
+    """The entries of a configuration file by name, at least one. Raises ConfigError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -124,14 +152,7 @@ def read_config(path: Path, only: Iterable[str] = (), *, base: Path | None = Non
     rows = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(rows, dict) or not rows:
         raise ConfigError(f'config \'{path}\': has no servers; expected {{"mcpServers": {{NAME: {{"command": ...}}}}}}')
-    if unknown := sorted(set(only) - set(rows)):
-        raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
-    chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
-    requests = [_from_entry(path, name, row, base or Path.cwd()) for name, row in chosen.items()]
-    unset = [f"server '{req.name}': {', '.join(names)}" for req in requests if (names := unset_variables(req))]
-    if unset:
-        raise ConfigError(f"config '{path}': environment variables that it refers to are not set: {'; '.join(unset)}")
-    return requests
+    return rows
 
 
 def unset_variables(request: InstallRequest) -> list[str]:

@@ -1,4 +1,4 @@
-"""Find installed servers and built images that no lock names any more.
+"""Find installed servers, fetched interpreters and built images that no lock names any more.
 
 A lock can lie anywhere, so every lock is remembered when it is read.
 """
@@ -20,6 +20,7 @@ from gymcp.mcp_servers.packages.install import folder_of
 from gymcp.mcp_servers.packages.install_folder import servers_folder
 from gymcp.mcp_servers.packages.lockfile import list_remembered_locks, read_lock
 from gymcp.mcp_servers.packages.own_source.source import folder_of_copy
+from gymcp.mcp_servers.packages.pythons.search import list_fetched
 from gymcp.mcp_servers.sandbox.docker.images import (
     BUILT_REPOSITORY,
     DOCKERFILE_LABEL,
@@ -31,7 +32,9 @@ from gymcp.process_owner import is_unlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedServer:
+class UnusedFolder:
+    """Folder of an installed server or of a fetched interpreter."""
+
     folder: Path
     megabytes: float
     is_unlocked: bool
@@ -92,22 +95,28 @@ def find_locks(more: Iterable[Path]) -> list[Path]:
     return sorted(path for path in locks if path.is_file())
 
 
-def find_unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
+def find_unused_servers(locks: Iterable[Path]) -> list[UnusedFolder]:
     """Installed servers that none of the locks names for this machine. Raises ConfigError for an unreadable lock."""
     entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
     named = {folder_of(server) for server in entries if server.runtime in ("python", "node", "native")}
     named |= {folder_of_copy(server, server.source.files) for server in entries if server.source is not None}
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    return [
-        UnusedServer(folder=folder, megabytes=_count_bytes(folder) / 1e6, is_unlocked=is_unlocked(folder))
-        for folder in folders
-        if folder not in named and not folder.name.startswith(".")
-    ]
+    return [_describe(folder) for folder in folders if folder not in named and not folder.name.startswith(".")]
 
 
-def remove_server(folder: Path) -> bool:
-    """Remove an installed server. False if a living process has begun to use it meanwhile."""
+def find_unused_pythons(locks: Iterable[Path]) -> list[UnusedFolder]:
+    """Fetched interpreters of versions that no server of the locks has. Raises ConfigError for an unreadable lock."""
+    named = {server.python_version for lock in locks for server in read_lock(lock, consistent=False).values()}
+    return [_describe(folder) for folder, version in list_fetched().items() if version not in named]
+
+
+def _describe(folder: Path) -> UnusedFolder:
+    return UnusedFolder(folder=folder, megabytes=_count_bytes(folder) / 1e6, is_unlocked=is_unlocked(folder))
+
+
+def remove_folder(folder: Path) -> bool:
+    """Remove the folder, and the links to it beside it. False if a living process has begun to use it meanwhile."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,6 +125,9 @@ def remove_server(folder: Path) -> bool:
         return False
     finally:
         os.close(handle)
+    for path in folder.parent.iterdir():
+        if path.is_symlink() and path.resolve() == folder.resolve():
+            path.unlink(missing_ok=True)
     return True
 
 

@@ -7,8 +7,11 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+
+from uv import find_uv_bin
 
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
@@ -122,6 +125,14 @@ def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: s
     if done.returncode != 0:
         raise UsageError(f"{who}: {last_words(done.stderr or done.stdout)}")
     return done.stdout
+
+
+def find_uv(who: str) -> str:
+    """Path of uv's program. Raises UsageError if it is not there."""
+    try:
+        return find_uv_bin()
+    except FileNotFoundError as error:
+        raise UsageError(f"{who}: uv is not there: {error}; install it: {sys.executable} -m pip install uv") from error
 
 
 def last_words(text: str, lines: int = 6) -> str:

@@ -17,13 +17,12 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from uv import find_uv_bin
 
 from gymcp.atomic import make_once, write_atomically
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages.builds import build_sandbox, read_written, run_build
-from gymcp.mcp_servers.packages.install_folder import machine, run_tool
+from gymcp.mcp_servers.packages.install_folder import find_uv, machine, run_tool
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of
 from gymcp.mcp_servers.packages.wheels import make_venv, resolve_wheels
 from gymcp.mcp_servers.programs import build_wheel as program
@@ -183,7 +182,7 @@ def _locate(who: str, requirement: str) -> Sdist:
             "requires-dist = []\n",
             encoding="utf-8",
         )
-        argv = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--universal", "--no-header"]
+        argv = [find_uv(who), "pip", "compile", "--quiet", "--no-deps", "--universal", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-"]
         try:
             content = tomllib.loads(run_tool(argv, who, cwd=folder, stdin=f"{requirement}\n"))

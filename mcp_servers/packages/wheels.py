@@ -14,10 +14,9 @@ from typing import Any
 
 from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from uv import find_uv_bin
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
-from gymcp.mcp_servers.packages.install_folder import run_tool
+from gymcp.mcp_servers.packages.install_folder import find_uv, run_tool
 from gymcp.mcp_servers.packages.lock_grammar import check_package
 from gymcp.mcp_servers.packages.lockfile import LockedPackage
 from gymcp.mcp_servers.sandbox import Interpreter, interpreter
@@ -68,7 +67,7 @@ def resolve_wheels(
     """
     with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as folder:
         answer = Path(folder) / "pylock.toml"
-        argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
+        argv = [find_uv(who), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str((python or interpreter()).path), "--format", "pylock.toml", "-o", str(answer), "-"]
         argv += _find_links_options(links)
         if constraints:
@@ -121,7 +120,7 @@ def make_venv(
         lines = "".join(map(_requirement, packages))
     except ValueError as error:
         raise ConfigError(f"{who}: {error}") from error
-    uv, path = find_uv_bin(), str((python or interpreter()).path)
+    uv, path = find_uv(who), str((python or interpreter()).path)
     run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", path, str(venv)], who)
     requirements = venv.with_name("requirements.txt")
     requirements.write_text(lines, encoding="utf-8")

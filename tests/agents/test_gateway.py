@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import httpx2
 import pytest
 from gateway_serving import CALL, CALLS, CUSTOM, FLAT, FUNCTION, PAY, USAGE, Scripted, Served, post, run
@@ -13,6 +15,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from gymcp.agents.endpoint.tool_exchange import TurnEnded, WaitingCall
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.types import (
     Action,
     Message,
@@ -194,6 +197,53 @@ def test_a_call_becomes_a_step_with_the_answer_that_asked_for_it(tmp_path: Path)
             assert (answer.is_error, answer.content[0].text) == (True, "no money")  # type: ignore[union-attr]
 
     run(tmp_path, policy, work)
+
+
+def to_call(**changes: Any) -> dict[str, Any]:
+    """A request that calls a tool, with some of its fields or parameters changed."""
+    params = {"name": "pay", "arguments": {"amount": 5}, **changes.pop("params", {})}
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params, **changes}
+
+
+MCP_CALLS = (
+    to_call(),
+    to_call(id="seven", params={"arguments": None, "_meta": {"progressToken": "p"}}),
+    to_call(params={"name": "fail"}),
+    to_call(id=True),
+    to_call(id=None),
+    to_call(jsonrpc="1.0"),
+    to_call(params={"name": 3}),
+    to_call(params={"arguments": []}),
+    to_call(params={"_meta": {"progressToken": True}}),
+    to_call(params={"_meta": {"other": 1}}),
+    to_call(params={"more": 1}),
+    to_call(method="tools/none"),
+)
+
+
+def test_a_plain_call_is_answered_as_the_sdk_answers_it(tmp_path: Path) -> None:
+    async def answer_calls(exchange: Exchange) -> None:
+        while True:
+            event = await exchange.events.get()
+            assert isinstance(event, WaitingCall)
+            call, failed = event.call, event.call.name == "fail"
+            message = Message(role="tool", content=f"{call.arguments}ü", tool_call_id=call.id, is_error=failed)
+            exchange.observe(Observation(messages=(message,), tools=(PAY,)))
+
+    async def ask(client: httpx.AsyncClient, body: Any, kind: str) -> tuple[int, Any]:
+        answer = await client.post("/mcp", content=json.dumps(body), headers={"Content-Type": kind})
+        return answer.status_code, answer.json() if answer.content else None
+
+    async def work(served: Served) -> None:
+        answering = asyncio.create_task(answer_calls(served.exchange))
+        headers = {"Authorization": f"Bearer {served.exchange.token}", "Accept": "application/json, text/event-stream"}
+        async with httpx.AsyncClient(base_url=served.address, headers=headers, timeout=60) as client:
+            for body in MCP_CALLS:
+                of_sdk = await ask(client, body, "application/json; charset=utf-8")  # is never plain
+                assert (body, await ask(client, body, "application/json")) == (body, of_sdk)
+        answering.cancel()
+
+    run(tmp_path, Scripted(Action(text="b")), work)
 
 
 def test_two_agents_on_one_key_have_contexts_and_results_of_their_own(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from cli_runner import BANK, gymcp
 
 from gymcp.mcp_servers.packages.install import folder_of
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_locked_server, write_lock
+from gymcp.process_owner import lock_folder
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 DEAD = "1-1"
@@ -26,6 +29,16 @@ def make(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(b"x" * 2_000_000)
     return folder
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Lock the folder, as a process that uses it does."""
+    handle = lock_folder(folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def test_a_run_removes_leftovers_of_a_killed_run_and_prints_one_line(home: Path, tmp_path: Path) -> None:
@@ -47,14 +60,7 @@ def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_
     gymcp("clean")
     assert all(folder.is_dir() for folder in (kept, old, in_use))
 
-    code = (
-        "import sys, pathlib; from gymcp.process_owner import lock_folder\n"
-        "lock_folder(pathlib.Path(sys.argv[1])); print(); input()"
-    )
-    command = [sys.executable, "-c", code, str(in_use)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
-        assert user.stdout is not None
-        user.stdout.readline()
+    with hold(in_use):
         told = gymcp("clean", "--servers", "--dry-run", cwd=tmp_path).stdout
         assert f"server {old} (2 MB)\n" in told
         assert f"server {in_use} (2 MB): is in use, and left alone\n" in told
@@ -63,7 +69,6 @@ def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_
         assert old.is_dir()
         assert "2 MB removed" in gymcp("clean", "--servers", cwd=tmp_path).stdout
         assert [folder.is_dir() for folder in (kept, old, in_use)] == [True, False, True]
-        user.communicate("\n")
 
 
 def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path) -> None:
@@ -77,6 +82,23 @@ def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path)
     lock.unlink()
     assert str(kept) in gymcp("clean", "--servers").stdout
     assert not kept.exists()
+
+
+def test_a_fetched_python_stays_as_long_as_a_lock_names_its_version(home: Path, tmp_path: Path) -> None:
+    old, named = (make(home / "pythons" / f"cpython-3.{minor}.1-linux-x86_64-gnu") for minor in (12, 13))
+    link = home / "pythons" / "cpython-3.12-linux-x86_64-gnu"
+    link.symlink_to(old.name)
+    clock = read_locked_server(LOCK, "time")
+    write_lock(tmp_path / "servers.lock", {"time": replace(clock, python_version="3.13")})
+    told = gymcp("clean", "--servers", "--dry-run", cwd=tmp_path).stdout
+    assert f"Python {old} (2 MB)\nPythons that none of 2 locks names: 1; 2 MB could be removed\n" in told
+    with hold(old):
+        assert f"Python {old} (2 MB): is in use, and left alone\n" in gymcp("clean", "--servers", cwd=tmp_path).stdout
+    gymcp("clean", cwd=tmp_path)
+    assert old.is_dir()
+    done = gymcp("clean", "--servers", cwd=tmp_path)
+    assert "Pythons that none of 2 locks names: 1; 2 MB removed\n" in done.stdout
+    assert [path.name for path in link.parent.iterdir()] == [named.name]
 
 
 def test_images_and_remote_servers_have_no_folder_to_keep(home: Path, tmp_path: Path) -> None:

@@ -70,17 +70,23 @@ def made(folder: Path, name: str, *options: str) -> str:
 
 def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    done = gymcp("new", "kv", "--server", "python kv_server.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "state: FileState(): the trial calls changed files (kv.txt)" in done.stdout
+    done = gymcp("new", "kv", "--server", "python kv_server.py", "--check", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        "wrote kv.py and servers.lock: 4 tools, one task\nstate: FileState(): the trial calls changed files (kv.txt)"
+        in done.stdout
+    )
     assert "calls failed for want of network" in done.stdout
     text = (tmp_path / "kv.py").read_text()
     assert 'locked_server("kv", lock=LOCK, state=FileState())' in text
     assert "# A call that works on a fresh server, and changes kv.txt." in text
     assert 'name="put"' in text
     assert "Store a value under a key: key" in text
-    checked = gymcp("check", "kv.py", "--json", cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(("pass", "FAIL"))] == [
+        ["pass", check] for check in ("check_env", "oracle", "null", "mutated", "reset", "repeat", "tools", "leaks")
+    ]
+    *_, ended, following = done.stdout.splitlines()
+    assert (ended[:17], following) == ("all checks passed", "next: gymcp eval kv.py --agent oracle")
     assert plays(tmp_path, "kv")["success"] == 1.0
     entry = read_lock(tmp_path / "servers.lock")["kv"]
     assert entry.source is not None
@@ -88,6 +94,42 @@ def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -
     assert (entry.command, entry.forks) == (("python", "./kv_server.py"), True)
     cleaned = gymcp("clean", "--servers", "--dry-run", "--lock", "servers.lock", cwd=tmp_path)
     assert "kv-source-" not in cleaned.stdout
+
+
+DICE = """\
+import os
+from pathlib import Path
+
+from wire import serve
+
+
+def roll():
+    "Roll the dice, and note what they show."
+    Path("dice.bin").write_bytes(os.urandom(9))
+    return "rolled"
+
+
+serve(roll)
+"""
+
+
+def test_a_check_that_fails_leaves_the_files_and_says_how_to_go_on(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    (tmp_path / "dice_server.py").write_text(DICE)
+    done = gymcp("new", "dice", "--server", "python dice_server.py", "--check", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "\nFAIL  repeat" in done.stdout
+    assert done.stdout.endswith("next: mend dice.py, then: gymcp check dice.py\n")
+    assert list(read_lock(tmp_path / "servers.lock")) == ["dice"]
+    assert (tmp_path / "dice.py").is_file()
+
+
+def test_a_check_that_breaks_off_leaves_the_files_and_says_how_to_go_on(tmp_path: Path) -> None:
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
+    done = gymcp("new", "todo", "--check", "--sandbox", "docker", cwd=tmp_path, env=nowhere)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert done.stdout.splitlines()[-1] == "next: gymcp check todo.py --sandbox docker"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test_todo.py", "todo.py"]
 
 
 def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> None:
@@ -192,6 +234,28 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
     entry = read_lock(tmp_path / "servers.lock")["mine"]
     assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
     assert secret not in (tmp_path / "servers.lock").read_text()
+    options = ("new", "shop", "--config", "claude_desktop_config.json:mine", "--runs-code")
+    written = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
+    assert written.returncode == 0, written.stderr
+    assert 'locked_server("mine", lock=LOCK, state=FileState())' in (tmp_path / "shop.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("two.json", "config 'two.json': has 2 servers: a, b; name one: two.json:NAME"),
+        ("two.json:c", "config 'two.json': no server 'c'; have a, b"),
+        ("nope.json:a", "config 'nope.json': cannot be read: No such file or directory"),
+        ("two.json:a", "--check: server 'a' runs elsewhere, so its answers are recorded first: leave out --check,"),
+    ],
+)
+def test_an_entry_that_cannot_become_an_environment_is_one_line(given: str, said: str, tmp_path: Path) -> None:
+    rows = {"a": {"url": "https://a.invalid/mcp"}, "b": {"command": "python", "args": ["b.py"]}}
+    (tmp_path / "two.json").write_text(json.dumps({"mcpServers": rows}))
+    done = gymcp("new", "kv", "--config", given, "--check", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["two.json"]
 
 
 def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> None:
@@ -242,6 +306,7 @@ def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> No
         (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
         (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
         (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
+        (["new", "kv", "--config", "c.json", "--server", "x"], "--config FILE:NAME names the server: leave out"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:

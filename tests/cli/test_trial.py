@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.cli.servers.new import describe_goal
+from gymcp.cli.servers.environment_file import describe_goal
 from gymcp.cli.servers.state_kinds import StateChoice, choose_state, describe_state, state_kind
 from gymcp.cli.servers.trial import Trial
 from gymcp.mcp_servers.spec import FileState, StateSource

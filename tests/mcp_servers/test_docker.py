@@ -242,6 +242,24 @@ def test_an_unreadable_mount_is_an_error(pool: Pool, tmp_path: Path) -> None:
         asyncio.run(start())
 
 
+def test_mounts_below_the_home_of_root_can_be_read(pool: Pool, tmp_path: Path) -> None:
+    """The base image shows /root to root only."""
+    for name in ("lib/masked/hidden", "lib/shown", "bin/tool", "empty/none"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "empty" / "none").unlink()
+    tmp_path.chmod(0o755)
+    places = {"lib": "lib", "bin/tool": "bin/tool", "empty": "lib/masked"}
+    mounts = tuple(Mount(source=tmp_path / name, target=PurePosixPath("/root/.py", at)) for name, at in places.items())
+    launch = Launch(argv=("sh", "-c", "cd /root/.py; cat bin/tool lib/shown; ls lib/masked; touch x"), mounts=mounts)
+
+    async def run() -> bytes:
+        async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
+            return await process.stdout.read()
+
+    assert asyncio.run(run()) == b"bin/toollib/shown"
+
+
 def test_files_without_any_permission_are_digested(pool: Pool, tmp_path: Path) -> None:
     """Otherwise an agent could remove its episode from the mean with a chmod."""
     closed = tmp_path / "closed"

@@ -16,14 +16,16 @@ from local_wheels import write_wheel
 
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages import install_folder
 from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
 from gymcp.mcp_servers.packages.pythons.choice import check_version, choose_version, interpreter_for
-from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_versions, pythons_folder
-from gymcp.mcp_servers.sandbox import Sandbox, interpreter
+from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_fetched, list_versions, pythons_folder
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.process_owner import is_unlocked
 from gymcp.types import ToolCall
 
 OWN = interpreter().version
@@ -87,7 +89,7 @@ def test_the_nearest_version_that_fits_is_chosen_and_one_that_does_not_start_is_
 @pytest.mark.parametrize(
     ("requires", "wanted", "words"),
     [
-        (">=3.99", "", f"needs Python >=3.99; the sandbox has {OWN[0]}.{OWN[1]}, and this machine has no other; name"),
+        (">=3.99", "", f"needs Python >=3.99; the sandbox has {OWN[0]}.{OWN[1]}, this machine has no other, and no"),
         (">=3.99", NEWER, f"needs Python >=3.99, and not {NEWER}"),
         ("three", "", "requires-python 'three' is not understood"),
         ("", "three", "--python 'three': expected a minor version of Python 3, such as 3.12"),
@@ -159,10 +161,34 @@ def test_a_python_that_is_not_there_is_fetched_from_the_mirror_once(mirror: Path
     found = interpreter_for("server 's'", NEWER)
     assert Path(found.path).is_relative_to(pythons_folder())
     assert found.version == (OWN[0], OWN[1] + 1)
+    assert [is_unlocked(folder) for folder in list_fetched()] == [False]
     for archive in mirror.glob("*/*"):
         archive.unlink()
     choice._known.clear()
     assert interpreter_for("server 's'", NEWER) == found
+
+
+def test_a_python_that_only_the_mirror_has_is_chosen_and_fetched(mirror: Path) -> None:
+    assert choose_version("server 's'", f">={NEWER},<3.30") == NEWER
+    assert find_interpreter((OWN[0], OWN[1] + 1)) is not None
+
+
+def test_a_chosen_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:
+    for archive in mirror.glob("*/*"):
+        archive.unlink()
+    with pytest.raises(UsageError) as caught:
+        choose_version("server 's'", f">={NEWER}")
+    needs = f"server 's': needs Python >={NEWER}: this machine has no Python {NEWER}, and it cannot be fetched"
+    assert str(caught.value).startswith(f"{needs} from the mirror file:")
+
+
+def test_a_machine_without_uv_is_told_how_to_get_it(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> str:
+        raise FileNotFoundError("no uv here")
+
+    monkeypatch.setattr(install_folder, "find_uv_bin", find)
+    with pytest.raises(UsageError, match=r"^server 's': needs Python .*: uv is not there: no uv here; install it: "):
+        choose_version("server 's'", f">={NEWER}")
 
 
 def test_a_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:
@@ -186,16 +212,24 @@ class Teller:
         )
 
 
-def test_a_server_runs_on_an_interpreter_that_is_not_the_sandboxs_own(bwrap: Sandbox) -> None:
+def ask_for_python(sandbox: Sandbox) -> object:
+    """Version, prefix and packages of a server that runs on this process's interpreter."""
     own = own_interpreter()
     spec = native_server("teller", Teller)
     spec = replace(spec, argv=(str(own.path), *spec.argv[1:]), python=own)
     assert spec.parts() != replace(spec, python=None).parts()
 
     async def main() -> str:
-        async with open_session(spec, bwrap, initial_state=None, seed=0) as session:
+        async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name="tell", arguments={})
             return (await session.call_tool(call, {}, timeout_s=30)).content
 
-    version, prefix, packages = json.loads(asyncio.run(main()))
-    assert (tuple(version), prefix, packages) == (own.version, sys.base_prefix, [])
+    return json.loads(asyncio.run(main()))
+
+
+def test_a_server_runs_on_an_interpreter_that_is_not_the_sandboxs_own(bwrap: Sandbox) -> None:
+    assert ask_for_python(bwrap) == [list(own_interpreter().version), sys.base_prefix, []]
+
+
+def test_a_server_in_a_container_runs_on_an_interpreter_of_the_host(engine: None) -> None:
+    assert ask_for_python(get_sandbox("docker")) == [list(own_interpreter().version), sys.base_prefix, []]

@@ -107,6 +107,15 @@ def test_a_service_is_ready_before_its_server_and_its_files_are_in_the_state(bwr
     play(spec, bwrap, work, work)  # each has a loopback of its own, so both use the same port
 
 
+def test_services_run_in_containers(engine: None) -> None:
+    async def work(session: ToolSession) -> None:
+        assert (await get(session)).content == "1"
+        await session.update()
+        assert "count.txt" in (await session.state())[1]["files"]
+
+    play(server_with(COUNTER, state=FileState()), get_sandbox("docker"), work)
+
+
 @pytest.mark.parametrize(
     ("service", "words"),
     [

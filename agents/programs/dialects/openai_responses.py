@@ -100,7 +100,7 @@ def _read_tools(tool: Mapping[str, Any], namespace: str = "") -> Iterator[tuple[
             yield from _read_tools(each, read_field(tool, "name", str, ""))
     elif tool.get("type") == "function":
         made = make_tool(tool, "parameters")
-        yield namespace, replace(made, name=_join(namespace, made.name))
+        yield namespace, replace(made, name=_join(namespace, made.name)) if namespace else made
     else:
         raise RequestRefused(400, f"a tool of the type {tool.get('type')!r} is not supported: only functions are")
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterable, Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from uv import find_uv_bin
 
 from gymcp.errors import ConfigError, UsageError
-from gymcp.mcp_servers.packages.install_folder import run_tool
-from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_versions, pythons_folder
+from gymcp.mcp_servers.packages.install_folder import find_uv, hold_folder, run_tool
+from gymcp.mcp_servers.packages.pythons.search import (
+    KNOWN_VERSIONS,
+    find_fetched_folder,
+    find_interpreter,
+    list_versions,
+    pythons_folder,
+)
 from gymcp.mcp_servers.sandbox import Interpreter, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import MIN_VERSION
 
 _VERSION = re.compile(r"3\.(\d{1,2})")
+log = logging.getLogger(__name__)
 _known: dict[str, Interpreter] = {}
 """Interpreters that were found, by version."""
 
@@ -41,10 +49,11 @@ def interpreter_for(who: str, version: str) -> Interpreter:
         return own
     wanted = (3, int(check_version(who, version).partition(".")[2]))
     if version not in _known:
-        found = find_interpreter(wanted)
+        found = _find_and_hold(wanted)
         if found is None:
             _fetch(who, version)
-            found = find_interpreter(wanted)
+            log.warning("%s: this machine had no Python %s; uv has fetched it into %s", who, version, pythons_folder())
+            found = _find_and_hold(wanted)
         if found is None:
             raise UsageError(
                 f"{who}: uv has fetched Python {version} into {pythons_folder()}, but it does not start there"
@@ -53,11 +62,23 @@ def interpreter_for(who: str, version: str) -> Interpreter:
     return _known[version]
 
 
+def _find_and_hold(version: tuple[int, int]) -> Interpreter | None:
+    """The interpreter of this machine; a fetched one is kept from `gymcp clean` while this process lives."""
+    found = find_interpreter(version)
+    folder = find_fetched_folder(found) if found is not None else None
+    if folder is not None:
+        try:
+            hold_folder(folder)
+        except FileNotFoundError:  # it was removed meanwhile
+            return None
+    return found
+
+
 def choose_version(who: str, requires: str, wanted: str = "") -> str:
     """Version of the interpreter that a specifier needs; empty if the sandbox's own fits and none is wanted.
 
-    `wanted` must fit. Else it is the version of this machine that fits and is nearest to the sandbox's. Raises
-    ConfigError if there is none.
+    `wanted` must fit. Else it is the version of this machine that fits and is nearest to the sandbox's, or the nearest
+    that uv fetches. Raises UsageError if there is none, or if it cannot be fetched.
     """
     try:
         specifier = SpecifierSet(requires)
@@ -71,13 +92,25 @@ def choose_version(who: str, requires: str, wanted: str = "") -> str:
     if _fits(specifier, _text(own)):
         return ""
     have = list_versions()
-    for version in sorted(have, key=lambda version: (abs(version[1] - own[1]), version)):
-        if _fits(specifier, _text(version)) and find_interpreter(version) is not None:
+    for version in _sort_fitting(specifier, have, own):
+        if find_interpreter(version) is not None:
             return _text(version)
-    raise ConfigError(
-        f"{who}: needs Python {requires}; the sandbox has {_text(own)}, and this machine has "
-        f"{', '.join(map(_text, have)) or 'no other'}; name one that uv fetches: --python 3.N"
-    )
+    nearest = next(_sort_fitting(specifier, KNOWN_VERSIONS, own), None)
+    if nearest is None:
+        raise ConfigError(
+            f"{who}: needs Python {requires}; the sandbox has {_text(own)}, this machine has "
+            f"{', '.join(map(_text, have)) or 'no other'}, and no version that fits is known to fetch"
+        )
+    interpreter_for(f"{who}: needs Python {requires}", _text(nearest))
+    return _text(nearest)
+
+
+def _sort_fitting(
+    specifier: SpecifierSet, versions: Iterable[tuple[int, int]], own: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """The versions that fit, the nearest to the sandbox's own first."""
+    by_distance = sorted(versions, key=lambda version: (abs(version[1] - own[1]), version))
+    return (version for version in by_distance if _fits(specifier, _text(version)))
 
 
 def _fits(specifier: SpecifierSet, version: str) -> bool:
@@ -92,7 +125,7 @@ def _text(version: tuple[int, int]) -> str:
 def _fetch(who: str, version: str) -> None:
     """Have uv fetch an interpreter into gymcp's cache. Raises UsageError."""
     folder = pythons_folder()
-    argv = [find_uv_bin(), "python", "install", "--quiet", "--no-bin", "--no-config", "--install-dir", str(folder)]
+    argv = [find_uv(who), "python", "install", "--quiet", "--no-bin", "--no-config", "--install-dir", str(folder)]
     try:
         run_tool([*argv, f"cpython-{version}"], "uv")
     except UsageError as error:

@@ -13,11 +13,11 @@ from gymcp.mcp_servers.sandbox import Interpreter
 from gymcp.mcp_servers.sandbox.interpreter import MIN_VERSION, interpreter_at
 from gymcp.paths import gymcp_home
 
-MAX_MINOR = 30
-"""Highest minor version of Python 3 that is looked for."""
+KNOWN_VERSIONS = tuple((3, minor) for minor in range(MIN_VERSION[1], 31))
+"""Versions of Python that are looked for; the last ones do not exist yet."""
 PROBE_TIMEOUT_S = 20.0
 _PROBE = "import json, sys; print(json.dumps([sys.base_prefix, *sys.version_info[:2], sys.implementation.name]))"
-_UV_NAME = re.compile(r"cpython-3\.\d+\.\d+-linux-[\w-]+")
+_UV_NAME = re.compile(r"cpython-(3\.\d+)\.\d+-linux-[\w-]+")
 
 
 def find_interpreter(version: tuple[int, int]) -> Interpreter | None:
@@ -32,13 +32,25 @@ def find_interpreter(version: tuple[int, int]) -> Interpreter | None:
 
 def list_versions() -> list[tuple[int, int]]:
     """Versions, from the oldest that servers run on, of which a program of that name is on this machine."""
-    versions = [(3, minor) for minor in range(MIN_VERSION[1], MAX_MINOR + 1)]
-    return [version for version in versions if next(_candidates(f"python{version[0]}.{version[1]}"), None)]
+    return [version for version in KNOWN_VERSIONS if next(_candidates(f"python{version[0]}.{version[1]}"), None)]
 
 
 def pythons_folder() -> Path:
     """Folder of the interpreters that were fetched for servers."""
     return gymcp_home() / "pythons"
+
+
+def list_fetched() -> dict[Path, str]:
+    """Folder of each interpreter that was fetched for servers -> its version, such as 3.12."""
+    folders = sorted(pythons_folder().glob("cpython-3.*"))
+    found = {path: match[1] for path in folders if (match := _UV_NAME.match(path.name))}
+    return {path: version for path, version in found.items() if path.is_dir() and not path.is_symlink()}
+
+
+def find_fetched_folder(python: Interpreter) -> Path | None:
+    """Folder of an interpreter that was fetched for servers; None for any other."""
+    folder = Path(python.path).parents[1]
+    return folder if folder.parent.resolve() == pythons_folder().resolve() else None
 
 
 def _candidates(name: str) -> Iterator[Path]:

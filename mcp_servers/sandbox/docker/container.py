@@ -27,6 +27,7 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     remove,
 )
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing_message
+from gymcp.mcp_servers.sandbox.docker.root_home import mount_root_home
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount
 from gymcp.process_owner import owner, pid_namespace
@@ -65,7 +66,8 @@ def container_config(launch: Launch, *, init: bool) -> dict[str, Any]:
     limits = launch.limits
     size = limits.disk_mb * _MEGABYTE
     folders = {"/tmp": f"size={size},mode=1777,nosuid,nodev,exec"}
-    binds = [_bind(mount) for mount in launch.mounts]
+    home = mount_root_home(launch.mounts) if launch.image is None else []
+    binds = [_bind(mount) for mount in (*home, *launch.mounts)]
     if launch.workspace is None:
         folders[str(WORKSPACE)] = f"size={size},mode=0755,uid={NOBODY},gid={NOBODY},nosuid,nodev,exec"
     else:

@@ -47,7 +47,12 @@ class Progress:
         """Start the clock for `total` episodes."""
         self._total = total
         self._done = self._scored = self._passed = self._lost = 0
-        self._started = self._printed = time.monotonic()
+        self._started = time.monotonic()
+
+    def show(self, stage: str) -> None:
+        """Show a stage that counts no episodes."""
+        self.begin(stage)
+        self._print_if_due()
 
     def advance(self, trajectory: Trajectory) -> None:
         """Count an episode that will not be run again."""
@@ -57,12 +62,18 @@ class Progress:
         else:
             self._scored += 1
             self._passed += bool(trajectory.success)
+        self._print_if_due()
+
+    def _print_if_due(self) -> None:
+        """Print the line if standard error is not a terminal and the last line was long ago."""
         if not self._console.is_terminal and time.monotonic() - self._printed >= LINE_EVERY_S:
             self._printed = time.monotonic()
             print(self._line().plain, file=sys.stderr, flush=True)
 
     def _line(self) -> Text:
         elapsed = time.monotonic() - self._started
+        if self._total == 0:
+            return Text(f"{self._label} · {format_time(elapsed)}")
         rate = self._done / elapsed if elapsed > 0 else 0.0
         left = f"{format_time((self._total - self._done) / rate)} left" if rate else "estimating"
         parts = [

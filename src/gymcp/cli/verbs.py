@@ -183,9 +183,9 @@ VERBS: tuple[Verb, ...] = (
         place="servers.commands:new",
         examples=(
             "gymcp new todo",
-            "gymcp new kv --server 'python kv_server.py'",
+            "gymcp new kv --server 'python kv_server.py' --check",
+            "gymcp new thinking --config claude_desktop_config.json:thinking",
             "gymcp new clock --server 'uvx mcp-server-time==2025.9.25'",
-            "gymcp new files --image mcp/filesystem --dir envs",
             'gymcp new weather --server https://example.com/mcp --header "Authorization=Bearer ${TOKEN}"',
         ),
     ),

@@ -50,6 +50,7 @@ def make_app(host: Host, door: McpDoor, token: str | None) -> ASGIApp:
     return application
 
 
+@functools.lru_cache(maxsize=64)
 def is_loopback(address: str) -> bool:
     """True for an address that this machine alone can reach."""
     try:
@@ -80,7 +81,7 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
                 path=request.path_params,
                 query=request.query_params,
                 body=None if body is None else _read_record(body, await read_body(request)),
-                mcp_url=f"{str(request.base_url).rstrip('/')}{MCP_PATH}",
+                mcp_url=lambda: f"{str(request.base_url).rstrip('/')}{MCP_PATH}",
             )
             if "id" not in asked.path:
                 record = await operation.answer(asked)

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from gymcp.agents.endpoint.http_server import RequestRefused, check_size, read_body
-from gymcp.agents.endpoint.mcp_endpoint import ToolEndpoint, answer_refusal, replay_body
+from gymcp.agents.endpoint.http_server import RequestRefused, check_size, read_body, replay_body
+from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint, answer_refusal
 from gymcp.agents.endpoint.tool_exchange import ToolExchange
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.host.episode import HostedEpisode
@@ -38,7 +38,7 @@ class McpDoor:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tools = ToolEndpoint(_get_exchange)
+        self._tools = McpEndpoint(_get_exchange)
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """The context in which requests are served."""

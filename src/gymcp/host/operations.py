@@ -36,7 +36,7 @@ class Asked:
     query: Mapping[str, str]
     body: Any
     """The record that `Operation.body` names; None without one."""
-    mcp_url: str
+    mcp_url: Callable[[], str]
     """Address of the MCP endpoint, under the name by which the client reached the host."""
 
     @property
@@ -91,7 +91,7 @@ async def list_tasks(asked: Asked) -> wire.Tasks:
 
 async def start_episode(asked: Asked) -> wire.StartedEpisode:
     """Start an episode; the answer comes once its world is open and proven clean."""
-    return await asked.host.start(asked.body, asked.mcp_url)
+    return await asked.host.start(asked.body, asked.mcp_url())
 
 
 async def list_live_episodes(asked: Asked) -> wire.LiveEpisodes:

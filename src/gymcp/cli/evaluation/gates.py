@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,22 +41,25 @@ def play(
     runner: asyncio.Runner | None = None,
     agent_s: float | None = None,
     final_states: dict[str, Json] | None = None,
+    progress: Progress | None = None,
 ) -> list[Trajectory]:
     """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task.
 
     `make_agent` is needed for an agent that is not scripted, `runner` if its model, or the environment's judge,
     lives on an event loop. `agent_s`: seconds of the agent's own time in an episode. `final_states`: gets the last
-    state of each episode, by content address.
+    state of each episode, by content address. `progress`: a display that is open; None: one of its own.
     """
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
-    with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
-        progress.start(len(jobs))
+    label = f"{loaded.spec.name} · {plan.agent}"
+    with contextlib.nullcontext(progress) if progress is not None else Progress(label) as shown:
+        shown.begin(label)
+        shown.start(len(jobs))
 
         def note(rollout: Rollout, last: bool) -> None:
             if last:
                 ended.append(rollout.trajectory)
-                progress.advance(rollout.trajectory)
+                shown.advance(rollout.trajectory)
                 address = rollout.trajectory.final_state
                 if final_states is not None and address is not None and address in rollout.states:
                     final_states[address] = rollout.states[address]

@@ -18,7 +18,7 @@ from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError, GymcpError, UsageError
-from gymcp.mcp_servers.packages.garbage_collection import remove_server
+from gymcp.mcp_servers.packages.garbage_collection import remove_folder
 from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.user_code import describe_error
@@ -121,7 +121,7 @@ def _load_repaired(spec: EnvSpec, sandbox: Sandbox | None) -> LoadedEnv:
         except InstallDrift as error:
             if error.folder in repaired:
                 raise
-            if not remove_server(error.folder):
+            if not remove_folder(error.folder):
                 raise UsageError(f"{error}; a process uses {error.folder}: end it first") from error
             repaired.add(error.folder)
             console.print(in_one_line(f"installing again: {error}"), markup=False, highlight=False, soft_wrap=True)

@@ -1,9 +1,10 @@
-"""``gymcp clean``: remove leftovers of dead runs from the machine, and servers that no lock needs."""
+"""``gymcp clean``: remove leftovers of dead runs from the machine, and servers and interpreters that no lock needs."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from gymcp.cli.output import console
@@ -11,17 +12,19 @@ from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.packages.garbage_collection import (
+    UnusedFolder,
     find_built_images,
     find_locks,
+    find_unused_pythons,
     find_unused_servers,
-    remove_server,
+    remove_folder,
 )
 from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK
 from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 
 def execute(*, dry_run: bool, servers: bool, lock: list[Path] | None) -> None:
-    """Remove leftovers of dead gymcp processes, images that nothing needs, and with `servers` unlocked servers."""
+    """Remove leftovers of dead gymcp processes, images that nothing needs, and with `servers` what no lock names."""
     if missing := [path for path in lock or [] if not path.is_file()]:
         raise ConfigError(f"clean: --lock {missing[0]}: not found, so its servers would be removed; give its path")
     leftovers = find_leftovers(ask_engine=True)
@@ -34,7 +37,8 @@ def execute(*, dry_run: bool, servers: bool, lock: list[Path] | None) -> None:
     if not _clean_images(locks, dry_run) and not leftovers:
         _say("nothing to clean")
     if servers:
-        _clean_servers(locks, dry_run)
+        for kind, unused in (("server", find_unused_servers(locks)), ("Python", find_unused_pythons(locks))):
+            _clean_folders(kind, unused, len(locks), dry_run)
 
 
 def remove_orphans() -> None:
@@ -61,18 +65,18 @@ def _clean_images(locks: list[Path], dry_run: bool) -> bool:
     return not all(image.needed_by for image in images)
 
 
-def _clean_servers(locks: list[Path], dry_run: bool) -> None:
-    leftovers = find_unused_servers(locks)
+def _clean_folders(kind: str, unused: Sequence[UnusedFolder], locks: int, dry_run: bool) -> None:
+    """Remove the folders. `kind`: word for what they hold. `locks`: number of locks, none of which names them."""
     removed = 0.0
-    for server in leftovers:
-        what = f"server {server.folder} ({server.megabytes:.0f} MB)"
-        if not server.is_unlocked or not (dry_run or remove_server(server.folder)):
+    for each in unused:
+        what = f"{kind} {each.folder} ({each.megabytes:.0f} MB)"
+        if not each.is_unlocked or not (dry_run or remove_folder(each.folder)):
             _say(f"{what}: is in use, and left alone")
         else:
             _say(what)
-            removed += server.megabytes
+            removed += each.megabytes
     ended = "could be removed" if dry_run else "removed"
-    _say(f"servers that none of {len(locks)} locks names: {len(leftovers)}; {removed:.0f} MB {ended}")
+    _say(f"{kind}s that none of {locks} locks names: {len(unused)}; {removed:.0f} MB {ended}")
 
 
 def _say(line: str) -> None:

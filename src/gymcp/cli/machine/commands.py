@@ -27,7 +27,8 @@ def clean(
         bool, typer.Option("--dry-run", help="List what would be removed, without removing it.")
     ] = False,
     servers: Annotated[
-        bool, typer.Option("--servers", help="Remove installed servers that no lock names, as well.")
+        bool,
+        typer.Option("--servers", help="Remove installed servers and fetched Pythons that no lock names, as well."),
     ] = False,
     lock: Annotated[
         list[Path] | None,

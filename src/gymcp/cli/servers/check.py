@@ -10,14 +10,16 @@ from pathlib import Path
 import typer
 from gymnasium.utils.env_checker import check_env
 
-from gymcp.agents.runner.run import run_until_signalled
+from gymcp.agents.runner.run import TaskPatterns, run_until_signalled
 from gymcp.cli.evaluation.gates import INTERRUPTED
 from gymcp.cli.evaluation.grader_judge import plan_judge
 from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.policy_options import PolicyPlan
+from gymcp.cli.progress import Progress
 from gymcp.cli.servers.gate_checks import play_judged_gates
 from gymcp.cli.servers.tool_checks import judge_answers, judge_unused_tools
 from gymcp.cli.servers.unchecked import list_unchecked
-from gymcp.cli.servers.verdicts import Verdict, print_verdicts
+from gymcp.cli.servers.verdicts import CheckResults, Verdict, print_verdicts
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
@@ -53,24 +55,46 @@ def execute(
     backend = get_sandbox(sandbox)
     backend.check()
     rules = read_privileges(privileges) if privileges else None
+    with Progress("check") as progress:
+        results = check_environment(env, backend, progress, patterns, limit, concurrency, rules=rules, judge=plan)
+    print_verdicts(results, as_json=as_json)
+    if not results.passed:
+        raise typer.Exit(1)
+
+
+def check_environment(
+    env: str,
+    sandbox: Sandbox,
+    progress: Progress,
+    tasks: TaskPatterns,
+    limit: int,
+    concurrency: int,
+    *,
+    rules: Privileges | None = None,
+    judge: PolicyPlan | None = None,
+) -> CheckResults:
+    """Results of all checks of an environment, which `progress` shows as they run; see `gymcp check --help`.
+
+    Raises GymcpError if the environment cannot be loaded or does not run; typer.Exit if it is interrupted.
+    """
     loaded = WrapperSelection(privileges=rules).apply(load_spec(env))
-    check_remotes(loaded.servers, backend)
-    check_images(backend, [server.image for server in loaded.servers if server.url is None])
+    check_remotes(loaded.servers, sandbox)
+    check_images(sandbox, [server.image for server in loaded.servers if server.url is None])
     remove_orphans()
-    verdicts = [] if rules is None else [_privileges(loaded, backend, rules)]
-    verdicts.append(_gymnasium(loaded, backend))
-    gates = play_judged_gates(loaded, plan, backend, patterns, limit, concurrency)
+    verdicts = [] if rules is None else [_privileges(loaded, sandbox, rules)]
+    progress.show(f"{loaded.spec.name} · Gymnasium's checker")
+    verdicts.append(_gymnasium(loaded, sandbox))
+    gates = play_judged_gates(loaded, judge, sandbox, tasks, limit, concurrency, progress)
     verdicts += [
         *gates.verdicts,
         *_masks(loaded),
         judge_answers(loaded.servers, gates.repeats.answers, gates.unused),
         judge_unused_tools(gates.unused),
-        _leaks(loaded, backend),
     ]
-    unchecked = list_unchecked(loaded, gates.played, gates.unused, backend)
-    print_verdicts(loaded.spec.name, verdicts, unchecked, as_json=as_json)
-    if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(1)
+    progress.show(f"{loaded.spec.name} · search for readable gold")
+    verdicts.append(_leaks(loaded, sandbox))
+    unchecked = list_unchecked(loaded, gates.played, gates.unused, sandbox)
+    return CheckResults(env=loaded.spec.name, verdicts=tuple(verdicts), unchecked=tuple(unchecked))
 
 
 def _privileges(loaded: LoadedEnv, sandbox: Sandbox, rules: Privileges) -> Verdict:

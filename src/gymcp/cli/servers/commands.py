@@ -140,6 +140,15 @@ def new(
             help="Server: 'python FILE.py', 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', a URL; default: a class."
         ),
     ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="FILE or FILE:NAME, a server of a claude_desktop_config.json, in place of --server; default: none."
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Then check the environment, as 'gymcp check' does: the gates are played.")
+    ] = False,
     image: ImageOption = None,
     path: PathOption = None,
     more: WithOption = None,
@@ -164,7 +173,7 @@ def new(
     """Write an environment file over a server, ready to run.
 
     It has the server's tools, a first task that works, and a grader. Without a server it is a file over a Python class,
-    with three tasks and a test.
+    with three tasks and a test. With --check, the exit code is 1 if a check fails; what was written stays.
     """
 
 

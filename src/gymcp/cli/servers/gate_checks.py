@@ -16,6 +16,7 @@ from gymcp.aio import hold_open
 from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
 from gymcp.cli.evaluation.grader_judge import add_judge
 from gymcp.cli.policy_options import PolicyPlan
+from gymcp.cli.progress import Progress
 from gymcp.cli.servers.verdicts import Verdict
 from gymcp.cli.summary_table import network_line
 from gymcp.envs.audit.repeats import Repeats, compare_plays
@@ -51,16 +52,31 @@ class _Stage:
     tasks: TaskPatterns
     limit: int
     concurrency: int
+    progress: Progress
     states: dict[str, Json] = field(default_factory=dict)
     """The last state of each episode, by content address."""
 
     def play(self, agent: str, sandbox: Sandbox) -> list[Trajectory]:
         plan = Plan(agent=agent, sandbox=sandbox.name, tasks=self.tasks, limit=self.limit)
-        return play(self.loaded, sandbox, plan, self.concurrency, runner=self.runner, final_states=self.states)
+        return play(
+            self.loaded,
+            sandbox,
+            plan,
+            self.concurrency,
+            runner=self.runner,
+            final_states=self.states,
+            progress=self.progress,
+        )
 
 
 def play_judged_gates(
-    loaded: LoadedEnv, judge: PolicyPlan | None, sandbox: Sandbox, tasks: TaskPatterns, limit: int, concurrency: int
+    loaded: LoadedEnv,
+    judge: PolicyPlan | None,
+    sandbox: Sandbox,
+    tasks: TaskPatterns,
+    limit: int,
+    concurrency: int,
+    progress: Progress,
 ) -> GateResults:
     """Results of the gates, with the judge that the environment's grader asks if there is a plan of one.
 
@@ -68,9 +84,12 @@ def play_judged_gates(
     import makes up shows, too.
     """
     with asyncio.Runner() as runner, add_judge(runner, judge, loaded) as judged:
-        stage = _Stage(loaded=judged, runner=runner, tasks=tasks, limit=limit, concurrency=concurrency)
+        stage = _Stage(
+            loaded=judged, runner=runner, tasks=tasks, limit=limit, concurrency=concurrency, progress=progress
+        )
         with hold_open(runner, open_warm_sandbox(sandbox)) as warm:
             verdicts, plays = _play_agents(stage, warm)
+            progress.show(f"{loaded.spec.name} · tools that no gold calls")
             unused = _try_tools(loaded, warm, runner)
         again = stage.play(GOLD, sandbox) if GOLD in plays else []
     repeats = compare_plays(plays.get(GOLD, ()), again, stage.states)

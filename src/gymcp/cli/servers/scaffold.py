@@ -6,7 +6,6 @@ import keyword
 from pathlib import Path
 
 from gymcp.atomic import create_atomically
-from gymcp.cli.output import console
 from gymcp.errors import ConfigError
 
 _ENVIRONMENT = '''\
@@ -114,8 +113,11 @@ def test_the_environment_can_be_trusted() -> None:
 '''
 
 
-def write_scaffold(name: str, file: Path) -> None:
-    """Write an environment over a class, and its test beside it. Raises ConfigError if the test is there already."""
+def write_scaffold(name: str, file: Path) -> tuple[str, ...]:
+    """Write an environment over a class, and its test beside it; return what was written, in words.
+
+    Raises ConfigError if the test is there already.
+    """
     module = file.stem
     if not module.isidentifier() or keyword.iskeyword(module):
         raise ConfigError(
@@ -128,8 +130,7 @@ def write_scaffold(name: str, file: Path) -> None:
     words = {"name": name, "file": file.name, "module": module, "cls": class_name(module), "server": name}
     create_atomically(file, _ENVIRONMENT.format(**words).encode())
     create_atomically(test, _TEST.format(**words).encode())
-    console.print(f"wrote {file} and {test}: a class with 3 tools, 3 tasks and a test", highlight=False)
-    console.print(f"next: gymcp check {file}", style="dim", highlight=False)
+    return (f"wrote {file} and {test}: a class with 3 tools, 3 tasks and a test",)
 
 
 def class_name(module: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gymcp.cli.output import console, in_one_line, print_json
@@ -28,22 +27,35 @@ class Unchecked:
     """The reason, and what to do if it shall be checked."""
 
 
-def print_verdicts(env: str, verdicts: Sequence[Verdict], unchecked: Sequence[Unchecked], *, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResults:
+    """Results of all checks of an environment."""
+
+    env: str
+    verdicts: tuple[Verdict, ...]
+    unchecked: tuple[Unchecked, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+
+def print_verdicts(results: CheckResults, *, as_json: bool = False) -> None:
     """Print a line for each check, and for each part that was not checked; or all of it as one JSON object."""
     if as_json:
         checks = {
-            each.check: {"passed": each.passed, "applies": each.applies, "detail": each.detail} for each in verdicts
+            each.check: {"passed": each.passed, "applies": each.applies, "detail": each.detail}
+            for each in results.verdicts
         }
-        missing = [{"subject": each.subject, "reason": each.reason} for each in unchecked]
-        passed = all(each.passed for each in verdicts)
-        print_json({"env": env, "passed": passed, "checks": checks, "not_checked": missing})
+        missing = [{"subject": each.subject, "reason": each.reason} for each in results.unchecked]
+        print_json({"env": results.env, "passed": results.passed, "checks": checks, "not_checked": missing})
         return
-    for verdict in verdicts:
+    for verdict in results.verdicts:
         word, colour = ("pass", "green") if verdict.passed else ("FAIL", "red")
         word, colour = (word, colour) if verdict.applies else ("n/a ", "dim")
         console.print(word, style=colour, end="")
         console.print(f"  {verdict.check:<12}", end="")
         console.print(in_one_line(verdict.detail), markup=False, highlight=False)
-    for part in unchecked:
+    for part in results.unchecked:
         console.print("not checked: ", style="yellow", end="")
         console.print(in_one_line(f"{part.subject}: {part.reason}"), markup=False, highlight=False)
