@@ -355,6 +355,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="run all tests and the whole demo")
     parser.add_argument("--tests", help="run these alone: words for pytest")
     parser.add_argument("--only", action="append", choices=MACHINES, help="make this machine alone; may be repeated")
+    parser.add_argument("--list", action="store_true", help="print the machines' names and end")
     parser.add_argument("--at-once", type=int, default=2, help="machines at the same time")
     parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
@@ -364,6 +365,9 @@ def main() -> None:
         seal(args.sealed)
     if args.inside:
         print(json.dumps(asdict(inside(args.inside[0], Path(args.inside[1]), args.full, args.tests))))
+        return
+    if args.list:
+        print(*MACHINES, sep="\n")
         return
     if os.getuid() != 0:
         sys.exit("machines are made in mount namespaces: only root can make them")
