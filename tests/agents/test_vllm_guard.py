@@ -125,6 +125,7 @@ def test_vllm_is_started_with_the_guard_and_the_key_in_its_environment(tmp_path:
     assert KEY not in words
     assert settings[KEY_VARIABLE] == KEY
     assert settings["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "guard")
+    assert settings["PYTHONDONTWRITEBYTECODE"] == "", "else every start compiles for half a minute"
     assert (settings["VLLM_SERVER_DEV_MODE"], settings["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]) == ("0", "0")
 
 

@@ -178,6 +178,7 @@ def _environment(plan: VllmServerOptions, guard: Path, key: str) -> dict[str, st
         "VLLM_SERVER_DEV_MODE": "1" if plan.takes_weights else "0",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if plan.lora_rank else "0",
         "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # uv compiles nothing; otherwise each process compiles thousands of modules
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(paths),
         KEY_VARIABLE: key,
