@@ -52,6 +52,7 @@ def serve_viewer(
             problems = (*shown.problems, *(problem for each in shown.opened for problem in each.problems))
         listening = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer is sent in two pieces
         try:
             listening.bind(("127.0.0.1", port))
         except OSError as error:

@@ -20,6 +20,7 @@ NOT_FOUND = 127
 def main() -> None:
     port, path, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for what is accepted, too
     threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
     try:
         status = subprocess.call(argv)
