@@ -29,6 +29,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.cli import main as cli
+from gymcp.cli.training import train_run
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Accelerated, full_tensor
 from gymcp.trainers.learner.learner import Learner
@@ -223,6 +224,6 @@ def main() -> None:
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
     else:
-        distributed_controller.join_process_group = lambda: Accelerated(make_accelerator(way))
+        train_run.join_process_group = lambda: Accelerated(make_accelerator(way))
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
