@@ -224,6 +224,6 @@ def main() -> None:
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
     else:
-        train_run.join_process_group = lambda: Accelerated(make_accelerator(way))
+        train_run.join_process_group = lambda: Accelerated(make_accelerator(way))  # type: ignore[attr-defined]
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
