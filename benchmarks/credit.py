@@ -2,13 +2,17 @@
 
 A comparison is a file in ``benchmarks/registrations``. No seed of it is run unless the file, its recipe and its tuning
 runs are committed as they are. An interrupted run goes on when the command is typed again; one that has ended is read.
+Runs of small models take little more than one core each, so several processes share the runs: see --processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +39,26 @@ def choose_arms(registration: Registration, names: Sequence[str], *, shown: bool
     return [arm for arm in registration.arms if arm.ranked or shown]
 
 
-def measure(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
+@contextmanager
+def help_from(
+    count: int, work: Callable[[Bench, Sequence[Arm], bool], None], bench: Bench, arms: Sequence[Arm], retry: bool
+) -> Iterator[None]:
+    """`count` more processes do the same work beside this one; they end with it."""
+    context = multiprocessing.get_context("spawn")
+    helpers = [context.Process(target=_help, args=(work, bench, arms, retry), daemon=True) for _ in range(count)]
+    for helper in helpers:
+        helper.start()
+    yield
+    for helper in helpers:
+        helper.join()
+
+
+def _help(work: Callable[[Bench, Sequence[Arm], bool], None], bench: Bench, arms: Sequence[Arm], retry: bool) -> None:
+    with suppress(KeyboardInterrupt, UsageError):  # the main process says it
+        work(bench, arms, retry)
+
+
+def measure(bench: Bench, arms: Sequence[Arm], retry: bool) -> None:
     """Run the arms on their seeds, the stop rule's runs first. Raises UsageError if a run cannot start."""
     registration = bench.registration
     rates = {arm.name: find_rate(registration, arm, bench.results) for arm in with_stop_arm(registration, arms)}
@@ -69,14 +92,16 @@ def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
     return replace(bench, commit=check_committed(files))
 
 
-def tune(bench: Bench, arms: Sequence[Arm], *, retry: bool) -> None:
-    """Run the grids of rates on the tuning seed; print the choices. Raises ConfigError if an end of a grid is best."""
-    registration = bench.registration
-    tuned = list({arm.name: arm for arm in (find_rate_arm(registration, arm) for arm in arms)}.values())
-    jobs = plan_tuning(bench, tuned)
+def tune_runs(bench: Bench, arms: Sequence[Arm], retry: bool) -> None:
+    """Run the grids of rates of these arms on the tuning seed."""
+    jobs = plan_tuning(bench, arms)
     run_jobs(bench, jobs, Progress(bench, jobs), retry=retry)
-    refused = []
-    for arm in tuned:
+
+
+def print_rates(bench: Bench, arms: Sequence[Arm]) -> None:
+    """Print the rates that were chosen. Raises ConfigError if an end of a grid is best."""
+    registration, refused = bench.registration, []
+    for arm in arms:
         try:
             print(f"{registration.name}: {arm.name}: rate {find_rate(registration, arm, bench.results):g}")
         except ConfigError as error:
@@ -127,6 +152,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="also run the arms that are shown and not ranked")
     parser.add_argument("--retry", action="store_true", help="run again what failed; the failures stay in the report")
     parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="folder of the runs, which resume there")
+    parser.add_argument(
+        "--processes", type=int, default=min(os.cpu_count() or 1, 4), help="processes that share the runs"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--tune", action="store_true", help="try the grid of learning rates on the tuning seed")
     what.add_argument("--report", action="store_true", help="run nothing; report the results that are there")
@@ -148,14 +176,18 @@ def execute(args: argparse.Namespace) -> None:
         work = [(put_in_force(bench, arms), arms) for bench, arms in work]
     for bench, arms in work:
         if args.tune:
-            tune(bench, arms, retry=args.retry)
+            own = list({arm.name: arm for arm in (find_rate_arm(bench.registration, arm) for arm in arms)}.values())
+            with help_from(args.processes - 1, tune_runs, bench, own, args.retry):
+                tune_runs(bench, own, args.retry)
+            print_rates(bench, own)
         elif args.quick:
             report(try_out(bench, args.arm))
         elif args.check:
             print(f"{bench.registration.name}: in force since commit {bench.commit} or before")
         else:
             if not args.report:
-                measure(bench, arms, retry=args.retry)
+                with help_from(args.processes - 1, measure, bench, arms, args.retry):
+                    measure(bench, arms, args.retry)
             report(bench)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -143,17 +145,44 @@ def is_left(bench: Bench, job: Job, *, retry: bool) -> bool:
 def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bool) -> None:
     """Run the jobs that are left and write their results; a run that fails is a result, too, and the next one begins.
 
-    Raises UsageError if a job cannot even start.
+    Several processes may do so at once in the same folders: each takes jobs that no other has, and returns when all are
+    done. Raises UsageError if a job cannot even start.
     """
-    left, say = [job for job in jobs if is_left(bench, job, retry=retry)], progress.say
+    left = [job for job in jobs if is_left(bench, job, retry=retry)]
+    elsewhere = []
     for number, job in enumerate(left, 1):
-        say(f"{bench.registration.name}: {job.name}, run {number} of {len(left)}, rate {job.rate:g}")
-        result = run_job(bench, job, progress)
-        write_result(job.result, result)
-        if not result.reason:
-            say(f"{bench.registration.name}: {job.name} FAILED: {result.failures[-1]}")
-        elif result.reason != FINISHED:
-            say(f"{bench.registration.name}: {job.name} ended early: {result.reason}")
+        with hold_lock(bench.runs / f"{job.name}.lock", wait=False) as is_free:
+            if not is_free:
+                elsewhere.append(job)
+            elif is_left(bench, job, retry=retry):
+                progress.say(f"{bench.registration.name}: {job.name}, run {number} of {len(left)}, rate {job.rate:g}")
+                _run_and_write(bench, job, progress)
+    for job in elsewhere:
+        with hold_lock(bench.runs / f"{job.name}.lock", wait=True):
+            if is_left(bench, job, retry=False):  # its process was killed
+                _run_and_write(bench, job, progress)
+
+
+def _run_and_write(bench: Bench, job: Job, progress: Progress) -> None:
+    result = run_job(bench, job, progress)
+    write_result(job.result, result)
+    if not result.reason:
+        progress.say(f"{bench.registration.name}: {job.name} FAILED: {result.failures[-1]}")
+    elif result.reason != FINISHED:
+        progress.say(f"{bench.registration.name}: {job.name} ended early: {result.reason}")
+
+
+@contextmanager
+def hold_lock(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a lock that ends with this process; False, without `wait`, if another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
@@ -168,7 +197,8 @@ def run_job(bench: Bench, job: Job, tell: Tell) -> RunResult:
         has_started = True
 
     try:
-        model = run_warm_start(load_arm_recipe(registration, None, job.seed), bench.runs, tell, note_start)
+        with hold_lock(bench.runs / f"warm-{job.seed}.lock", wait=True):
+            model = run_warm_start(load_arm_recipe(registration, None, job.seed), bench.runs, tell, note_start)
         recipe = start_from(model, load_arm_recipe(registration, job.arm, job.seed, job.rate))
         recipe = replace(recipe, learn=replace(recipe.learn, iterations=job.iterations))
         run = Run(name=job.name, recipe=recipe, anchor=job.arm.anchor)
@@ -203,13 +233,16 @@ class Progress:
 
     def __init__(self, bench: Bench, jobs: Sequence[Job], *, say: Callable[[str], None] = print_line) -> None:
         self.say = say
-        budgets: dict[str, int] = {}
+        self._runs = bench.runs
+        self._budgets: dict[str, int] = {}
         for job in jobs:
-            budgets[job.name] = max(job.iterations, budgets.get(job.name, 0))
-        done = {name: max(len(read_rows(bench.runs / name)) - 1, 0) for name in budgets}
-        self._left = sum(max(budget - done[name], 0) for name, budget in budgets.items())
-        self._done = 0
+            self._budgets[job.name] = max(job.iterations, self._budgets.get(job.name, 0))
+        self._done_before = self._count_done()
         self._started = time.perf_counter()
+
+    def _count_done(self) -> int:
+        """Iterations that all jobs have done, in whichever process."""
+        return sum(min(max(len(read_rows(self._runs / name)) - 1, 0), most) for name, most in self._budgets.items())
 
     def __call__(self, run: str, row: Mapping[str, Json]) -> None:
         if "iteration" not in row:
@@ -218,14 +251,14 @@ class Progress:
             return
         if run.startswith("warm-"):
             return
-        self._done += row["iteration"] > 0
         practice = f", practised {row['success']:.2f}" if "success" in row else ""
         test = row.get("test/seeds/success")
         held = f", held out {test:.2f}" if test is not None else ""
         self.say(f"{run}: iteration {row['iteration']}{practice}{held}{self._time_left()}")
 
     def _time_left(self) -> str:
-        if not self._done:
+        done = self._count_done()
+        if done == self._done_before:
             return ""
-        rate = (time.perf_counter() - self._started) / self._done
-        return f"; {rate:.0f} s an iteration, {max(self._left - self._done, 0) * rate / 60:.0f} min left"
+        rate = (time.perf_counter() - self._started) / (done - self._done_before)
+        return f"; {rate:.0f} s an iteration, {(sum(self._budgets.values()) - done) * rate / 60:.0f} min left"
