@@ -116,10 +116,11 @@ def play_tiny(stage: Stage, number: str) -> PartResult:
 
 
 def train(stage: Stage, number: str) -> PartResult:
-    """Train from random weights, on some of the oracle's episodes first; end with the held-out success."""
-    stage.say(f"Part {number}: training of a smaller model, from random weights", "bold")
-    stage.say("It copies some of the oracle's episodes (warm start), then it practises in sandboxes (15 iterations).")
-    stage.say('Look at: "practice", the success in training, and "seeds", the success on held-out companies.\n')
+    """Train from random weights, on episodes of an imperfect teacher first; end with the held-out success."""
+    stage.say(f"Part {number}: training of a small model, from random weights", "bold")
+    stage.say("Twelve parcels, eight tools, and a hidden table of what each parcel needs. The model copies")
+    stage.say("a teacher who is often wrong (warm start), then it practises in sandboxes (12 iterations).")
+    stage.say('Look at: "practice", the success in training, and "seeds", the success on held-out rounds.\n')
     folder = stage.folder / "train"
     code = _run_training(folder, stage)
     if code is None:
@@ -167,7 +168,7 @@ def describe_heldout(folder: Path) -> str:
         return ""
     held = splits[0]
     text = (
-        f"Success on held-out companies: {format_percent(held.first.success)} before practice, "
+        f"Success on held-out rounds: {format_percent(held.first.success)} before practice, "
         f"{format_percent(held.last.success)} after it"
     )
     change = held.change
