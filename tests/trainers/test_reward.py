@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
 from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
+from gymcp.store import open_run
+from gymcp.store.run_folder import RUN_FILE
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import PRESETS
@@ -25,6 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe, RewardRecipe
 from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.types import Action, Observation, Sampled, Score, Step, ToolCall, ToolResult, Trajectory
 
 COSTS = ToolCosts(tools={"refund": CallCost(risk=1.0), ASK_USER: CallCost(money=0.05)}, asking=frozenset({ASK_USER}))
@@ -234,3 +239,26 @@ def test_a_grader_of_the_recipe_is_a_component_beside_the_verdict_of_the_environ
     assert found.components == pytest.approx({"grader": 1 / 3})
     with pytest.raises(ConfigError, match="no grader 'short'; have NAME or NAME:KEY"):
         wrap_environment(recipe(reward={"grader": "short"}), load_spec("rounds"))
+
+
+def test_a_run_whose_grader_file_has_changed_is_not_resumed_and_an_older_run_is(tmp_path: Path) -> None:
+    file, folder, older = tmp_path / "short.py", tmp_path / "run", tmp_path / "older"
+    file.write_text("def GRADE(task, trajectory, states): ...\n")
+    own, env = recipe(reward={"grader": str(file)}), load_env(load_spec("rounds"))
+    for each in (folder, older):
+        each.mkdir()
+        record_training_start(each, own, env, None, None)
+    began = json.loads((older / RUN_FILE).read_text())
+    del began["config"]["grader_digest"]
+    (older / RUN_FILE).write_text(json.dumps(began))
+    check_code_unchanged(folder, own, None, None)
+    file.write_text("def GRADE(task, trajectory, states): raise ValueError\n")
+    check_code_unchanged(older, own, None, None)
+    with pytest.raises(ConfigError, match=r"the file of grader '.*short\.py' has changed since the run began; put it"):
+        check_code_unchanged(folder, own, None, None)
+
+
+def test_a_run_with_a_grader_of_gymcp_has_no_digest_of_it(tmp_path: Path) -> None:
+    own = recipe(reward={"grader": "state"})
+    record_training_start(tmp_path, own, load_env(load_spec("rounds")), None, None)
+    assert "grader_digest" not in open_run(tmp_path).config
