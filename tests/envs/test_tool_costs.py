@@ -138,10 +138,36 @@ def test_a_question_has_its_price_in_the_costs_of_the_environment() -> None:
     assert costs.tools.keys() - {ASK_USER} == load_spec("backoffice").costs.tools.keys()
 
 
-@pytest.mark.parametrize("config", [{"source": "backoffice"}, {"env": "backoffice", "recipe": {}}])
+BACKOFFICE = load_env(load_spec("backoffice"))
+TRAINED = {
+    "env": "backoffice", "env_version": BACKOFFICE.spec.version,
+    "suite": BACKOFFICE.suite.name, "suite_version": BACKOFFICE.suite.version,
+}  # fmt: skip
+"""Entries of the record of a training run, which has no source."""
+
+
+@pytest.mark.parametrize("config", [{"source": "backoffice"}, TRAINED, {**TRAINED, "stress": ["faults"]}])
 def test_a_run_that_was_recorded_before_has_costs_in_its_report(config: dict[str, Any], tmp_path: Path) -> None:
     before = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
     steps = (made(("refund_order", result(content_bytes=9, seconds=3.0)), ("get_order", result(content_bytes=1))),)
     assert find_prices(before)(steps) == {"seconds": 1.0, "calls": 2.0, "bytes": 10.0, "risk": 1.0}
     other = replace(before, config={"source": "/home/me/shop.py"})
     assert find_prices(other)(steps) == {}, "a report runs no code of a file"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**TRAINED, "source": "/home/me/backoffice.py"},
+        {**TRAINED, "env_version": "of a file"},
+        {**TRAINED, "suite": "of a file"},
+        {**TRAINED, "suite_version": "of a file"},
+        {**TRAINED, "stress": ["no such stressor"]},
+        {"env": "backoffice"},
+    ],
+)
+def test_an_environment_that_only_has_a_name_of_the_catalog_has_not_its_costs(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    run = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
+    assert find_prices(run)((made(("refund_order", result())),)) == {}
