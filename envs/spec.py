@@ -79,10 +79,10 @@ class EnvSpec:
     prepare: Callable[[Sandbox | None], object] | None = None
     """Installs what `servers` and `suite` need, and verifies what is installed. Third-party code that must run for it
     runs in the given sandbox; None: in bubblewrap."""
-    cost: InitVar[None] = None
+    cost: InitVar[object] = None
     """Old name of `costs`, which is refused."""
 
-    def __post_init__(self, cost: None) -> None:
+    def __post_init__(self, cost: object) -> None:
         """Raises ConfigError for `cost`."""
         if cost is not None:
             raise ConfigError(

@@ -104,7 +104,7 @@ def test_impossible_costs_are_refused(costs: Any, says: str) -> None:
 
 def test_the_old_name_of_costs_is_refused_with_the_new_one() -> None:
     with pytest.raises(ConfigError, match=r"environment 'rounds': 'cost' is now 'costs', .* costs=ToolCosts\(tools="):
-        replace(load_spec("rounds"), cost={"look": 1.0})  # type: ignore[arg-type]
+        replace(load_spec("rounds"), cost={"look": 1.0})
 
 
 def test_components_that_are_no_names_are_refused() -> None:
