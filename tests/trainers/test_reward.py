@@ -115,6 +115,25 @@ def test_a_charge_leaves_the_formula_of_every_preset_as_it_is(preset: str) -> No
     assert charged.loss == plain.loss
 
 
+@pytest.mark.parametrize("weight", [0.25, 1.0, 4.0])
+def test_the_weight_of_the_preset_is_no_factor_of_the_charge(weight: float) -> None:
+    found = []
+    for reward in ({}, {"risk": 0.5}):
+        own = make_recipe(
+            {"env": "backoffice", "credit": {"preset": "hdpo", "accuracy_weight": weight}, "reward": reward}
+        )
+        found.append(assign_credit(batch_of(RECORDS, costs=COSTS), build_preset(own)).advantage)
+    assert found[0] - found[1] == pytest.approx([0, 0.5, 0, 0.5, 0])
+
+
+def test_a_preset_whose_first_loss_has_no_weight_cannot_charge() -> None:
+    credit = {"preset": "hdpo", "accuracy_weight": 0.0}
+    with pytest.raises(
+        ConfigError, match=r"reward\.risk charges steps in the first loss of the preset, whose weight is"
+    ):
+        make_recipe({"env": "backoffice", "credit": credit, "reward": {"risk": 0.5}})
+
+
 def _credit(batch: StepBatch, preset: Any) -> list[Any]:
     return [term.advantage for term in assign_credit(batch, preset).terms]
 
