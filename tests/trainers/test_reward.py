@@ -260,6 +260,17 @@ def test_a_grader_of_the_recipe_is_a_component_beside_the_verdict_of_the_environ
         wrap_environment(recipe(reward={"grader": "short"}), load_spec("rounds"))
 
 
+def test_a_grader_of_the_recipe_replaces_no_component_of_the_environment() -> None:
+    own, rounds = recipe(reward={"grader": "state"}), load_spec("rounds")
+    with pytest.raises(
+        ConfigError, match=r"reward\.grader would add the component 'grader', and environment 'rounds' has"
+    ):
+        wrap_environment(own, replace(rounds, components=("grader",)))
+    undeclared = wrap_environment(own, replace(rounds, grade=lambda *_: Score(value=1.0, components={"grader": 0.5})))
+    with pytest.raises(ConfigError, match="the verdict has a component 'grader' already"):
+        undeclared.spec.grade(undeclared.suite.tasks[0], RECORDS[0], dict[str, Any]().__getitem__)
+
+
 def test_a_run_whose_grader_file_has_changed_is_not_resumed_and_an_older_run_is(tmp_path: Path) -> None:
     file, folder, older = tmp_path / "short.py", tmp_path / "run", tmp_path / "older"
     file.write_text("def GRADE(task, trajectory, states): ...\n")
