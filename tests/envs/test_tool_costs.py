@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from equipment import usable
 
-from gymcp.cli.runs.report import find_prices
+from gymcp.cli.evaluation.run_report import find_prices
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.suites.workbench.office import SERVER_OF

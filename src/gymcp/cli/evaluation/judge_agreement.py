@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
+from gymcp.cli.evaluation.run_report import rewrite_report
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.cli.runs.report import rewrite_report
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge import measure_agreement
 from gymcp.evaluators.judge.agreement import Agreement, load_labels, match_labels

@@ -17,9 +17,9 @@ from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
 from gymcp.aio import hold_open
 from gymcp.cli.configs import JudgeConfig
+from gymcp.cli.evaluation.run_report import rewrite_report
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.policy_options import check_sampling, read_key
-from gymcp.cli.runs.report import rewrite_report
 from gymcp.cli.summary_table import print_summary
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader

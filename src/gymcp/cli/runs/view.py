@@ -15,10 +15,11 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.policies.specs import TRAINED
+from gymcp.cli.evaluation.run_report import find_tasks, rewrite_report
 from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
-from gymcp.cli.runs.report import NOT_ALL_READ, find_tasks, rewrite_report
+from gymcp.cli.runs.report import NOT_ALL_READ
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import REPORT_FILE
 from gymcp.evaluators.report.links import EXPORT_FOLDER
