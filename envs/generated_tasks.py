@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from gymcp.envs.spec import EnvSpec, MoreTasks
 from gymcp.errors import ConfigError
 from gymcp.types import Json, Task
+from gymcp.user_code import describe_error
 
 GENERATED = "generated"
 """Key of the request in the provenance of an episode of such a task."""
@@ -44,7 +45,8 @@ def read_generated(provenance: Mapping[str, Json]) -> GeneratedTask | None:
 def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
     """The task that was asked for. Making it may take a second.
 
-    Raises ConfigError if the environment makes no tasks, or none of that split, family or level.
+    Raises ConfigError if the environment makes no tasks, or none of that split, family or level, or if its generator
+    fails.
     """
     who = f"environment '{spec.name}'"
     if spec.more_tasks is None:
@@ -53,11 +55,17 @@ def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
         raise ConfigError(f"{who}: number is {wanted.number}: tasks are numbered from 0")
     kind = (spec.more_tasks, wanted.split, wanted.families, wanted.levels)
     make_block = functools.partial(_make_block, *kind)  # type: ignore[arg-type]  # functions can be hashed
-    size = len(make_block(0))
-    if not size:
-        raise ConfigError(f"{who}: split '{wanted.split}' has no task of these families and levels")
-    block, at = divmod(wanted.number, size)
-    return make_block(block)[at]
+    try:
+        size = len(make_block(0))
+        block, at = divmod(wanted.number, size) if size else (0, 0)
+        tasks = make_block(block)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # the environment's code, which may raise anything
+        raise ConfigError(f"{who}: its more_tasks: {describe_error(error)}") from error
+    if at >= len(tasks):
+        raise ConfigError(f"{who}: split '{wanted.split}' has no task {wanted.number} of these families and levels")
+    return tasks[at]
 
 
 @functools.lru_cache(maxsize=_KEPT_BLOCKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Protocol, get_args
 
@@ -79,6 +79,16 @@ class EnvSpec:
     prepare: Callable[[Sandbox | None], object] | None = None
     """Installs what `servers` and `suite` need, and verifies what is installed. Third-party code that must run for it
     runs in the given sandbox; None: in bubblewrap."""
+    cost: InitVar[object] = None
+    """Old name of `costs`, which is refused."""
+
+    def __post_init__(self, cost: object) -> None:
+        """Raises ConfigError for `cost`."""
+        if cost is not None:
+            raise ConfigError(
+                f"environment '{self.name}': 'cost' is now 'costs', a record for each tool:"
+                " costs=ToolCosts(tools={NAME: CallCost(money=PRICE)}), both of gymcp.envs"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,9 +95,14 @@ class McpEndpoint:
         message = await exchange.call_tool(call.name, call.arguments)
         result = {"content": [{"type": "text", "text": message.content}], "isError": message.is_error}
         answer = json.dumps({"jsonrpc": "2.0", "id": call.id, "result": result}).encode()
-        if _takes_events(request.headers) and exchange.take_change():
+        if _takes_events(request.headers) and await _take_change(request, exchange):
             return Response(_write_events([_TOOLS_CHANGED], answer), media_type=_EVENTS)
         return Response(answer, media_type=_JSON)
+
+
+async def _take_change(request: Request, exchange: ToolExchange) -> bool:
+    """True, once, if the tools have changed and the client is still there to be told so."""
+    return exchange.has_change and not await request.is_disconnected() and exchange.take_change()
 
 
 def _may_be_plain(request: Request) -> bool:
@@ -155,7 +160,7 @@ def _make_server(find: FindExchange) -> Server[Any]:
         exchange = find(context.request)
         message = await exchange.call_tool(params.name, params.arguments or {})
         changes = context.request.scope.get(_CHANGES)
-        if changes is not None and exchange.take_change():
+        if changes is not None and await _take_change(context.request, exchange):
             changes.append(_TOOLS_CHANGED)
         text = types.TextContent(type="text", text=message.content)
         return types.CallToolResult(content=[text], is_error=message.is_error)

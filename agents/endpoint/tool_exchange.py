@@ -53,9 +53,14 @@ class ToolExchange:
         self._listed = self.tools
         return self.tools
 
+    @property
+    def has_change(self) -> bool:
+        """True if the tools on offer are no longer those of the last list, and the agent does not know it."""
+        return self._listed is not None and self._listed != self.tools
+
     def take_change(self) -> bool:
-        """True, once, if the tools on offer are no longer those of the last list."""
-        if self._listed is None or self._listed == self.tools:
+        """`has_change`, which is True once: the caller tells the agent."""
+        if not self.has_change:
             return False
         self._listed = None
         return True

@@ -27,25 +27,26 @@ Truths = Mapping[str, Mapping[str, Json]]
 async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, Asked]:
     """Ask the environment's judge what graders lack on these episodes; by id, those that needed an answer.
 
-    Empty without a judge. Answers that are on record are not asked for again.
+    Empty without a judge. Answers that are on record are not asked for again. Raises ConfigError if the environment
+    does not make the task of an episode any more.
     """
     if (seat := env.judge) is None:
         return {}
     tasks = _tasks_by_id(env)
     found: dict[str, Asked] = {}
 
-    async def ask(row: EpisodeRow) -> None:
-        record = remove_grade(_load(store, row, {}))
-        if (task := _find_task(env, tasks, record)) is None:
-            return
+    async def ask(task: Task, record: Trajectory) -> None:
         asked = await ask_judge(env.spec.grade, task, record, store.state, seat)
         if asked.truths:
-            found[row.id] = asked
+            found[record.id] = asked
 
     for start in range(0, len(rows), ASKED_AT_A_TIME):
+        # before the group, which would raise an ExceptionGroup for a task that is not made any more
+        records = [remove_grade(_load(store, row, {})) for row in rows[start : start + ASKED_AT_A_TIME]]
+        known = [(task, record) for record in records if (task := _find_task(env, tasks, record)) is not None]
         async with asyncio.TaskGroup() as group:
-            for row in rows[start : start + ASKED_AT_A_TIME]:
-                group.create_task(ask(row))
+            for task, record in known:
+                group.create_task(ask(task, record))
     return found
 
 

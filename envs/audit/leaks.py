@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.sandbox import Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
@@ -18,8 +20,11 @@ MIN_NAMED_CHARS, MIN_UNNAMED_CHARS = 16, 32
 in a tool's own results that gold passes on."""
 SEARCH_TIMEOUT_S = 300.0
 """Seconds for the search in one server's files."""
-_LIST_FILES = ("grep", "-rlaF", "-f", "-", "/", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=dev")
-_PRINT_TEXTS = ("grep", "-oaHF", "-f", "-", "--")
+_LIST_FILES = ("grep", "-rlaFZ", "-f", "-", "/", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=dev")
+_PRINT_TEXTS = ("grep", "-oaHFZ", "-f", "-", "--")
+"""With ``-Z``, a zero byte ends the name of a file, which may hold a line break or a colon."""
+_NAME = re.compile(rb"([^\0]+)\0")
+_NAME_AND_TEXT = re.compile(rb"([^\0]+)\0([^\n]*)\n")
 _RARE_BYTES = "({"
 """Calls hold one of these. If all texts begin with few different bytes that are rare in binary files, grep skips the
 rest of a file up to five times faster."""
@@ -100,35 +105,37 @@ async def _search(server: ServerSpec, sandbox: Sandbox, texts: set[str]) -> list
     """Search all files for the ends of the texts, which is fast, and the files that hold one for the texts."""
     if not texts or server.url is not None:  # a remote server has no files here
         return []
+    found: list[tuple[str, str]] = []
     try:
         async with asyncio.timeout(SEARCH_TIMEOUT_S):
-            files = await _grep(server, sandbox, _LIST_FILES, {rare_end(text) for text in texts})
-            lines = []
+            listed = await _grep(server, sandbox, _LIST_FILES, {rare_end(text) for text in texts})
+            files = [os.fsdecode(name) for name in _NAME.findall(listed)]
             for at in range(0, len(files), _MAX_ARGUMENTS):
-                lines += await _grep(server, sandbox, (*_PRINT_TEXTS, *files[at : at + _MAX_ARGUMENTS]), texts)
+                printed = await _grep(server, sandbox, (*_PRINT_TEXTS, *files[at : at + _MAX_ARGUMENTS]), texts)
+                found += [(_show(name), _show(text)) for name, text in _NAME_AND_TEXT.findall(printed)]
     except TimeoutError as error:
         raise EnvInfraError(
             f"leak test of server '{server.name}': not done within {SEARCH_TIMEOUT_S:g} s: what it can read is too much"
         ) from error
-    leaks = []
-    for line in lines:
-        file, _, text = line.partition(":")
-        leaks.append(Leak(server=server.name, file=file.encode("utf-8", "replace").decode(), text=text))
-    return leaks
+    return [Leak(server=server.name, file=file, text=text) for file, text in found]
 
 
-async def _grep(server: ServerSpec, sandbox: Sandbox, argv: tuple[str, ...], texts: set[str]) -> list[str]:
-    """The lines that grep prints inside."""
-    limits = replace(server.limits, memory_mb=max(1024, server.limits.memory_mb), line_bytes=Limits().line_bytes)
+def _show(part: bytes) -> str:
+    return part.decode("utf-8", "replace")
+
+
+async def _grep(server: ServerSpec, sandbox: Sandbox, argv: tuple[str, ...], texts: set[str]) -> bytes:
+    """The output of grep inside."""
+    limits = replace(server.limits, memory_mb=max(1024, server.limits.memory_mb))
     launch = replace(server.launch(), argv=argv, network=False, limits=limits)
     async with sandbox.start(launch) as process:
         process.stdin.write("\n".join(sorted(texts)).encode() + b"\n")
         process.stdin.close()
-        lines = [line.decode("utf-8", "surrogateescape").rstrip("\n") async for line in process.stdout]
+        output = await process.stdout.read()
         status = await process.wait()
         # grep: 0 found, 1 not found, 2 some file could not be read, which is the purpose of a sandbox
         if status not in (0, 1, 2) or (status == 2 and "No such file" in process.stderr_tail()):
             raise EnvInfraError(
                 f"leak test of server '{server.name}': grep ended with {status}: {process.stderr_tail()}"
             )
-    return lines
+    return output

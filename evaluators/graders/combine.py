@@ -42,10 +42,19 @@ def all_of(graders: Mapping[str, Grader]) -> Grader:
 
 
 def with_component(name: str, grader: Grader, other: Grader) -> Grader:
-    """Grader: the grader's verdict, with the score of another grader as a further component of that name."""
+    """Grader: the grader's verdict, with the score of another grader as a further component of that name.
+
+    Grading raises ConfigError if the verdict has a component of that name already.
+    """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        score, more = grader(task, trajectory, states), other(task, trajectory, states)
+        score = grader(task, trajectory, states)
+        if name in score.components:
+            raise ConfigError(
+                f"the verdict has a component '{name}' already, so another grader's score cannot have this name: rename"
+                " the component"
+            )
+        more = other(task, trajectory, states)
         truths = {**score.ground_truths, **more.ground_truths}
         return replace(score, components={**score.components, name: more.value}, ground_truths=truths)
 

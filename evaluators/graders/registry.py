@@ -41,9 +41,14 @@ def make_grader(specs: Sequence[str]) -> Grader:
     return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)
 
 
+def find_grader_file(spec: str) -> Path | None:
+    """The user's file that a spec names; None if it names one of gymcp's graders."""
+    return Path(spec) if spec.endswith(".py") else None
+
+
 def _make_one(spec: str) -> Grader:
-    if spec.endswith(".py"):
-        return _load_grader(Path(spec))
+    if (file := find_grader_file(spec)) is not None:
+        return _load_grader(file)
     name, _, key = spec.partition(":")
     if name not in BY_NAME:
         raise ConfigError(f"no grader '{spec}'; have {FORMS}")

@@ -14,7 +14,7 @@ import subprocess
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -67,7 +67,8 @@ def native_server(
         source = _module_source(program)
     else:
         has_own_paths = bool(modules or mounts or python_path)
-        source = _class_source(program, importable=None if has_own_paths else _importable(packages))
+        importable = None if has_own_paths else _importable(packages)
+        source = _class_source(program, importable=importable, modules=modules)
     paths = [str(PROGRAM), *([str(PACKAGES)] if packages else []), *map(str, python_path)]
     return ServerSpec(
         name=name,
@@ -102,8 +103,12 @@ def _importable(packages: Path | None) -> frozenset[str]:
     return frozenset(path.name.partition(".")[0] for path in packages.iterdir()) if packages else frozenset()
 
 
-def _class_source(cls: type, *, importable: frozenset[str] | None) -> str:
-    """Program with the class. `importable`: modules beside the standard library's; None: not known, all are allowed."""
+def _class_source(cls: type, *, importable: frozenset[str] | None, modules: Sequence[str] = ()) -> str:
+    """Program with the class.
+
+    `importable`: modules beside the standard library's; None: not known, all are allowed. `modules`: further modules
+    that enter the sandbox, by dotted names.
+    """
     try:
         body = textwrap.dedent(inspect.getsource(cls))
         module = ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))
@@ -123,9 +128,10 @@ def _class_source(cls: type, *, importable: frozenset[str] | None) -> str:
             f"native server: class '{cls.__name__}': async {', '.join(coroutines)}: tools run one at a time, "
             "without an event loop; make them plain methods"
         )
-    imports = list(_imports(module, used))
+    imports, inner = list(_imports(module, used)), list(_inner_imports(ast.parse(body)))
+    _refuse_gymcp(cls, inner, {RUNTIME, *modules})
     if importable is not None:
-        _refuse_packages(cls, [*imports, *_inner_imports(ast.parse(body))], importable)
+        _refuse_packages(cls, [*imports, *inner], importable)
     return "\n".join(
         [
             "from __future__ import annotations",
@@ -170,6 +176,19 @@ def _inner_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
             yield node
         elif not isinstance(node, ast.Try):
             yield from _inner_imports(node)
+
+
+def _refuse_gymcp(cls: type, inner: Sequence[ast.Import | ast.ImportFrom], entering: Set[str]) -> None:
+    """Raise ConfigError for an import inside the class of a part of gymcp that is not among the modules `entering`."""
+    for node in inner:
+        source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for name in (source + alias.name for alias in node.names):
+            if name.split(".")[0] == "gymcp" and not {name, source[:-1]} & entering:
+                raise ConfigError(
+                    f"native server: class '{cls.__name__}' imports {name} inside the class, which does not enter the"
+                    f" sandbox: import {', '.join(PASSED_ON)} at the top of the file; of other parts of gymcp, only"
+                    f" {RUNTIME} can be imported"
+                )
 
 
 def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom], importable: frozenset[str]) -> None:

@@ -116,15 +116,19 @@ def _describe(folder: Path) -> UnusedFolder:
 
 
 def remove_folder(folder: Path) -> bool:
-    """Remove the folder, and the links to it beside it. False if a living process has begun to use it meanwhile."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Remove the folder, and the links to it beside it.
+
+    False if a living process uses the folder, or the folder around it, into which it is fetching.
+    """
+    with contextlib.ExitStack() as stack:
+        for locked in (folder.parent, folder):
+            handle = os.open(locked, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
         shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
     for path in folder.parent.iterdir():
         if path.is_symlink() and path.resolve() == folder.resolve():
             path.unlink(missing_ok=True)

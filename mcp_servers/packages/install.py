@@ -95,8 +95,7 @@ def ensure_installed(server: LockedServer) -> Path:
             folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 hold_folder(folder)
-                if folder.is_dir():
-                    return folder
+                return folder
 
 
 def with_tree(server: LockedServer) -> LockedServer:

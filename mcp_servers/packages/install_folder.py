@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -44,8 +45,15 @@ def hold_folder(folder: Path) -> None:
     Raises FileNotFoundError.
     """
     key = (folder, os.getpid())
-    if key not in _held:
-        _held[key] = lock_folder(folder)
+    if key in _held:
+        return
+    with contextlib.ExitStack() as stack:
+        handle = lock_folder(folder)
+        stack.callback(os.close, handle)
+        if not os.path.samestat(os.fstat(handle), folder.stat()):
+            raise FileNotFoundError(f"{folder} was removed, and made again, while it was being locked")
+        _held[key] = handle
+        stack.pop_all()
 
 
 def release_folder(folder: Path) -> None:

@@ -56,7 +56,8 @@ EPISODES = (
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
-    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
+    config = {"env": "backoffice", "source": "backoffice", "agent": "react"}
+    with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
         for episode in EPISODES:
             store.append(episode, {})
     return folder
@@ -89,7 +90,9 @@ def test_a_run_is_judged_once_and_then_from_the_stored_verdicts(run: Path, rubri
         assert done.exit_code == 0, (done.output, done.exception)
         assert len(server.requests) == 6
         assert {(body["seed"], body["temperature"]) for body in server.requests} == {(0, 1.0), (1, 1.0), (2, 1.0)}
-    figures = json.loads(done.stdout)["judge"]
+    summary = json.loads(done.stdout)
+    figures = summary["judge"]
+    assert "cost/calls" in summary["effort"], "a report has costs of calls after judging, too"
     assert (figures["judged"], figures["errors"], figures["unanimous"], figures["asked"]) == (2, 0, 1, 6)
     assert (figures["rubric"], figures["votes"], figures["prompt_version"]) == ("manners/1", 3, "1")
     assert (figures["prompt_tokens"], figures["completion_tokens"]) == (300, 42)
@@ -194,7 +197,9 @@ def test_labels_are_compared_with_the_judge(run: Path, rubric: Path, tmp_path: P
     assert done.exit_code == 0, (done.output, done.exception)
     assert "agreement      0.500" in done.stdout
     assert "2 items: both pass 1, only the person 1, only the judge 0, both fail 0" in done.stdout
-    figures = json.loads((run / "summary.json").read_text())["judge"]
+    summary = json.loads((run / "summary.json").read_text())
+    figures = summary["judge"]
+    assert "cost/calls" in summary["effort"]
     assert (figures["agreement"]["agree"], figures["agreement"]["kappa"]) == (0.5, 0.0)
     assert len(figures["agreement"]["kappa_ci95"]) == 2
     assert figures["judged"] == 2, "the judge's own figures stay"

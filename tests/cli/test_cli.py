@@ -88,7 +88,7 @@ def test_check_finds_gold_that_a_server_can_read(tmp_path: Path) -> None:
         .replace(
             'native_server("bank", Bank)',
             f'native_server("bank", Bank, mounts=[Mount(source=Path("{tmp_path}/notes.txt"), '
-            'target=PurePosixPath("/srv/notes.txt"))])',
+            'target=PurePosixPath("/srv/two\\nlines: notes.txt"))])',
         )
         .replace(
             "from gymcp.envs import EnvSpec",
@@ -100,7 +100,7 @@ def test_check_finds_gold_that_a_server_can_read(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     leaks = json.loads(done.stdout)["checks"]["leaks"]
     assert not leaks["passed"]
-    assert "/srv/notes.txt" in leaks["detail"]
+    assert 'first: /srv/two\nlines: notes.txt: {"source": "ann"' in leaks["detail"]
 
 
 def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:

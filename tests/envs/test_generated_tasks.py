@@ -11,6 +11,7 @@ from shop import ENV
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.generated_tasks import GENERATED, GeneratedTask, generate_task, read_generated
 from gymcp.errors import ConfigError
+from gymcp.types import Task
 
 BACKOFFICE = load_spec("backoffice")
 
@@ -38,6 +39,26 @@ def test_the_places_go_through_all_kinds_and_then_on() -> None:
 def test_what_cannot_be_made_is_one_error(wanted: GeneratedTask, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         generate_task(BACKOFFICE, wanted)
+
+
+@pytest.mark.parametrize("error", [ValueError("no names left"), SystemExit("no names left"), StopIteration()])
+def test_a_generator_that_fails_is_one_error(error: BaseException) -> None:
+    def more_tasks(split: str, **_: Any) -> list[Task]:
+        raise error
+
+    says = rf"environment 'shop': its more_tasks: test_generated_tasks\.py:\d+: {type(error).__name__}"
+    with pytest.raises(ConfigError, match=says):
+        generate_task(replace(ENV, more_tasks=more_tasks), GeneratedTask())
+
+
+def test_the_end_of_a_generator_is_one_error() -> None:
+    def more_tasks(split: str, *, first: int, **_: Any) -> list[Task]:
+        return [Task(id=name, prompts=()) for name in ("a", "b")[first:]]
+
+    spec = replace(ENV, more_tasks=more_tasks)
+    assert generate_task(spec, GeneratedTask(number=1)).id == "b"
+    with pytest.raises(ConfigError, match="environment 'shop': split 'train' has no task 4 of these families and"):
+        generate_task(spec, GeneratedTask(number=4))
 
 
 def test_an_environment_with_a_fixed_suite_makes_none() -> None:

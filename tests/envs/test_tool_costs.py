@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from equipment import usable
 
-from gymcp.cli.runs.report import find_prices
+from gymcp.cli.evaluation.run_report import find_prices
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.suites.workbench.office import SERVER_OF
@@ -102,6 +102,11 @@ def test_impossible_costs_are_refused(costs: Any, says: str) -> None:
         load_env(spec)
 
 
+def test_the_old_name_of_costs_is_refused_with_the_new_one() -> None:
+    with pytest.raises(ConfigError, match=r"environment 'rounds': 'cost' is now 'costs', .* costs=ToolCosts\(tools="):
+        replace(load_spec("rounds"), cost={"look": 1.0})
+
+
 def test_components_that_are_no_names_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="environment 'rounds': its components must be a tuple of names, not 'parcels'"
@@ -138,10 +143,36 @@ def test_a_question_has_its_price_in_the_costs_of_the_environment() -> None:
     assert costs.tools.keys() - {ASK_USER} == load_spec("backoffice").costs.tools.keys()
 
 
-@pytest.mark.parametrize("config", [{"source": "backoffice"}, {"env": "backoffice", "recipe": {}}])
+BACKOFFICE = load_env(load_spec("backoffice"))
+TRAINED = {
+    "env": "backoffice", "env_version": BACKOFFICE.spec.version,
+    "suite": BACKOFFICE.suite.name, "suite_version": BACKOFFICE.suite.version,
+}  # fmt: skip
+"""Entries of the record of a training run, which has no source."""
+
+
+@pytest.mark.parametrize("config", [{"source": "backoffice"}, TRAINED, {**TRAINED, "stress": ["faults"]}])
 def test_a_run_that_was_recorded_before_has_costs_in_its_report(config: dict[str, Any], tmp_path: Path) -> None:
     before = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
     steps = (made(("refund_order", result(content_bytes=9, seconds=3.0)), ("get_order", result(content_bytes=1))),)
     assert find_prices(before)(steps) == {"seconds": 1.0, "calls": 2.0, "bytes": 10.0, "risk": 1.0}
     other = replace(before, config={"source": "/home/me/shop.py"})
     assert find_prices(other)(steps) == {}, "a report runs no code of a file"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**TRAINED, "source": "/home/me/backoffice.py"},
+        {**TRAINED, "env_version": "of a file"},
+        {**TRAINED, "suite": "of a file"},
+        {**TRAINED, "suite_version": "of a file"},
+        {**TRAINED, "stress": ["no such stressor"]},
+        {"env": "backoffice"},
+    ],
+)
+def test_an_environment_that_only_has_a_name_of_the_catalog_has_not_its_costs(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    run = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
+    assert find_prices(run)((made(("refund_order", result())),)) == {}

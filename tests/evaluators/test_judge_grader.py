@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from records import episode
 
+from gymcp.agents.runner.regrading import ask_again
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.generated_tasks import GENERATED, GeneratedTask
+from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.evaluators.graders import all_of, any_of, weighted
 from gymcp.evaluators.grading import apply_grader, remove_grade
@@ -21,7 +25,7 @@ from gymcp.evaluators.judge.asking import Asked, JudgeSeat, ask_judge
 from gymcp.evaluators.judge.coverage import judge_coverage
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
-from gymcp.store import EpisodeRow
+from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Message, ModelUsage, Sampling, Score, Task, Trajectory
 
 MANNERS = Rubric(name="manners", version="1", points=(Point(id="polite", text="It was polite."),))
@@ -235,3 +239,12 @@ def test_coverage_counts_verdicts_and_names_why_there_is_none() -> None:
     assert found.words == "2/5 judged, 1 no answer, 1 no verdict in the answer, 1 not asked"
     assert judge_coverage(rows[-2:]) is None
     assert judge_coverage([replace(rows[0], grader="judge manners/1 by m")]) is None
+
+
+def test_an_episode_whose_task_is_not_made_any_more_is_one_error(tmp_path: Path) -> None:
+    env = replace(load_env(load_spec("backoffice")), judge=seat(Scripted(polite)))
+    gone = GeneratedTask(split="moon").to_row()
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(episode("moon-1", steps=0, provenance={GENERATED: gone}), {})
+        with pytest.raises(ConfigError, match="backoffice: no split 'moon'; have"):
+            asyncio.run(ask_again(env, store, store.summaries()))

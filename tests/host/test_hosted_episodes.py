@@ -272,4 +272,5 @@ def test_nothing_is_left_of_a_host_that_was_ended(tmp_path: Path) -> None:
         again = hosted.start("bank", FIRST.id)
         assert again["trial"] == 0
         hosted.ask(again, "finish")
-    assert json.loads((tmp_path / "bank-agent" / "summary.json").read_text())["scored"] == 1
+    summary = json.loads((tmp_path / "bank-agent" / "summary.json").read_text())
+    assert (summary["scored"], summary["effort"]["cost/calls"]["mean"]) == (1, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -90,6 +91,40 @@ def test_nothing_else_of_the_package_enters_the_sandbox(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"'Limits' of gymcp\.mcp_servers does not enter the sandbox"):
         native_server("s", class_in(tmp_path, "limited", text))
+
+
+INNER = "class Tool:\n    def f(self) -> int:\n        {}\n        return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from gymcp.mcp_servers import ToolError", "gymcp.mcp_servers.ToolError"),
+        ("from gymcp.types import Task", "gymcp.types.Task"),
+        ("import gymcp.types", "gymcp.types"),
+    ],
+)
+def test_an_import_inside_a_method_that_would_fail_in_the_sandbox_is_refused(
+    tmp_path: Path, line: str, name: str
+) -> None:
+    cls = class_in(tmp_path, "inner", INNER.format(line))
+    mount = Mount(source=tmp_path, target=PurePosixPath("/srv/site"))
+    says = rf"class 'Tool' imports {re.escape(name)} inside the class, .*: import ToolError at the top of the file"
+    for mounts in ((), (mount,)):
+        with pytest.raises(ConfigError, match=says):
+            native_server("s", cls, mounts=mounts)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from gymcp.mcp_servers.native.runtime import ToolError",
+        "from gymcp.mcp_servers.native import runtime",
+        "import gymcp.mcp_servers.native.runtime",
+    ],
+)
+def test_the_runtime_is_imported_inside_a_method(tmp_path: Path, line: str) -> None:
+    assert line in _class_source(class_in(tmp_path, "inner", INNER.format(line)), importable=frozenset())
 
 
 def test_a_static_method_is_a_tool() -> None:

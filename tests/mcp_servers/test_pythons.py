@@ -18,14 +18,15 @@ from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages import install_folder
 from gymcp.mcp_servers.packages.commands import parse_command
+from gymcp.mcp_servers.packages.garbage_collection import remove_folder
 from gymcp.mcp_servers.packages.python import resolve
 from gymcp.mcp_servers.packages.pythons import choice
 from gymcp.mcp_servers.packages.pythons.choice import check_version, choose_version, interpreter_for
 from gymcp.mcp_servers.packages.pythons.search import find_interpreter, list_fetched, list_versions, pythons_folder
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox import Interpreter, Sandbox, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import own_interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
-from gymcp.process_owner import is_unlocked
+from gymcp.process_owner import is_unlocked, lock_folder
 from gymcp.types import ToolCall
 
 OWN = interpreter().version
@@ -166,6 +167,40 @@ def test_a_python_that_is_not_there_is_fetched_from_the_mirror_once(mirror: Path
         archive.unlink()
     choice._known.clear()
     assert interpreter_for("server 's'", NEWER) == found
+
+
+def test_a_python_that_is_being_fetched_is_not_removed(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[bool] = []
+
+    def find_while_cleaning(version: tuple[int, int]) -> Interpreter | None:
+        found = find_interpreter(version)
+        removed.extend(remove_folder(folder) for folder in list_fetched())
+        return found
+
+    monkeypatch.setattr(choice, "find_interpreter", find_while_cleaning)
+    found = interpreter_for("server 's'", NEWER)
+    assert (removed, Path(found.path).is_file()) == ([False], True)
+
+
+def test_a_folder_that_is_removed_while_it_is_being_locked_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "server"
+
+    def lock_late(folder: Path) -> int:
+        handle = lock_folder(folder)
+        folder.rmdir()
+        return handle
+
+    folder.mkdir()
+    monkeypatch.setattr(install_folder, "lock_folder", lock_late)
+    with pytest.raises(FileNotFoundError):
+        install_folder.hold_folder(folder)
+    monkeypatch.undo()
+    folder.mkdir()
+    install_folder.hold_folder(folder)
+    assert not is_unlocked(folder)
+    install_folder.release_folder(folder)
 
 
 def test_a_python_that_only_the_mirror_has_is_chosen_and_fetched(mirror: Path) -> None:

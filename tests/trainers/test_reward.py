@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
 from gymcp.envs.tool_costs import CallCost, ToolCosts
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
+from gymcp.store import open_run
+from gymcp.store.run_folder import RUN_FILE
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import PRESETS
@@ -25,6 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe, RewardRecipe
 from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.types import Action, Observation, Sampled, Score, Step, ToolCall, ToolResult, Trajectory
 
 COSTS = ToolCosts(tools={"refund": CallCost(risk=1.0), ASK_USER: CallCost(money=0.05)}, asking=frozenset({ASK_USER}))
@@ -108,6 +113,25 @@ def test_a_charge_leaves_the_formula_of_every_preset_as_it_is(preset: str) -> No
     assert found[0] == pytest.approx(first)
     assert [term.tolist() for term in found[1:]] == [term.tolist() for term in others]
     assert charged.loss == plain.loss
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0, 4.0])
+def test_the_weight_of_the_preset_is_no_factor_of_the_charge(weight: float) -> None:
+    found = []
+    for reward in ({}, {"risk": 0.5}):
+        own = make_recipe(
+            {"env": "backoffice", "credit": {"preset": "hdpo", "accuracy_weight": weight}, "reward": reward}
+        )
+        found.append(assign_credit(batch_of(RECORDS, costs=COSTS), build_preset(own)).advantage)
+    assert found[0] - found[1] == pytest.approx([0, 0.5, 0, 0.5, 0])
+
+
+def test_a_preset_whose_first_loss_has_no_weight_cannot_charge() -> None:
+    credit = {"preset": "hdpo", "accuracy_weight": 0.0}
+    with pytest.raises(
+        ConfigError, match=r"reward\.risk charges steps in the first loss of the preset, whose weight is"
+    ):
+        make_recipe({"env": "backoffice", "credit": credit, "reward": {"risk": 0.5}})
 
 
 def _credit(batch: StepBatch, preset: Any) -> list[Any]:
@@ -234,3 +258,37 @@ def test_a_grader_of_the_recipe_is_a_component_beside_the_verdict_of_the_environ
     assert found.components == pytest.approx({"grader": 1 / 3})
     with pytest.raises(ConfigError, match="no grader 'short'; have NAME or NAME:KEY"):
         wrap_environment(recipe(reward={"grader": "short"}), load_spec("rounds"))
+
+
+def test_a_grader_of_the_recipe_replaces_no_component_of_the_environment() -> None:
+    own, rounds = recipe(reward={"grader": "state"}), load_spec("rounds")
+    with pytest.raises(
+        ConfigError, match=r"reward\.grader would add the component 'grader', and environment 'rounds' has"
+    ):
+        wrap_environment(own, replace(rounds, components=("grader",)))
+    undeclared = wrap_environment(own, replace(rounds, grade=lambda *_: Score(value=1.0, components={"grader": 0.5})))
+    with pytest.raises(ConfigError, match="the verdict has a component 'grader' already"):
+        undeclared.spec.grade(undeclared.suite.tasks[0], RECORDS[0], dict[str, Any]().__getitem__)
+
+
+def test_a_run_whose_grader_file_has_changed_is_not_resumed_and_an_older_run_is(tmp_path: Path) -> None:
+    file, folder, older = tmp_path / "short.py", tmp_path / "run", tmp_path / "older"
+    file.write_text("def GRADE(task, trajectory, states): ...\n")
+    own, env = recipe(reward={"grader": str(file)}), load_env(load_spec("rounds"))
+    for each in (folder, older):
+        each.mkdir()
+        record_training_start(each, own, env, None, None)
+    began = json.loads((older / RUN_FILE).read_text())
+    del began["config"]["grader_digest"]
+    (older / RUN_FILE).write_text(json.dumps(began))
+    check_code_unchanged(folder, own, None, None)
+    file.write_text("def GRADE(task, trajectory, states): raise ValueError\n")
+    check_code_unchanged(older, own, None, None)
+    with pytest.raises(ConfigError, match=r"the file of grader '.*short\.py' has changed since the run began; put it"):
+        check_code_unchanged(folder, own, None, None)
+
+
+def test_a_run_with_a_grader_of_gymcp_has_no_digest_of_it(tmp_path: Path) -> None:
+    own = recipe(reward={"grader": "state"})
+    record_training_start(tmp_path, own, load_env(load_spec("rounds")), None, None)
+    assert "grader_digest" not in open_run(tmp_path).config

@@ -204,10 +204,10 @@ def test_a_run_whose_preset_file_has_changed_is_not_resumed(file: Path, tmp_path
     preset, folder = find_user_preset(recipe.preset_name, PRESETS), tmp_path / "run"
     folder.mkdir()
     record_training_start(folder, recipe, load_env(load_spec("backoffice")), None, preset)
-    check_code_unchanged(folder, None, preset)
+    check_code_unchanged(folder, recipe, None, preset)
     config = open_run(folder).config
     assert (config["preset_source"], config["preset_digest"]) == (f"{file}:plain", preset.digest)
     file.write_text(f"{SOURCE}\n")
     says = r"the file of preset 'mine.py:plain' has changed since the run began; put it back as it was, or train in"
     with pytest.raises(ConfigError, match=says):
-        check_code_unchanged(folder, None, find_user_preset(recipe.preset_name, PRESETS))
+        check_code_unchanged(folder, recipe, None, find_user_preset(recipe.preset_name, PRESETS))

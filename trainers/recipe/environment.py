@@ -10,6 +10,7 @@ from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
+from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.combine import with_component
 from gymcp.evaluators.graders.registry import make_grader
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -33,6 +34,11 @@ def select_wrappers(recipe: Recipe) -> WrapperSelection:
 def wrap_environment(recipe: Recipe, spec: EnvSpec) -> LoadedEnv:
     """The environment inside the recipe's wrappers, with its further grader, loaded. Raises ConfigError."""
     if recipe.reward.grader:
+        if GRADER in spec.components:
+            raise ConfigError(
+                f"recipe '{recipe.name}': reward.grader would add the component '{GRADER}', and environment"
+                f" '{spec.name}' has one of that name: rename that one, or take reward.grader out"
+            )
         grade = with_component(GRADER, spec.grade, make_grader([recipe.reward.grader]))
         spec = replace(spec, grade=grade, components=(*spec.components, GRADER))
     return select_wrappers(recipe).apply(spec)

@@ -20,12 +20,20 @@ _COLUMNS = {**COST_COLUMNS, "length": "tokens"}
 
 
 def charge_preset(preset: Preset, reward: RewardRecipe) -> Preset:
-    """The preset whose first loss charges each step for what it costs; its own formulas stay as they are."""
+    """The preset whose first loss charges each step for what it costs; its own formulas stay as they are.
+
+    A step is charged the same whatever the weight of that loss is. Raises ConfigError if it is 0.
+    """
     weights = reward.step_weights()
     if not weights:
         return preset
-    charge = ChargeSteps(weights=tuple((_COLUMNS[name], weight) for name, weight in weights.items()))
     first, *others = preset.loss_terms
+    if not first.weight:
+        raise ConfigError(
+            f"recipe: reward.{next(iter(weights))} charges steps in the first loss of the preset, whose weight is 0:"
+            " give it another weight, or take the charge out"
+        )
+    charge = ChargeSteps(weights=tuple((_COLUMNS[name], weight / first.weight) for name, weight in weights.items()))
     return replace(preset, loss_terms=(replace(first, transforms=(*first.transforms, charge)), *others))
 
 

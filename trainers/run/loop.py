@@ -92,7 +92,7 @@ def train(
     if saved is None:
         record_training_start(folder, recipe, env, agent, own_preset)
     else:
-        check_code_unchanged(folder, agent, own_preset)
+        check_code_unchanged(folder, recipe, agent, own_preset)
     on_start()
     disable_progress_bar()
     inputs = RunInputs(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.graders.registry import find_grader_file
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
@@ -17,7 +19,7 @@ from gymcp.trainers.run.checkpoints import recipe_as_json
 from gymcp.types import Json
 from gymcp.user_code import UserObject
 
-_RECIPE, _AGENT_DIGEST, _PRESET_DIGEST = "recipe", "agent_digest", "preset_digest"
+_RECIPE, _AGENT_DIGEST, _PRESET_DIGEST, _GRADER_DIGEST = "recipe", "agent_digest", "preset_digest", "grader_digest"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
@@ -42,6 +44,7 @@ def record_training_start(
         **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
         **select_wrappers(recipe).to_config(),
         **({"judge": recipe.reward.judge} if recipe.reward.judge else {}),
+        **({_GRADER_DIGEST: digest} if (digest := _digest_grader(recipe)) else {}),
         _RECIPE: recipe_as_json(recipe),
     }
     try:
@@ -50,15 +53,28 @@ def record_training_start(
         raise ConfigError(str(error)) from error
 
 
-def check_code_unchanged(folder: Path, agent: RolloutAgent | None, preset: UserObject | None) -> None:
-    """Raise ConfigError if the user's agent or preset is not the one with which the run was started."""
+def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | None, preset: UserObject | None) -> None:
+    """Raise ConfigError if the user's agent, preset or grader is not the one with which the run was started."""
     used = [("agent", _AGENT_DIGEST, agent), ("preset", _PRESET_DIGEST, preset)]
     for kind, key, code in used:
         if code is not None and _read_config(folder).get(key) != code.digest:
-            raise ConfigError(
-                f"training run {folder}: the file of {kind} '{code.name}' has changed since the run began; put it back"
-                " as it was, or train in another folder"
-            )
+            raise _make_error(folder, f"{kind} '{code.name}'")
+    digest = _digest_grader(recipe)
+    if digest and _read_config(folder).get(_GRADER_DIGEST, digest) != digest:  # older runs have none
+        raise _make_error(folder, f"grader '{recipe.reward.grader}'")
+
+
+def _make_error(folder: Path, code: str) -> ConfigError:
+    return ConfigError(
+        f"training run {folder}: the file of {code} has changed since the run began; put it back as it was, or train in"
+        " another folder"
+    )
+
+
+def _digest_grader(recipe: Recipe) -> str:
+    """SHA-256 of the file of ``reward.grader``; empty if it names none."""
+    file = find_grader_file(recipe.reward.grader)
+    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _read_config(folder: Path) -> Mapping[str, Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from gymcp.atomic import cache_errors
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.packages.install_folder import find_uv, hold_folder, run_tool
 from gymcp.mcp_servers.packages.pythons.search import (
@@ -20,6 +22,7 @@ from gymcp.mcp_servers.packages.pythons.search import (
 )
 from gymcp.mcp_servers.sandbox import Interpreter, interpreter
 from gymcp.mcp_servers.sandbox.interpreter import MIN_VERSION
+from gymcp.process_owner import lock_folder
 
 _VERSION = re.compile(r"3\.(\d{1,2})")
 log = logging.getLogger(__name__)
@@ -51,9 +54,10 @@ def interpreter_for(who: str, version: str) -> Interpreter:
     if version not in _known:
         found = _find_and_hold(wanted)
         if found is None:
-            _fetch(who, version)
+            with _keep_all():
+                _fetch(who, version)
+                found = _find_and_hold(wanted)
             log.warning("%s: this machine had no Python %s; uv has fetched it into %s", who, version, pythons_folder())
-            found = _find_and_hold(wanted)
         if found is None:
             raise UsageError(
                 f"{who}: uv has fetched Python {version} into {pythons_folder()}, but it does not start there"
@@ -72,6 +76,19 @@ def _find_and_hold(version: tuple[int, int]) -> Interpreter | None:
         except FileNotFoundError:  # it was removed meanwhile
             return None
     return found
+
+
+@contextlib.contextmanager
+def _keep_all() -> Iterator[None]:
+    """The context in which `gymcp clean` removes no fetched interpreter: one is being fetched, and is not held yet."""
+    folder = pythons_folder()
+    with cache_errors():
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = lock_folder(folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def choose_version(who: str, requires: str, wanted: str = "") -> str:

@@ -18,7 +18,10 @@ HOME = PurePosixPath("/root")
 
 
 def mount_root_home(mounts: Iterable[Mount]) -> list[Mount]:
-    """A mount of /root with an empty place for each mount below it; none if nothing is mounted there."""
+    """A mount of /root with an empty place for each mount below it; none if there is no such mount, or one of /root."""
+    mounts = tuple(mounts)
+    if any(mount.target == HOME for mount in mounts):
+        return []
     places = {mount.target.relative_to(HOME): mount.source.is_dir() for mount in mounts if HOME in mount.target.parents}
     inside = {place for place in places if any(other in place.parents for other in places)}
     own = sorted((str(place), is_folder) for place, is_folder in places.items() if place not in inside)

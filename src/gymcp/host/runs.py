@@ -17,7 +17,7 @@ from gymcp.agents.runner.run import Plan
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.aio import keyed_lock
 from gymcp.envs.generated_tasks import GENERATED, GeneratedTask
-from gymcp.envs.spec import EnvSpec, LoadedEnv
+from gymcp.envs.spec import EnvSpec, LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import parse_privileges
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
@@ -206,12 +206,17 @@ class Runs:
         try:
             for run in runs:
                 try:
-                    write_report(run.folder, lambda _, run=run: run.tasks)  # type: ignore[misc]
+                    _write_report(run)
                 except StoreError as error:
                     log.warning("%s", error)
         finally:
             self._stack.close()
         return [run.folder for run in runs]
+
+
+def _write_report(run: HostedRun) -> None:
+    """Raises StoreError."""
+    write_report(run.folder, lambda _: run.tasks, find_prices=lambda _: price_steps(run.env.spec))
 
 
 def _check_agent(agent: str) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import typer
 
+from gymcp.cli.evaluation.run_report import rewrite_report
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge import measure_agreement
 from gymcp.evaluators.judge.agreement import Agreement, load_labels, match_labels
 from gymcp.evaluators.judge.notes import collect_verdicts, pair_points
 from gymcp.evaluators.judge.record import agreement_object, load_judge, save_judge
-from gymcp.evaluators.report import write_report
 from gymcp.evaluators.statistics import Interval
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.notes import NOTES_FILE, read_notes
@@ -98,7 +98,7 @@ def print_own_agreement(run: Path, *, by: str, as_json: bool) -> None:
 
 def _save(run: Path, figures: dict[str, Json]) -> None:
     save_judge(run, {**(load_judge(run) or {}), "agreement": figures})
-    write_report(run)
+    rewrite_report(run)
 
 
 def _print_problems(problems: Sequence[str], labels: int) -> None:

@@ -17,6 +17,7 @@ from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
 from gymcp.aio import hold_open
 from gymcp.cli.configs import JudgeConfig
+from gymcp.cli.evaluation.run_report import rewrite_report
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.policy_options import check_sampling, read_key
 from gymcp.cli.summary_table import print_summary
@@ -25,7 +26,6 @@ from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
 from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
-from gymcp.evaluators.report import write_report
 from gymcp.outcome import Outcome
 from gymcp.protocols import Judge
 from gymcp.store import EpisodeRow, TrajectoryStore, open_run
@@ -67,7 +67,7 @@ class JudgePlan:
 def execute(config: JudgeConfig, *, as_json: bool) -> None:
     """Judge the run, write its report again, and print the figures. Exit code 3 if an episode got no verdict."""
     figures = run_judge(config)
-    summary = write_report(config.run)
+    summary = rewrite_report(config.run)
     if as_json:
         print_json(summary)
     else:

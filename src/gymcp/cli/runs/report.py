@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
+from gymcp.cli.evaluation.run_report import find_credit, find_prices, find_tasks, rewrite_report
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.cli.runs.credit_advice import find_credit
 from gymcp.cli.summary_table import print_suites, print_summary
-from gymcp.envs.audit.fingerprint import suite_digest
-from gymcp.envs.catalog import load_spec, names
-from gymcp.envs.spec import load_env, price_steps
-from gymcp.errors import ConfigError, GymcpError
-from gymcp.evaluators.metrics import PriceSteps
-from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_report, write_text
-from gymcp.store import Run
+from gymcp.errors import ConfigError
+from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_text
 from gymcp.store.out_file import refuse_other_file
-from gymcp.types import Task
 
 NOT_ALL_READ = 1
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".txt"), "json": (".json",)}
@@ -35,14 +29,7 @@ def execute(
     if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
         raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
-        summary = write_report(
-            runs[0],
-            find_tasks,
-            min_coverage=min_coverage,
-            without_faulty=without_faulty,
-            find_credit=find_credit,
-            find_prices=find_prices,
-        )
+        summary = rewrite_report(runs[0], min_coverage=min_coverage, without_faulty=without_faulty)
         print_json(summary) if as_json else print_summary(summary)
         _print_problems(summary.get("problems", ()))
         return
@@ -76,29 +63,3 @@ def _print_problems(problems: Sequence[str]) -> None:
         print(f"gymcp: {in_one_line(problem)}", file=sys.stderr)
     if problems:
         raise typer.Exit(NOT_ALL_READ)
-
-
-def find_prices(run: Run) -> PriceSteps:
-    """Price of an episode's calls in an environment of the catalog; nothing is known of any other."""
-    source = run.config.get("source", run.config.get("env"))
-    if source not in names():
-        return lambda steps: {}
-    return price_steps(load_spec(source))
-
-
-def find_tasks(run: Run) -> Mapping[str, Task]:
-    """Task id -> task, for a run of the catalog whose tasks have not changed since; empty for any other run.
-
-    An environment file that a run names is not loaded, and nothing is installed: a report runs no foreign code.
-    """
-    source = run.config.get("source")
-    if source not in names():
-        return {}
-    try:
-        spec = load_spec(source)
-        if not spec.installed():
-            return {}
-        suite = load_env(spec).suite
-    except GymcpError:
-        return {}
-    return {task.id: task for task in suite.tasks} if suite_digest(suite) == run.config.get("suite_digest") else {}

@@ -15,13 +15,13 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.policies.specs import TRAINED
+from gymcp.cli.evaluation.run_report import find_tasks, rewrite_report
 from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
-from gymcp.cli.runs.credit_advice import find_credit
-from gymcp.cli.runs.report import NOT_ALL_READ, find_prices, find_tasks
+from gymcp.cli.runs.report import NOT_ALL_READ
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.report import REPORT_FILE, write_report
+from gymcp.evaluators.report import REPORT_FILE
 from gymcp.evaluators.report.links import EXPORT_FOLDER
 from gymcp.evaluators.viewer.discovery import find_runs, holds_runs_below
 from gymcp.evaluators.viewer.episode import Decode
@@ -103,7 +103,7 @@ def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: boo
         )
     if out.resolve() == runs[0].resolve() / EXPORT_FOLDER and (runs[0] / REPORT_FILE).is_file():
         # its links lead into the export from now on
-        write_report(runs[0], find_tasks, find_credit=find_credit, find_prices=find_prices)
+        rewrite_report(runs[0])
     for note in done.notes:
         console.print(in_one_line(note), style="yellow", highlight=False, markup=False, soft_wrap=True)
     size = f"{done.episodes:,} episodes of {done.runs:,} runs, {done.files:,} files, {done.bytes / 1e6:.1f} MB"

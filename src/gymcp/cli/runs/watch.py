@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from gymcp.agents.runner.run import Plan, select_tasks
+from gymcp.cli.evaluation.run_report import find_tasks
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import LINE_EVERY_S, format_time
-from gymcp.cli.runs.report import find_tasks
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.runs import open_store
