@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import Any
 
 from cli_reference import describe_commands
@@ -20,6 +21,11 @@ PACKAGES = (
     "gymcp.evaluators.graders",
     "gymcp.trainers",
 )
+
+_NAVIGATION_LABEL = re.compile(
+    r'(<label class="(?:md-nav__title" for="__nav_\w+"|md-nav__link md-nav__link--active" for="__toc"))>'
+)
+"""Switches that are shown on a narrow screen only: back from a section, and the contents of the page."""
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -50,5 +56,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """The page with a name for the theme's search dialog, which screen readers announce."""
-    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+    """The page with a name for the theme's search dialog, which screen readers announce, and with stops of the Tab key
+    on its switches: the theme lets Enter press a label that has the focus, but gives most labels none."""
+    output = output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+    for target, name in (("__drawer", "Navigation"), ("__search", "Search")):
+        output = output.replace(
+            f'<label class="md-header__button md-icon" for="{target}">',
+            f'<label class="md-header__button md-icon" for="{target}" tabindex="0" title="{name}">',
+        )
+    return _NAVIGATION_LABEL.sub(r'\1 tabindex="0">', output)

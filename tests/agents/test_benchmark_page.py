@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from chat_server import chat_server, says
-from page_blocks import DOCS, play_page
+from page_blocks import DOCS
+from page_player import play_page
 
 ENDPOINT = "http://127.0.0.1:8000/v1"
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import warm_command
 from chat_server import Answer, Reply, chat_server, says
-from page_blocks import DOCS, play_page, read_blocks
+from page_blocks import DOCS, read_blocks
+from page_player import play_page
 from said import errors
 
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
-SECTION = "## The judge as an environment's grader\n"
 
 
 def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -55,11 +55,8 @@ def play(folder: Path, judge: str, *words: object) -> Any:
 
 def test_the_documentation_works_as_it_is_written(tmp_path: Path) -> None:
     """Check with its gates, a run, and grading it again, after the endpoint is gone."""
-    section = (DOCS / "judge.md").read_text(encoding="utf-8").partition(SECTION)[2].partition("\n## ")[0]
-    page = tmp_path / "page.md"
     with chat_server(polite_if_greeted) as server:
-        page.write_text(section.replace("URL#MODEL", f"{server.url}#m"), encoding="utf-8")
-        assert play_page(page, tmp_path) == 2
+        assert play_page(DOCS / "judge.md", tmp_path, replace={"URL#MODEL": f"{server.url}#m"}) == 3
         assert len(server.requests) >= 3 * 3  # three votes on the episodes of three gates; the run asks for its own
     again = gymcp("grade", "runs/judged", "--json", cwd=tmp_path)
     assert (again.returncode, json.loads(again.stdout)["success"]) == (0, 1.0), again.stderr

@@ -51,6 +51,19 @@ CASES: tuple[Case, ...] = (
         "doctor: no such option: --jsn (Possible options: --json); see gymcp doctor --help",
     ),
     Case(
+        "an error of a command with --json",
+        "eval nope --json",
+        "no environment 'nope'",
+        prints='{"error": "no environment \'nope\'',
+    ),
+    Case(
+        "a typing error beside --json",
+        "eval bank.py --polcy tiny --json",
+        "eval: no such option: --polcy",
+        given={"bank.py": BANK},
+        prints='see gymcp eval --help", "exit_code": 2}',
+    ),
+    Case(
         "a part of the demo that is not there",
         "demo --only tennis",
         "demo: invalid value for '--only': 'tennis' is not one of 'bfcl', 'tiny', 'train'; see gymcp demo --help",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from page_blocks import DOCS, play_page
+from page_blocks import DOCS
+from page_player import play_page
 
 from gymcp.trainers.recipe.load import load_recipe
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, GYMCP, gymcp
-from page_blocks import DOCS, play_page
+from page_blocks import DOCS
+from page_player import play_page
 
 from gymcp.store import TrajectoryStore
 

@@ -217,7 +217,7 @@ def test_a_run_can_be_graded_by_another_grader_and_back(bank_run: Path, type_com
     assert type_command("grade", run, "--json").returncode == 1
     assert grades(run) == first
     unfit = type_command("grade", run, "--grader", "calls", "--json")
-    assert (unfit.returncode, unfit.stdout) == (2, "")
+    assert (unfit.returncode, list(json.loads(unfit.stdout))) == (2, ["error", "exit_code"])
     assert "nothing was recorded" in unfit.stderr
     assert grades(run) == first
     refused = type_command("grade", run, "--grader", "poetry")
@@ -244,6 +244,6 @@ def test_a_ground_truth_is_reused_until_it_is_refreshed(type_command: Typed, tmp
         assert (done.returncode, json.loads(done.stdout)["success"]) == (1 if options else 0, pytest.approx(2 / 3))
     truth.unlink()
     lost = type_command("grade", run, "--refresh", "--json")
-    assert (lost.returncode, lost.stdout) == (2, "")
+    assert (lost.returncode, list(json.loads(lost.stdout))) == (2, ["error", "exit_code"])
     assert "FileNotFoundError" in lost.stderr
     assert json.loads(type_command("grade", run, "--json").stdout)["success"] == pytest.approx(2 / 3)

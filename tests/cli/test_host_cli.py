@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 from chat_server import Reply, chat_server, says
 from cli_runner import BANK, GYMCP, TIMEOUT_S, gymcp
-from page_blocks import DOCS, ROOT, play_page, read_blocks
+from page_blocks import DOCS, ROOT, read_blocks
+from page_player import play_page
 
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.host.openapi import describe_api

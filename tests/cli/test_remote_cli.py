@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
+from page_blocks import DOCS, read_sections
+from page_player import play_blocks
 
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.packages.commands import parse_command, read_config
@@ -65,6 +67,16 @@ def test_a_new_environment_records_once_and_replays_for_ever(tmp_path: Path) -> 
     program.write_text(program.read_text().replace("{'word': ", "{'word': 'not recorded' + "))
     missed = gymcp("eval", "far.py", "--out", "three", "--json", cwd=tmp_path)
     assert (missed.returncode, json.loads(missed.stdout)["outcomes"]) == (3, {"env_infra": 1}), missed.stderr
+
+
+def test_the_section_on_servers_elsewhere_works_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEATHER_TOKEN", "s3cret-t0ken")
+    blocks = read_sections(DOCS / "adding-a-server.md")["7. Servers elsewhere"]
+    with elsewhere() as url:
+        assert play_blocks(blocks, tmp_path, replace={"https://HOST/mcp": url}) == 2
+    assert (tmp_path / "weather.cassette.jsonl").is_file()
 
 
 REPEATING = """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli_runner import BANK
-from page_blocks import DOCS, play_page
+from page_blocks import DOCS
+from page_player import play_page
 
 
 def test_the_page_on_rewards_can_be_followed(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """axe-core over the pages of the viewer, an export, reports and the documentation, light and dark, on a screen and on a
-phone; and the keyboard alone."""
+phone; and the keyboard alone over all of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from equipment import lacking
@@ -33,23 +34,45 @@ SITE = Path(__file__).parents[2] / "site"
 """`make docs` builds it."""
 SITE_PAGES = ("index.html", "evaluation.html", "command-line.html")
 """Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
+KEYBOARD_PAGE = "command-line.html"
 SCREEN, PHONE = 1280, 390
+Look = tuple[Literal["light", "dark"], int]
+"""Colour scheme, and width in pixels."""
+LOOKS: tuple[Look, ...] = (("light", SCREEN), ("light", PHONE), ("dark", SCREEN), ("dark", PHONE))
+CONTROLS = "button, input, select, textarea, summary, a[href]:not([tabindex='-1']), [tabindex='0']"
+BEGIN = """() => {
+  window.reached = new Set();
+  document.body.tabIndex = -1;
+  document.body.focus();
+  document.body.removeAttribute("tabindex");
+}"""
+"""Makes the next Tab go to the first element of the page."""
 FOCUS = """() => {
   const each = document.activeElement;
-  const box = each.getBoundingClientRect();
-  const style = getComputedStyle(each);
+  window.reached.add(each);
+  const shown = each.matches(".md-option") ? each.nextElementSibling : each;  // the theme hides it, and draws its label
+  const box = shown.getBoundingClientRect();
+  const style = getComputedStyle(shown);
   const drawn = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  const caret = each.matches(".md-search__input");
   const marked = each.matches("#list, #grid, #detail, #table, .row") || each.closest("#list, #grid") !== null;
+  const inside = box.right > 0 && box.left < innerWidth;
   const name = `${each.tagName} ${each.id} ${each.className} ${each.textContent.slice(0, 30)}`;
   const place = `${box.left} ${box.top}`;
-  return { name, place, end: each === document.body, seen: drawn || marked };
+  return { name, place, end: each === document.body, seen: inside && (drawn || caret || marked) };
 }"""
 """The element that has the focus, and whether it can be seen that it has."""
+MISSED = """each => each
+  .filter(each => each.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
+  .filter(each => !each.disabled && !window.reached.has(each))
+  .map(each => each.outerHTML.slice(0, 120))"""
+"""The controls that can be seen and have never had the focus."""
 
 
 def grave_findings(page: Page) -> list[str]:
     """Serious and critical findings of axe-core, each with the first elements that it names."""
-    page.evaluate(AXE)
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE)
     found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'], preload: false })")
     assert len(found["passes"]) > 5, "axe-core has looked at the page"
     return [
@@ -59,22 +82,24 @@ def grave_findings(page: Page) -> list[str]:
     ]
 
 
-def findings_by_page(page: Page, walked: Iterable[str], *, width: int) -> dict[str, list[str]]:
-    """Grave findings of each page of a walk at this width, by the page's name; empty without any.
+def findings_by_page(page: Page, walked: Iterable[str], looks: Iterable[Look] = LOOKS) -> dict[str, list[str]]:
+    """Grave findings of each page of a walk in each of these looks, by the page's name; empty without any.
 
     The walk itself goes on at the width of a screen.
     """
     found = {}
     for name in walked:
-        page.set_viewport_size({"width": width, "height": 800})
-        found[name] = grave_findings(page)
+        for scheme, width in looks:
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no mixture of two colours
+            page.set_viewport_size({"width": width, "height": 800})
+            found[f"{name}, {scheme}, {width} px"] = grave_findings(page)
         page.set_viewport_size({"width": SCREEN, "height": 800})
     return {name: each for name, each in found.items() if each}
 
 
 @pytest.fixture(scope="module")
 def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of a suite with notes, one of them judged, a training run, and a broken one; with their reports."""
+    """Two runs of a suite with notes, one judged, a training run and a broken one; their reports, and an export."""
     top = tmp_path_factory.mktemp("pages")
     for name, paying in (("steady", 8), ("hasty", 3)):
         run = write_run(top / "runs" / name, name, paying=paying, tasks=12)
@@ -91,6 +116,11 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_training_run(top / "runs" / "train", iterations=8)
     (top / "runs" / "broken").mkdir()
     (top / "runs" / "broken" / "run.json").write_text("{")
+    runs = [top / "runs" / name for name in ("steady", "hasty", "train")]
+    for run in runs:
+        write_report(run)
+    (top / "both.html").write_text(read_report(runs[:2], lambda run: {}).text("html"))
+    (top / "all.html").write_text(read_report(runs, lambda run: {}).text("html"))
     export_viewer([top / "runs"], top / "out", listed=True, choice=Choice())
     return top
 
@@ -137,75 +167,137 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     yield "training run"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_viewer_has_no_grave_findings(browser: Browser, viewer: ViewerAccess, scheme: Any) -> None:
-    for page in open_page(browser, viewer, color_scheme=scheme):
+def test_the_viewer_has_no_grave_findings(browser: Browser, viewer: ViewerAccess) -> None:
+    for page in open_page(browser, viewer):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
-        walked = walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/")
-        assert findings_by_page(page, walked, width=SCREEN) == {}
+        assert findings_by_page(page, walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/")) == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_export_has_no_grave_findings(browser: Browser, top: Path, scheme: Any) -> None:
-    """Its pages are those of the viewer, which are looked at on a phone here."""
+def test_an_export_has_no_grave_findings(browser: Browser, top: Path) -> None:
     home = (top / "out").as_uri() + "/"
-    for page in open_export(browser, top / "out", color_scheme=scheme):
+    for page in open_export(browser, top / "out"):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
         walked = walk_viewer(page, home, "runs/{}/index.html", "runs/1-2/index.html")
-        assert findings_by_page(page, walked, width=PHONE) == {}
+        assert findings_by_page(page, walked) == {}
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", SCREEN), ("dark", PHONE)])
-def test_reports_have_no_grave_findings(browser: Browser, top: Path, scheme: Any, width: int) -> None:
-    runs = [top / "runs" / name for name in ("steady", "hasty", "train")]
-    for run in runs:
-        write_report(run)
-    (top / "both.html").write_text(read_report(runs[:2], lambda run: {}).text("html"))
-    (top / "all.html").write_text(read_report(runs, lambda run: {}).text("html"))
+def test_reports_have_no_grave_findings(browser: Browser, top: Path) -> None:
     found: dict[str, list[str]] = {}
     for place in ("runs/steady/report.html", "runs/train/report.html", "both.html", "all.html"):
-        for page in open_export(browser, top, place, color_scheme=scheme):
+        for page in open_export(browser, top, place):
             page.locator("details").evaluate_all("all => all.forEach(each => { each.open = true })")
-            found |= findings_by_page(page, [place], width=width)
+            found |= findings_by_page(page, [place])
     assert found == {}
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", SCREEN), ("dark", PHONE)])
-def test_the_documentation_has_no_grave_findings(browser: Browser, scheme: Any, width: int) -> None:
+@pytest.fixture(scope="module")
+def site() -> Path:
     if not (SITE / "index.html").is_file():
         lacking("site", "there is no site/index.html: make docs")
+    return SITE
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_documentation_has_no_grave_findings(browser: Browser, site: Path, scheme: Any) -> None:
+    """A page is opened in its scheme: its colours change slowly, and a mixture of two has little contrast."""
     found: dict[str, list[str]] = {}
     for place in SITE_PAGES:
-        for page in open_export(browser, SITE, place, color_scheme=scheme):
+        for page in open_export(browser, site, place, color_scheme=scheme):
             expect(page.locator("h1")).to_be_visible()
-            found |= findings_by_page(page, [place], width=width)
+            found |= findings_by_page(page, [place], [look for look in LOOKS if look[0] == scheme])
     assert found == {}
 
 
-def tab_through(page: Page) -> list[dict[str, Any]]:
-    """The elements that have the focus one after the other, until it leaves the page or comes round."""
-    page.locator("#home").focus()
+def check_tab_order(page: Page, name: str) -> None:
+    """Tab through a page from its beginning: the focus is always seen, and no control is left out."""
+    page.evaluate(BEGIN)
     found: list[dict[str, Any]] = []
-    for _ in range(300):
+    for _ in range(400):
         page.keyboard.press("Tab")
         now = page.evaluate(FOCUS)
         if now["end"] or (len(found) > 3 and now == found[0]):
-            return found
+            break
         found.append(now)
-    raise AssertionError(f"the focus does not leave: {found[-3:]}")
+    else:
+        raise AssertionError(f"{name}: the focus does not leave: {found[-3:]}")
+    assert [each["name"] for each in found if not each["seen"]] == [], name
+    assert page.locator(CONTROLS).evaluate_all(MISSED) == [], name
 
 
-def test_the_keyboard_reaches_everything_and_the_focus_is_seen(browser: Browser, viewer: ViewerAccess) -> None:
+def check_disclosure(page: Page, parts: str) -> None:
+    """Open and close the first `details` among these parts of the page."""
+    first = page.locator(parts).first
+    shut = first.evaluate("each => !each.open")
+    first.locator("summary").first.focus()
+    for key in ("Enter", "Space"):
+        page.keyboard.press(key)
+        assert first.evaluate("each => each.open") is shut, (parts, key)
+        shut = not shut
+
+
+def test_the_keyboard_reaches_everything_in_the_viewer(browser: Browser, viewer: ViewerAccess) -> None:
     for page in open_page(browser, viewer):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
         for name in walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/"):
             if name == "keys":
                 page.keyboard.press("Escape")
-                continue
-            reached = tab_through(page)
-            assert [each["name"] for each in reached if not each["seen"]] == [], name
-            tags = "button:not([hidden]):not(:disabled), input, select, textarea, summary"
-            wanted = page.locator(tags).evaluate_all("all => all.filter(each => each.checkVisibility()).length")
-            got = [each for each in reached if each["name"].split()[0] in
-                   ("BUTTON", "INPUT", "SELECT", "TEXTAREA", "SUMMARY")]  # fmt: skip
-            assert len(got) >= wanted, (name, wanted, "\n".join(each["name"] for each in reached))
+            else:
+                check_tab_order(page, name)
+
+
+def test_an_export_is_read_with_the_keyboard_alone(browser: Browser, top: Path) -> None:
+    for page in open_export(browser, top / "out"):
+        expect(page.locator(".runtable tbody tr")).to_have_count(4)
+        check_tab_order(page, "list")
+        page.locator("#runs button", has_text="tasks").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#cell-0-0")).to_be_visible()
+        check_tab_order(page, "tasks x runs")
+        page.locator("#runs button", has_text=re.compile("^runs$")).focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("/")
+        page.keyboard.type("steady")
+        expect(page.locator("#found")).to_contain_text("1 run")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
+        expect(page.locator(".row").first).to_be_visible()
+        check_tab_order(page, "run")
+        page.locator("#list").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page.locator(".step").first).to_be_visible()
+        check_tab_order(page, "episode")
+        check_disclosure(page, "#detail details")
+
+
+def test_a_report_is_read_with_the_keyboard_alone(browser: Browser, top: Path) -> None:
+    for place in ("runs/steady/report.html", "runs/train/report.html", "all.html"):
+        for page in open_export(browser, top, place):
+            check_tab_order(page, place)
+            check_disclosure(page, "details")
+            page.locator("a[href^='#']").first.focus()
+            page.keyboard.press("Enter")
+            assert "#" in page.url
+
+
+def test_the_documentation_is_read_with_the_keyboard_alone(browser: Browser, site: Path) -> None:
+    for page in open_export(browser, site, KEYBOARD_PAGE, color_scheme="dark"):
+        expect(page.locator("h1")).to_be_visible()
+        check_tab_order(page, "screen")
+        page.locator(".md-option:checked").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "default")
+        page.set_viewport_size({"width": PHONE, "height": 800})
+        expect(page.locator(".md-sidebar--primary .md-logo")).to_be_hidden()  # the drawer shuts slowly
+        check_tab_order(page, "phone")
+        drawer = page.locator("label.md-header__button[for='__drawer']")
+        drawer.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#__drawer")).to_be_checked()
+        check_tab_order(page, "drawer")
+        page.keyboard.press("/")
+        page.keyboard.type("cassette")
+        expect(page.locator(".md-search-result__link").first).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page).not_to_have_url(re.compile(re.escape(KEYBOARD_PAGE)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from page_blocks import DOCS, ROOT, play_page
+from page_blocks import DOCS, ROOT
+from page_player import play_page
 
 
 def test_a_policy_is_trained_and_used(tmp_path: Path) -> None:

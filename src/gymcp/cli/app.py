@@ -6,14 +6,14 @@ import logging
 import platform
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from gymcp import __version__
 from gymcp.cli.lazy_verbs import LazyGroup
-from gymcp.cli.output import clean_output, in_one_line
+from gymcp.cli.output import clean_output, in_one_line, print_json
 from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
@@ -62,29 +62,38 @@ def options(
 
 
 def run() -> None:
-    """Run the command that was typed. An error that the user can mend is one line on standard error and exit code 2."""
+    """Run the command that was typed. An error that the user can mend is one line on standard error and exit code 2.
+
+    With --json it is an object on standard output, too.
+    """
     clean_output()
     try:
         code = app(standalone_mode=False)
     except TyperException as error:
-        _print_usage_error(error)
-        sys.exit(USAGE_ERROR)
+        if type(error).__name__ == "NoArgsIsHelpError":  # Typer has printed the help instead
+            sys.exit(USAGE_ERROR)
+        _fail(_describe_usage_error(error), USAGE_ERROR)
     except GymcpError as error:
         if log.isEnabledFor(logging.DEBUG):
             traceback.print_exception(error)
         hint = "" if log.isEnabledFor(logging.DEBUG) or not _is_of_user_code(error) else "; gymcp --debug shows where"
-        print(f"gymcp: {error}{hint}", file=sys.stderr)
-        sys.exit(USAGE_ERROR if isinstance(error, UsageError) else 1)
+        _fail(f"{error}{hint}", USAGE_ERROR if isinstance(error, UsageError) else 1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output has gone
         sys.exit(1)
     sys.exit(code or 0)
 
 
-def _print_usage_error(error: TyperException) -> None:
-    """Print in one line what is wrong with the words that were typed, unless Typer has printed the help instead."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return
+def _fail(error: str, code: int) -> NoReturn:
+    """Print the error and end the command with the exit code."""
+    print(f"gymcp: {error}", file=sys.stderr)
+    if "--json" in sys.argv[1:]:
+        print_json({"error": error, "exit_code": code})
+    sys.exit(code)
+
+
+def _describe_usage_error(error: TyperException) -> str:
+    """One line on what is wrong with the words that were typed."""
     words = in_one_line(getattr(error, "format_message", error.__str__)()).rstrip(".?")
     for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
         words = words.replace(long, short)
@@ -93,7 +102,7 @@ def _print_usage_error(error: TyperException) -> None:
     verb = typed if context is None else context.command_path.partition(" ")[2]
     who = f"{verb}: " if verb else ""
     help_command = " ".join(("gymcp", *verb.split(), "--help"))
-    print(f"gymcp: {who}{words[:1].lower()}{words[1:]}; see {help_command}", file=sys.stderr)
+    return f"{who}{words[:1].lower()}{words[1:]}; see {help_command}"
 
 
 def _log_everything() -> None:
