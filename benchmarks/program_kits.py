@@ -69,9 +69,12 @@ class Kit:
 
 _LANGGRAPH = ("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters")
 _AGENTS, _PYDANTIC = ("openai-agents",), ("pydantic-ai-slim[openai,mcp]",)
+_OPENAI, _ANTHROPIC = ("openai", "mcp>=2"), ("anthropic", "mcp>=2")
 KITS = (
-    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
-    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
+    Kit(name="openai", script="openai_sdk.py", packages=_OPENAI),
+    Kit(name="anthropic", script="anthropic_sdk.py", packages=_ANTHROPIC),
+    Kit(name="openai's tool runner", script="openai_tool_runner.py", packages=_OPENAI, shares="openai"),
+    Kit(name="anthropic's tool runner", script="anthropic_tool_runner.py", packages=_ANTHROPIC, shares="anthropic"),
     Kit(name="openai-agents", script="openai_agents.py", packages=_AGENTS),
     Kit(name="langgraph", script="langgraph_agent.py", packages=_LANGGRAPH),
     Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]", "mcp<2")),

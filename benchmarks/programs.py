@@ -1,4 +1,4 @@
-"""Agent programs: real ones of eight kits on 20 tasks with a scripted model, and 50 at once.
+"""Agent programs: real ones of all kits on 20 tasks with a scripted model, and 50 at once.
 
 Every kit is installed into an environment of its own in gymcp's cache, from PyPI or npm, at the first run. Exit code 1
 if a task is not solved, or if anything is left.
@@ -126,12 +126,13 @@ def measure_many(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result
     ended = play(env, program, tasks, ChatModel(name="gold", policy=policy), concurrency=count)
     left = how_many_more(before, count_resources())
     tell_unsolved(f"{count} at once", ended)
+    who = f"{count} at once ({kit.name})"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [
-        Result(metric=f"{count} at once: alive at the same time", value=policy.most, unit=f"of {count}"),
-        Result(metric=f"{count} at once: solved", value=sum(each.score == 1.0 for each in ended), unit=f"of {count}"),
-        *(Result(metric=f"{count} at once: {kind} left", value=more, unit=kind) for kind, more in left.items()),
-        Result(metric=f"{count} at once: memory of the harness", value=memory, unit="MB"),
+        Result(metric=f"{who}: alive at the same time", value=policy.most, unit=f"of {count}"),
+        Result(metric=f"{who}: solved", value=sum(each.score == 1.0 for each in ended), unit=f"of {count}"),
+        *(Result(metric=f"{who}: {kind} left", value=more, unit=kind) for kind, more in left.items()),
+        Result(metric=f"{who}: memory of the harness", value=memory, unit="MB"),
     ]
 
 

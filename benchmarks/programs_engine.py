@@ -1,4 +1,4 @@
-"""Agent programs of eight kits over the embedded engine: every answer that it draws is recorded, token by token.
+"""Agent programs of all kits over the embedded engine: every answer that it draws is recorded, token by token.
 
 The policy is `tiny`, which the package brings, on tasks of `backoffice`. It was trained for agent `react`: instructions
 of a kit's own are left out of its prompts. Exit code 1 if tokens are not recorded as they were drawn, an episode was

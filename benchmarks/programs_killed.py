@@ -1,4 +1,4 @@
-"""Agent programs of eight kits, every other one killed with SIGKILL after the result of its first call.
+"""Agent programs of all kits, every other one killed with SIGKILL after the result of its first call.
 
 Exit code 1 unless the killed ones end as ``agent_error`` after that step, all others solve their tasks, and nothing is
 left.
