@@ -31,7 +31,7 @@ def test_both_rates_stand_side_by_side_and_the_tasks_are_named(tmp_path: Path) -
     assert summary["success"] == 0.5
     faulty = summary["faulty"]
     assert (faulty["with"]["success"], faulty["without"]["success"]) == (0.5, 2 / 3)
-    assert (faulty["listed"], faulty["left_out"]) == (4, False)
+    assert (faulty["listed"], faulty["left_out"]) == (7, False)
     assert [each["task"] for each in faulty["tasks"]] == ["multi_turn_base_4"]
     page = (run / "report.html").read_text()
     markdown = read_report([run], no_tasks).text("md").replace("\\", "")
