@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from gold_policy import GoldPolicy
 from leftovers import count_resources, how_many_more
-from program_kits import KITS, Kit, pick_tasks, play
+from program_kits import Kit, choose_kits, pick_tasks, play
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import ChatModel
@@ -32,11 +32,11 @@ WAIT_S = 300.0
 
 def main() -> None:
     parser = options(__doc__, "4 tasks, 8 programs at once, and kits of Python only")
-    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all")
+    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all but Claude Code and Codex")
     args = parser.parse_args()
     env = load_env(load_spec(ENV))
     tasks = pick_tasks(env, 4 if args.quick else TASKS)
-    chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
+    chosen = choose_kits(args.kits)
     results: list[Result] = []
     for kit in chosen:
         if not (args.quick and kit.is_node):
