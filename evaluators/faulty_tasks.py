@@ -41,8 +41,8 @@ _ONE_LINE_SORTED = (
     " sort returns as it is, so no sequence of calls gives the text"
 )
 _OTHER_WORDS = (
-    "the user dictates a message that ends in '$10000.', the gold sends '$10000.00.', and the state holds the text: who"
-    " obeys fails (mended in multi_turn_base_143 only)"
+    "the user dictates a message that ends in '$10000.', the gold sends '$10000.00.', and the state holds the text: an"
+    " agent that obeys fails (mended in multi_turn_base_143 only)"
 )
 _PASSES_AT_ONCE = "the checker passes it without any action"
 _BANKING = "agentdojo 0.1.35, default_suites/v1/banking/user_tasks.py; gate null"
