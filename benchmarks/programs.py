@@ -74,7 +74,7 @@ def tell_unsolved(name: str, ended: Sequence[Trajectory]) -> None:
 
 def count_contexts(kit: Kit, ended: Sequence[Trajectory]) -> list[Result]:
     """Contexts of an episode and answers beside its steps, of a program that has more than one."""
-    if kit.policy is GoldPolicy:
+    if kit.policy is GoldPolicy and not kit.command:
         return []
     contexts = [
         {step.context for step in each.steps} | {answer.context for answer in each.side_answers} for each in ended
