@@ -167,7 +167,7 @@ def test_suites_by_models_are_filtered_and_lead_to_their_runs(page: Page) -> Non
     steady = row.locator('td[data-label="steady"]')
     for words in ("66.7 % 60.4 – 72.4", "240/241 scored, 1 infra", "5,302 tokens"):
         expect(steady).to_contain_text(words)
-    expect(page.locator('td[data-label="gpt-think"]').first).to_contain_text("net of price 95.0 %")
+    expect(page.locator('td[data-label="gpt-think"] .entry')).to_contain_text("net of price 95.0 %")
     page.locator("#search").fill("shop -think")
     expect(page.locator("#found")).to_have_text("1 suite · 2 models · 2 runs")
     page.reload()
