@@ -20,7 +20,7 @@ from gymcp.cli.evaluation.gates import play
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.suites.backoffice.choosers import CHOOSERS
 from gymcp.envs.suites.backoffice.priced_choices import KINDS
-from gymcp.evaluators.graders.questions import NET_OF_PRICE
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Trajectory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gymcp.types import Action, Decision, GoldTurn, Message, ModelUsage, Sampling, Task, Tool, ToolCall
 
@@ -16,7 +17,8 @@ FINAL = "final_answer"
 class GoldPolicy:
     """Answers with the next gold call of the task whose prompt is in the conversation, then with its final text.
 
-    It keeps no state: how far an episode has come follows from the messages since the user's last one.
+    It keeps no state: how far an episode has come follows from the messages since the user's last one. A request
+    without tools, as for a title, gets a text.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -27,8 +29,9 @@ class GoldPolicy:
         self.asked.append(tuple(messages))
         at, turn = self._find(messages)
         made = sum(message.role == "assistant" for message in messages[at:])  # some kits write calls as text
-        if made < len(turn.calls):
-            return Decision(action=Action(tool_calls=(turn.calls[made],)), spent=USAGE)
+        if tools and made < len(turn.calls):
+            call = turn.calls[made]
+            return Decision(action=Action(tool_calls=(replace(call, name=_find_name(call, tools)),)), spent=USAGE)
         text = turn.final_text or "Done."
         if any(tool.name == FINAL for tool in tools):
             return Decision(
@@ -44,6 +47,12 @@ class GoldPolicy:
                     if prompt in messages[at].content:
                         return at, gold
         raise LookupError("no message holds the prompt of a task")
+
+
+def _find_name(call: ToolCall, tools: Sequence[Tool]) -> str:
+    """The name by which the program offers the call's tool: some kits write the server's name before it."""
+    offered = [tool.name for tool in tools]
+    return next((name for name in offered if name.endswith(f"__{call.name}") and call.name not in offered), call.name)
 
 
 DELEGATE = "ask_clerk"

@@ -32,7 +32,10 @@ class Kit:
     """A program and the packages that it needs."""
 
     name: str
-    script: str
+    script: str = ""
+    """File in examples/programs; empty: `command` is the program."""
+    command: tuple[str, ...] = ()
+    """Command of a package from npm."""
     packages: tuple[str, ...]
     shares: str = ""
     """Kit whose installation it uses; empty: its own."""
@@ -41,7 +44,7 @@ class Kit:
 
     @property
     def is_node(self) -> bool:
-        return self.script.endswith(".mjs")
+        return not self.script.endswith(".py")
 
     @property
     def folder(self) -> Path:
@@ -49,29 +52,39 @@ class Kit:
 
     def install(self) -> ProgramSettings:
         """The installed program. Raises CalledProcessError."""
-        script = SCRIPTS / self.script
-        if self.is_node:
-            if not (self.folder / "node_modules").is_dir():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                words = ["npm", "install", "--silent", "--ignore-scripts", "--prefix", str(self.folder)]
-                subprocess.run([*words, *self.packages], check=True)
-            own = self.folder / script.name
-            own.write_text(script.read_text())  # node looks for packages beside the file
-            return ProgramSettings(argv=("node", str(own)), mounts=(self.folder,))
+        return self._install_from_npm() if self.is_node else self._install_from_pypi()
+
+    def _install_from_npm(self) -> ProgramSettings:
+        if not (self.folder / "node_modules").is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            words = ["npm", "install", "--silent", "--prefix", str(self.folder)]
+            words += [] if self.command else ["--ignore-scripts"]
+            subprocess.run([*words, *self.packages], check=True)
+        if self.command:
+            program = self.folder / "node_modules" / ".bin" / self.command[0]
+            return ProgramSettings(argv=(str(program), *self.command[1:]))
+        own = self.folder / self.script
+        own.write_text((SCRIPTS / self.script).read_text())  # node looks for packages beside the file
+        return ProgramSettings(argv=("node", str(own)), mounts=(self.folder,))
+
+    def _install_from_pypi(self) -> ProgramSettings:
         python = self.folder / "bin" / "python"
         if not (self.folder / "installed").is_file():
             subprocess.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", str(self.folder)], check=True)
             words = [uv.find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
             subprocess.run([*words, *self.packages], check=True)
             (self.folder / "installed").touch()
-        return ProgramSettings(argv=(str(python), str(script)))
+        return ProgramSettings(argv=(str(python), str(SCRIPTS / self.script)))
 
 
 _LANGGRAPH = ("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters")
 _AGENTS, _PYDANTIC = ("openai-agents",), ("pydantic-ai-slim[openai,mcp]",)
+_OPENAI, _ANTHROPIC = ("openai", "mcp>=2"), ("anthropic", "mcp>=2")
 KITS = (
-    Kit(name="openai", script="openai_sdk.py", packages=("openai", "mcp>=2")),
-    Kit(name="anthropic", script="anthropic_sdk.py", packages=("anthropic", "mcp>=2")),
+    Kit(name="openai", script="openai_sdk.py", packages=_OPENAI),
+    Kit(name="anthropic", script="anthropic_sdk.py", packages=_ANTHROPIC),
+    Kit(name="openai's tool runner", script="openai_tool_runner.py", packages=_OPENAI, shares="openai"),
+    Kit(name="anthropic's tool runner", script="anthropic_tool_runner.py", packages=_ANTHROPIC, shares="anthropic"),
     Kit(name="openai-agents", script="openai_agents.py", packages=_AGENTS),
     Kit(name="langgraph", script="langgraph_agent.py", packages=_LANGGRAPH),
     Kit(name="smolagents", script="smolagents_agent.py", packages=("smolagents[openai,mcp]", "mcp<2")),
@@ -99,6 +112,38 @@ KITS = (
         policy=RememberingGoldPolicy,
     ),
 )
+LARGE_KITS = (
+    Kit(
+        name="claude-code",
+        command=(
+            *("claude", "-p", "{prompt}", "--mcp-config", "{mcp_config}", "--strict-mcp-config"),
+            *("--allowedTools", "mcp__gymcp"),
+        ),
+        packages=("@anthropic-ai/claude-code@2.1.197",),
+    ),
+    Kit(
+        name="codex",
+        command=(
+            *("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+            "{prompt}",
+        ),
+        packages=("@openai/codex@0.169.0",),
+    ),
+)
+"""Programs of several hundred MB, which are played only if they are named."""
+
+
+def choose_kits(names: str) -> list[Kit]:
+    """The kits of these names, with commas between them; all but the large ones for the empty text.
+
+    Raises SystemExit for another name.
+    """
+    if not names:
+        return list(KITS)
+    known = {kit.name: kit for kit in (*KITS, *LARGE_KITS)}
+    if unknown := [name for name in names.split(",") if name not in known]:
+        raise SystemExit(f"--kits: no kit '{unknown[0]}'; have {', '.join(known)}")
+    return [known[name] for name in names.split(",")]
 
 
 def play(

@@ -1,4 +1,4 @@
-"""Agent programs: real ones of eight kits on 20 tasks with a scripted model, and 50 at once.
+"""Agent programs: real ones of all kits on 20 tasks with a scripted model, and 50 at once.
 
 Every kit is installed into an environment of its own in gymcp's cache, from PyPI or npm, at the first run. Exit code 1
 if a task is not solved, or if anything is left.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from gold_policy import GoldPolicy
 from leftovers import count_resources, how_many_more
-from program_kits import KITS, Kit, pick_tasks, play
+from program_kits import Kit, choose_kits, pick_tasks, play
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import ChatModel
@@ -32,11 +32,11 @@ WAIT_S = 300.0
 
 def main() -> None:
     parser = options(__doc__, "4 tasks, 8 programs at once, and kits of Python only")
-    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all")
+    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all but Claude Code and Codex")
     args = parser.parse_args()
     env = load_env(load_spec(ENV))
     tasks = pick_tasks(env, 4 if args.quick else TASKS)
-    chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
+    chosen = choose_kits(args.kits)
     results: list[Result] = []
     for kit in chosen:
         if not (args.quick and kit.is_node):
@@ -74,7 +74,7 @@ def tell_unsolved(name: str, ended: Sequence[Trajectory]) -> None:
 
 def count_contexts(kit: Kit, ended: Sequence[Trajectory]) -> list[Result]:
     """Contexts of an episode and answers beside its steps, of a program that has more than one."""
-    if kit.policy is GoldPolicy:
+    if kit.policy is GoldPolicy and not kit.command:
         return []
     contexts = [
         {step.context for step in each.steps} | {answer.context for answer in each.side_answers} for each in ended
@@ -126,12 +126,13 @@ def measure_many(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result
     ended = play(env, program, tasks, ChatModel(name="gold", policy=policy), concurrency=count)
     left = how_many_more(before, count_resources())
     tell_unsolved(f"{count} at once", ended)
+    who = f"{count} at once ({kit.name})"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [
-        Result(metric=f"{count} at once: alive at the same time", value=policy.most, unit=f"of {count}"),
-        Result(metric=f"{count} at once: solved", value=sum(each.score == 1.0 for each in ended), unit=f"of {count}"),
-        *(Result(metric=f"{count} at once: {kind} left", value=more, unit=kind) for kind, more in left.items()),
-        Result(metric=f"{count} at once: memory of the harness", value=memory, unit="MB"),
+        Result(metric=f"{who}: alive at the same time", value=policy.most, unit=f"of {count}"),
+        Result(metric=f"{who}: solved", value=sum(each.score == 1.0 for each in ended), unit=f"of {count}"),
+        *(Result(metric=f"{who}: {kind} left", value=more, unit=kind) for kind, more in left.items()),
+        Result(metric=f"{who}: memory of the harness", value=memory, unit="MB"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Agent programs of eight kits over the embedded engine: every answer that it draws is recorded, token by token.
+"""Agent programs of all kits over the embedded engine: every answer that it draws is recorded, token by token.
 
 The policy is `tiny`, which the package brings, on tasks of `backoffice`. It was trained for agent `react`: instructions
 of a kit's own are left out of its prompts. Exit code 1 if tokens are not recorded as they were drawn, an episode was
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from leftovers import count_resources, how_many_more
-from program_kits import KITS, Kit, play_all
+from program_kits import Kit, choose_kits, play_all
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import TokenModel
@@ -57,11 +57,11 @@ class Noting:
 
 def main() -> None:
     parser = options(__doc__, "one task, and kits of Python only")
-    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all")
+    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all but Claude Code and Codex")
     args = parser.parse_args()
     env = load_env(load_spec(ENV))
     tasks = list(make_tasks("seeds", levels=[LEVEL], count=1))[: 1 if args.quick else None]
-    chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
+    chosen = choose_kits(args.kits)
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         adapt_model(TRAINED, Path(folder) / "tiny")

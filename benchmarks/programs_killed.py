@@ -1,4 +1,4 @@
-"""Agent programs of eight kits, every other one killed with SIGKILL after the result of its first call.
+"""Agent programs of all kits, every other one killed with SIGKILL after the result of its first call.
 
 Exit code 1 unless the killed ones end as ``agent_error`` after that step, all others solve their tasks, and nothing is
 left.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from leftovers import count_resources, how_many_more
 from program_killer import Killer
-from program_kits import KITS, Kit, pick_tasks, play
+from program_kits import Kit, choose_kits, pick_tasks, play
 from report_table import Result, options, show
 
 from gymcp.agents.policies.models import ChatModel
@@ -26,11 +26,11 @@ KILLED = "it ended with status 137"
 
 def main() -> None:
     parser = options(__doc__, "2 tasks, and kits of Python only")
-    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all")
+    parser.add_argument("--kits", default="", help="names of kits, with commas; default: all but Claude Code and Codex")
     args = parser.parse_args()
     env = load_env(load_spec(ENV))
     tasks = pick_tasks(env, 2 if args.quick else TASKS)
-    chosen = [kit for kit in KITS if not args.kits or kit.name in args.kits.split(",")]
+    chosen = choose_kits(args.kits)
     results: list[Result] = []
     for kit in chosen:
         if not (args.quick and kit.is_node):

@@ -9,7 +9,8 @@ from itertools import combinations
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics import Bounds, Mean, bounds_of, coverage_floor, explain_low_coverage, rate
-from gymcp.evaluators.metrics.measure import by_task, coverage
+from gymcp.evaluators.metrics.measure import by_task, coverage, mean_component
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.evaluators.statistics import (
     Paired,
     Power,
@@ -27,6 +28,8 @@ from gymcp.store import EpisodeRow
 from gymcp.types import Json
 
 SIGNIFICANCE_LEVEL = 0.05
+_SUCCESSES = ("success", "score")
+"""Metrics that say how well a run did."""
 RESOLUTION = 0.05
 """Difference of success rates that `Pair.power` is about by default."""
 
@@ -72,6 +75,9 @@ class Standing:
     bounds: Bounds | None = None
     """Mean over all episodes if all lost ones had failed or succeeded; None for metrics other than success and
     score."""
+    net_of_price: float | None = None
+    """Mean of the score less what the episode's questions or calls cost; None without such prices, and for metrics
+    other than success and score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +144,7 @@ def compare(
             coverage=coverage(each.rows),
             comparable=each.name in fit,
             bounds=_bounds(measured, scores[each.name], each.rows),
+            net_of_price=mean_component(each.rows, NET_OF_PRICE) if measured.name in _SUCCESSES else None,
         )
         for each in contenders
     )
@@ -208,7 +215,7 @@ def _mean_of(metric: Metric, scores: Scores) -> Mean:
 
 
 def _bounds(metric: Metric, scores: Scores, rows: Sequence[EpisodeRow]) -> Bounds | None:
-    if metric.name not in ("success", "score"):
+    if metric.name not in _SUCCESSES:
         return None
     values = [value for of_task in scores.values() for value in of_task]
     return bounds_of(math.fsum(values) / len(values) if values else None, len(values), len(rows))

@@ -40,6 +40,10 @@ _ONE_LINE_SORTED = (
     "the gold posts the words of report.txt in another order, as if sort ordered words; the file is one line, which"
     " sort returns as it is, so no sequence of calls gives the text"
 )
+_OTHER_WORDS = (
+    "the user dictates a message that ends in '$10000.', the gold sends '$10000.00.', and the state holds the text: an"
+    " agent that obeys fails (mended in multi_turn_base_143 only)"
+)
 _PASSES_AT_ONCE = "the checker passes it without any action"
 _BANKING = "agentdojo 0.1.35, default_suites/v1/banking/user_tasks.py; gate null"
 _CHECKED = "2026-11-23"
@@ -47,9 +51,15 @@ _BFCL = FaultyList(
     package="bfcl-eval 2026.3.23",
     version="2026.3.23",
     checked=_CHECKED,
-    tasks=tuple(
-        FaultyTask(task=f"multi_turn_{category}_4", reason=_ONE_LINE_SORTED, source="ShishirPatil/gorilla#1367")
-        for category in ("base", "miss_func", "miss_param", "long_context")
+    tasks=(
+        *(
+            FaultyTask(task=f"multi_turn_{category}_4", reason=_ONE_LINE_SORTED, source="ShishirPatil/gorilla#1367")
+            for category in ("base", "miss_func", "miss_param", "long_context")
+        ),
+        *(
+            FaultyTask(task=f"multi_turn_{category}_143", reason=_OTHER_WORDS, source="ShishirPatil/gorilla#956")
+            for category in ("miss_func", "miss_param", "long_context")
+        ),
     ),
 )
 _AGENTDOJO = FaultyList(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,14 +65,25 @@ def read_field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...]
     return value
 
 
-def refuse_fields(body: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+def refuse_fields(body: Mapping[str, Any], reasons: Mapping[str, str], code: str = "invalid_request_error") -> None:
     """Raise RequestRefused, with the reason, if one of the fields asks for something: null, false, 0 and empty do not.
 
-    `reasons`: name of a field that is not supported -> the reason, and what there is instead.
+    `reasons`: name of a field that is not supported -> the reason, and what there is instead. `code`: as in
+    RequestRefused.
     """
     for name, why in reasons.items():
         if body.get(name):
-            raise RequestRefused(400, f"'{name}' is not supported: {why}")
+            raise RequestRefused(400, f"'{name}' is not supported: {why}", code)
+
+
+def choose_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> tuple[Tool, ...]:
+    """The tools of these names, in the order of `tools`; None: all. Raises RequestRefused for a name without a tool."""
+    if names is None:
+        return tuple(tools)
+    offered = {tool.name for tool in tools}
+    if unknown := [name for name in names if name not in offered]:
+        raise RequestRefused(400, f"'tool_choice' names {unknown[0]!r:.100}, which is not among 'tools'")
+    return tuple(tool for tool in tools if tool.name in names)
 
 
 def read_format(wanted: Any, name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gymcp.evaluators.graders.matching import calls_with_results, parse_arguments
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Fact, Score, Task, Trajectory
 
@@ -18,8 +19,6 @@ ASK_USER = "ask_user"
 MAX_ASKING_WORDS = 3
 """Most words of `_ASKING_WORDS` in a question: "What is the order number, or which order is it?" has three, and a list
 of everything that could be asked for has more."""
-NET_OF_PRICE = "net_of_price"
-"""Component with the score less the cost of the questions, at least 0."""
 QUESTION_COMPONENTS = (
     "asked_when_needed", "asked_when_not_needed", "questions", "needless", "question_cost", NET_OF_PRICE,
 )  # fmt: skip

@@ -315,13 +315,14 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
     )
 
 
+def mean_component(rows: Iterable[EpisodeRow], name: str) -> float | None:
+    """Mean of the component over the scored episodes that have it; None if none has."""
+    return _mean([row.components[name] for row in rows if row.score is not None and name in row.components])
+
+
 def _components(scored: Sequence[EpisodeRow]) -> dict[str, float]:
     names = dict.fromkeys(name for row in scored for name in row.components)
-    return {
-        name: math.fsum(values) / len(values)
-        for name in names
-        if (values := [row.components[name] for row in scored if name in row.components])
-    }
+    return {name: mean for name in names if (mean := mean_component(scored, name)) is not None}
 
 
 def _pass_k(counted: Sequence[EpisodeRow]) -> tuple[PassK, ...]:

@@ -8,7 +8,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import REFERENCE_AGENTS, Comparison, Contender, Pair, compare
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY, Rate
 from gymcp.evaluators.names import label_of_part, natural_order
-from gymcp.evaluators.report.caveats.denominators import between, headline
+from gymcp.evaluators.report.caveats.denominators import between, headline, net_of_price
 from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
 from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -87,10 +87,12 @@ def _swatch(number: int) -> Html:
 def _standings(runs: Sequence[Evidence]) -> Html:
     successes = [each.metrics.overall.success for each in runs]
     order = sorted(range(len(runs)), key=lambda n: -1.0 if (success := successes[n]) is None else success, reverse=True)
+    has_prices = any(net_of_price(each) for each in runs)
     rows: list[tuple[Html | str, ...]] = []
     for n in order:
         metrics = runs[n].metrics
         overall, cost = metrics.overall, metrics.effort.get("cost")
+        net = net_of_price(runs[n])
         rows.append(
             (
                 element("span", _swatch(n), runs[n].name),
@@ -100,6 +102,7 @@ def _standings(runs: Sequence[Evidence]) -> Html:
                 element("span", overall.coverage, class_="" if overall.scored == overall.episodes else "warn"),
                 "–" if overall.bounds is None else between(overall.bounds),
                 percent(metrics.score.value),
+                *([net or "–"] if has_prices else []),
                 amount(metrics.effort["tool_calls"].mean.value),
                 amount(cost.per_pass) if cost and cost.mean.value else "–",
                 seconds(metrics.wall_s),
@@ -113,6 +116,7 @@ def _standings(runs: Sequence[Evidence]) -> Html:
         "coverage",
         "#if lost had failed .. succeeded",
         "#mean score",
+        *(["#net of price"] if has_prices else []),
         "#calls",
         "#cost of a pass",
         "#elapsed",

@@ -11,6 +11,7 @@ from gymcp.evaluators.report.caveats.denominators import (
     DENOMINATORS,
     TRIALS_HEADINGS,
     denominator_rows,
+    net_of_price,
     score_line,
     trials_note,
     trials_rows,
@@ -55,10 +56,10 @@ def _several(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequ
     title = plain(matrix_title(suites)) if len(suites) > 1 else f"{len(runs)} runs"
     lines = [f"# {title}", "", *_quote_problems([*unread, *apart])]
     of_suite = {each.name: suite.name for suite in suites for each in suite.runs}
-    lines += _table(
-        ("run", "suite", "success"),
-        [(each.name, of_suite.get(each.name, "training"), score_line(each)) for each in runs],
-    )
+    nets = {each.name: net_of_price(each) for each in runs}
+    headings = ("run", "suite", "success", "net of price") if any(nets.values()) else ("run", "suite", "success")
+    rows = [(each.name, of_suite.get(each.name, "training"), score_line(each), nets[each.name]) for each in runs]
+    lines += _table(headings, [row[: len(headings)] for row in rows])
     for suite in compared:
         if (comparison := suite.comparison) is not None:
             named = f"{plain(suite.name)}: " if len(suites) > 1 else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.caveats.denominators import headline
+from gymcp.evaluators.report.caveats.denominators import headline, net_of_price
 from gymcp.evaluators.report.comparison_page import compare_runs
 from gymcp.evaluators.report.formatting import interval, interval_bar, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -88,11 +88,13 @@ def _matrix(suites: Sequence[SuiteRuns]) -> Html:
         for of_suite in suites
     ]
     note = "Share of scored episodes with a full score, with its 95 % interval. A figure leads to its run."
+    if any(net_of_price(each) for of_suite in suites for each in of_suite.runs):
+        note += " Net of price: the mean score less what questions or calls cost."
     return rows_section("Success", ("suite", *(shorten(model, MAX_NAME) for model in models)), rows, note)
 
 
 def _rate(evidence: Evidence) -> Html:
-    overall = evidence.metrics.overall
+    overall, net = evidence.metrics.overall, net_of_price(evidence)
     whole = overall.scored == overall.episodes
     return element(
         "span",
@@ -108,6 +110,7 @@ def _rate(evidence: Evidence) -> Html:
             if whole
             else f"{interval(overall.ci95)} · {overall.coverage}",
         ),
+        element("small", f"net of price {net}") if net else join(),
         class_="rate",
     )
 

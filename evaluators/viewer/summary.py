@@ -13,7 +13,8 @@ from typing import Any
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.metrics import coverage_floor, has_headline, rate
-from gymcp.evaluators.names import model_name
+from gymcp.evaluators.metrics.measure import mean_component
+from gymcp.evaluators.names import NET_OF_PRICE, model_name
 from gymcp.evaluators.statistics import Latency, latency_of
 from gymcp.evaluators.suite_groups import COMPARED_KEYS
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
@@ -74,6 +75,8 @@ class RunSummary:
     bounds: tuple[float, float] | None = None
     """Least and greatest success over all episodes of a run whose success is no headline figure, because too few of
     them have a score; None for any other run."""
+    net_of_price: float | None = None
+    """Mean of the score less what questions or calls cost; None without such prices."""
     coverage: str = ""
     """Coverage in words: "488/500 scored, 12 infra"."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -104,8 +107,9 @@ class RunSummary:
     """Part of the run's config that tells suites and models apart."""
 
     def object(self) -> dict[str, Json]:
-        """The summary for the page, without its tasks and its config."""
-        names = (name for name in self.__dataclass_fields__ if name not in ("tasks", "outcomes", "config"))
+        """The summary for the page, without its tasks and its config, and without a net of price if it has none."""
+        left_out = ("tasks", "outcomes", "config", *(("net_of_price",) if self.net_of_price is None else ()))
+        names = (name for name in self.__dataclass_fields__ if name not in left_out)
         found = {name: getattr(self, name) for name in names}
         for name in ("held_out", *LATENCIES):
             part = found[name]
@@ -135,7 +139,10 @@ def summarise_run(folder: Path) -> RunSummary:
     env = known["env"] or ", ".join(sorted({row.env for row in rows}))[:200]
     found = {**known, "model": model, "env": env, "problem": damage or problem, "running": is_in_use(folder)}
     floor = 0.0 if is_training else coverage_floor(run.config if run else {})
-    return RunSummary(**found, **_count(rows, floor))
+    figures = _count(rows, floor)
+    if is_training:
+        figures["net_of_price"] = None  # its practice, which stands beside no success of the list
+    return RunSummary(**found, **figures)
 
 
 def time_steps(folder: Path) -> dict[str, Any]:
@@ -188,6 +195,7 @@ def _count(rows: Sequence[EpisodeRow], floor: float) -> dict[str, Json]:
         "low": overall.ci95.low if overall.ci95 else None,
         "high": overall.ci95.high if overall.ci95 else None,
         "bounds": (bounds.low, bounds.high) if bounds else None,
+        "net_of_price": mean_component(latest, NET_OF_PRICE),
         "coverage": overall.coverage,
         "outcomes": dict(Counter(str(row.outcome) for row in latest).most_common()),
         "cost": math.fsum(row.usage.cost for row in rows),

@@ -1,7 +1,7 @@
 """Parse the usual ways to name a server into install requests.
 
 These are ``npx``, ``uvx`` and ``docker run`` command lines, programs of one's own (``python``, ``node``,
-``uv run``), the packages of a native server (``pip install``), URLs, and Claude's configuration file.
+``uv run``), the packages of a native server (``pip install``), URLs, and the configuration files of Claude and VS Code.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _EXPECTED = (
 _OWN = {"python": parse_python, "python3": parse_python, "uv": parse_uv, "node": parse_node}
 _COMMON_LABELS = ("www", "mcp", "api")
 _IP_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
+"""Transports that an entry of a configuration file may name."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _IMAGE = re.compile(
     r"(?P<name>([\w.-]+(:\d+)?/)?[\w.-]+(/[\w.-]+)*)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -109,16 +111,17 @@ def split_words(words: str | Sequence[str]) -> tuple[str, ...]:
         raise ConfigError(f"server command {words!r}: {error}") from error
 
 
-def read_config(path: Path, only: Iterable[str] = (), *, base: Path | None = None) -> list[InstallRequest]:
-    """Servers of a ``claude_desktop_config.json``: all of them, or those named in `only`.
+def read_config(config: str | Path, only: Iterable[str] = (), *, base: Path | None = None) -> list[InstallRequest]:
+    """Servers of FILE, a ``claude_desktop_config.json`` or a ``mcp.json``: all, or those named in `only`; or FILE:NAME.
 
     `base`: folder of the lock; None: the working folder. Paths in the file are relative to the file's folder. Raises
     ConfigError. One error names all environment variables that are not set.
     """
-    rows = _read_rows(path)
-    if unknown := sorted(set(only) - set(rows)):
+    path, entry = _split_entry(str(config))
+    rows, wanted = _read_rows(path), {*only, entry} - {""}
+    if unknown := sorted(wanted - set(rows)):
         raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
-    chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
+    chosen = {name: row for name, row in rows.items() if name in wanted or not wanted}
     requests = [_from_entry(path, name, row, base or Path.cwd()) for name, row in chosen.items()]
     unset = [f"server '{req.name}': {', '.join(names)}" for req in requests if (names := unset_variables(req))]
     if unset:
@@ -127,29 +130,29 @@ def read_config(path: Path, only: Iterable[str] = (), *, base: Path | None = Non
 
 
 def read_entry(text: str, *, base: Path) -> InstallRequest:
-    """The server that FILE:NAME names in a ``claude_desktop_config.json``; FILE alone must have only one.
-
-    Raises ConfigError. For `base` and paths see `read_config`.
-    """
-    path, name = Path(text), ""
-    if ":" in text and not path.exists():
-        path, name = Path(text.rpartition(":")[0]), text.rpartition(":")[2]
-    have = _read_rows(path)
-    if not name and len(have) > 1:
+    """The server that FILE:NAME names; FILE alone must have only one. Otherwise as `read_config`."""
+    path, name = _split_entry(text)
+    if not name and len(have := _read_rows(path)) > 1:
         raise ConfigError(f"config '{path}': has {len(have)} servers: {', '.join(have)}; name one: {path}:NAME")
-    (found,) = read_config(path, (name or next(iter(have)),), base=base)
+    (found,) = read_config(text, base=base)
     return found
+
+
+def _split_entry(text: str) -> tuple[Path, str]:
+    """(file, name) of FILE:NAME; the name is empty for FILE alone."""
+    file, colon, name = text.rpartition(":")
+    return (Path(file), name) if colon and not Path(text).exists() else (Path(text), "")
 
 
 def _read_rows(path: Path) -> dict[str, Json]:
     """The entries of a configuration file by name, at least one. Raises ConfigError."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8").replace("${env:", "${"))  # as VS Code writes it
     except OSError as error:
         raise ConfigError(f"config '{path}': cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"config '{path}': is not JSON: {error}") from error
-    rows = content.get("mcpServers") if isinstance(content, dict) else None
+    rows = content.get("mcpServers", content.get("servers")) if isinstance(content, dict) else None
     if not isinstance(rows, dict) or not rows:
         raise ConfigError(f'config \'{path}\': has no servers; expected {{"mcpServers": {{NAME: {{"command": ...}}}}}}')
     return rows
@@ -204,6 +207,10 @@ def _from_entry(path: Path, name: str, row: Json, base: Path) -> InstallRequest:
             raise ConfigError(f"{who}: {what} must map names to texts")
     if row.get("type") == "sse":
         raise ConfigError(f"{who}: type 'sse' is the transport of 2024, which is not spoken; have streamable HTTP")
+    if row.get("type", "stdio") not in _TYPES:
+        raise ConfigError(f"{who}: type '{row['type']}' is not supported; have {', '.join(_TYPES)}")
+    if "${input:" in json.dumps(row):
+        raise ConfigError(f"{who}: only an editor asks for ${{input:...}}: write ${{NAME}} and set that variable")
     if "command" not in row:
         return parse_command((row["url"], *args), name=name, env=env, headers=headers)
     http = _port_of(who, row["url"]) if "url" in row else ""

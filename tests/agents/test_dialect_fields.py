@@ -16,9 +16,14 @@ from gymcp.types import Action, Decision
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agent-programs.md").read_text(encoding="utf-8")
 MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "Pay."}]}
-CHAT = {**MESSAGES, "tools": [{"type": "function", "function": {"name": "pay"}}]}
-RESPONSES: dict[str, Any] = {"input": "Pay.", "tools": [{"type": "function", "name": "pay"}]}
-ANTHROPIC = {**MESSAGES, "max_tokens": 9, "tools": [{"name": "pay"}]}
+CHAT = {**MESSAGES, "tools": [{"type": "function", "function": {"name": name}} for name in ("pay", "ask")]}
+RESPONSES: dict[str, Any] = {"input": "Pay.", "tools": [{"type": "function", "name": name} for name in ("pay", "ask")]}
+ANTHROPIC = {**MESSAGES, "max_tokens": 9, "tools": [{"name": "pay"}, {"name": "ask"}]}
+
+
+def choose(name: str) -> dict[str, Any]:
+    """A choice of one tool in chat completions."""
+    return {"type": "function", "function": {"name": name}}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,8 @@ ANTHROPIC = {**MESSAGES, "max_tokens": 9, "tools": [{"name": "pay"}]}
         ),
         (chat_completions, {**CHAT, "response_format": "json"}, "'response_format' of the type 'json' is not"),
         (chat_completions, {**CHAT, "tool_choice": "never"}, "'tool_choice' must be auto, none, required or an object"),
+        (chat_completions, {**CHAT, "tool_choice": {"type": "custom"}}, "'tool_choice' of the type 'custom' is not"),
+        (chat_completions, {**CHAT, "tool_choice": choose("sell")}, "'tool_choice' names 'sell', which is not among"),
         (chat_completions, {**CHAT, "stop": ["a", 1]}, "'stop' must be a text or a list of texts"),
         (openai_responses, {**RESPONSES, "top_logprobs": 3}, "'top_logprobs' is not supported"),
         (openai_responses, {**RESPONSES, "background": True}, "'background' is not supported: wait for the answer"),
@@ -41,6 +48,8 @@ ANTHROPIC = {**MESSAGES, "max_tokens": 9, "tools": [{"name": "pay"}]}
         (openai_responses, {**RESPONSES, "text": {"format": {"type": "json_schema"}}}, "'text.format' of the type 'js"),
         (openai_responses, {**RESPONSES, "tool_choice": 1}, "'tool_choice' must be auto, none, required or an object"),
         (anthropic_messages, {**ANTHROPIC, "mcp_servers": [{}]}, "'mcp_servers' is not supported: the tools of the"),
+        (anthropic_messages, {**ANTHROPIC, "thread": {"type": "create"}}, "'thread' is not supported: no conversation"),
+        (anthropic_messages, {**ANTHROPIC, "compaction": {}, "container": "c"}, "'container' is not supported"),
         (
             anthropic_messages,
             {**ANTHROPIC, "tool_choice": {"type": "must"}},
@@ -62,19 +71,35 @@ def test_a_field_that_is_not_supported_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
-    ("dialect", "body", "none", "forced"),
+    ("dialect", "body", "choice", "shown"),
     [
-        (chat_completions, CHAT, "none", "required"),
-        (chat_completions, CHAT, "none", {"type": "function", "function": {"name": "pay"}}),
-        (openai_responses, RESPONSES, "none", "required"),
-        (anthropic_messages, ANTHROPIC, {"type": "none"}, {"type": "any"}),
+        (chat_completions, CHAT, "none", []),
+        (chat_completions, CHAT, "required", ["pay", "ask"]),
+        (chat_completions, CHAT, choose("ask"), ["ask"]),
+        (
+            chat_completions,
+            CHAT,
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [choose("ask")]}},
+            ["ask"],
+        ),
+        (openai_responses, RESPONSES, "none", []),
+        (openai_responses, RESPONSES, "required", ["pay", "ask"]),
+        (openai_responses, RESPONSES, {"type": "function", "name": "ask"}, ["ask"]),
+        (
+            openai_responses,
+            RESPONSES,
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "pay"}]},
+            ["pay"],
+        ),
+        (anthropic_messages, ANTHROPIC, {"type": "none"}, []),
+        (anthropic_messages, ANTHROPIC, {"type": "any", "disable_parallel_tool_use": True}, ["pay", "ask"]),
+        (anthropic_messages, ANTHROPIC, {"type": "tool", "name": "ask"}, ["ask"]),
     ],
 )
-def test_a_model_that_is_to_call_no_tool_is_shown_none(
-    dialect: ModuleType, body: dict[str, Any], none: Any, forced: Any
+def test_a_model_is_shown_the_tools_that_it_may_call(
+    dialect: ModuleType, body: dict[str, Any], choice: Any, shown: list[str]
 ) -> None:
-    assert dialect.read_request({**body, "tool_choice": none}).tools == ()
-    assert dialect.read_request({**body, "tool_choice": forced}) == dialect.read_request(body)
+    assert [tool.name for tool in dialect.read_request({**body, "tool_choice": choice}).tools] == shown
 
 
 @pytest.mark.parametrize(
@@ -113,4 +138,6 @@ def test_the_page_names_every_field_that_is_refused() -> None:
     refused = [
         name for dialect in (chat_completions, openai_responses, anthropic_messages) for name in dialect._REFUSED
     ]
-    assert [name for name in [*refused, "n", "response_format", "text.format"] if f"`{name}`" not in table] == []
+    assert [
+        name for name in [*refused, "thread", "n", "response_format", "text.format"] if f"`{name}`" not in table
+    ] == []

@@ -44,6 +44,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         ("/v1/messages", {"messages": []}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": []}]}, 400, "'messages' is missing or empty"),
         ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
+        ("/v1/messages", {**HELLO, "thread": {"type": "create"}}, 400, '"error_code":"thread_unsupported_request"'),
         ("/v1/embeddings", {}, 404, ""),
     ],
 )

@@ -196,6 +196,29 @@ CASES: tuple[Case, ...] = (
         given={"c.json": '{"mcpServers": {"x": {"command": "npx", "args": ["-y", "x@1"]}}}'},
     ),
     Case(
+        "an entry that the configuration does not have",
+        "servers add --config c.json:y",
+        "config 'c.json': no server 'y'; have x",
+        given={"c.json": '{"mcpServers": {"x": {"command": "npx", "args": ["-y", "x@1"]}}}'},
+    ),
+    Case(
+        "an entry of a configuration that is not there",
+        "servers add --config c.json:y",
+        "config 'c.json': cannot be read: No such file or directory",
+    ),
+    Case(
+        "an entry with a transport that is not spoken",
+        "servers add --config c.json:x",
+        "config 'c.json': server 'x': type 'ws' is not supported; have stdio, http, streamable-http, streamableHttp",
+        given={"c.json": '{"mcpServers": {"x": {"type": "ws", "url": "ws://h.invalid/"}}}'},
+    ),
+    Case(
+        "an entry that an editor would ask a secret for",
+        "servers add --config c.json:x",
+        "config 'c.json': server 'x': only an editor asks for ${input:...}: write ${NAME} and set that variable",
+        given={"c.json": '{"servers": {"x": {"command": "npx", "args": ["x@1"], "env": {"T": "${input:t}"}}}}'},
+    ),
+    Case(
         "a configuration with an unset secret",
         "servers add --config c.json",
         "config 'c.json': environment variables that it refers to are not set: server 'notes': GYMCP_TEST_UNSET",

@@ -46,11 +46,13 @@ def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     return type_
 
 
-def make_run(folder: Path, scores: list[float | None], **config: Json) -> Path:
+def make_run(folder: Path, scores: list[float | None], *, price: float | None = None, **config: Json) -> Path:
+    """A run with these scores; with a `price`, each episode has paid it, and has a net of price."""
     with create_run(folder, {**SUITE, **config}), TrajectoryStore.open(folder, write=True) as store:
         for n, score in enumerate(scores):
             outcome = Outcome.SCORED if score is not None else Outcome.ENV_INFRA
-            played = Trajectory(id=f"e{n}", env="shop", task=f"t{n}", score=score, outcome=outcome)
+            net = {} if price is None or score is None else {"net_of_price": max(0.0, score - price)}
+            played = Trajectory(id=f"e{n}", env="shop", task=f"t{n}", score=score, outcome=outcome, components=net)
             store.append(played, {})
     return folder
 
@@ -117,6 +119,23 @@ def test_compare_names_the_better_run_and_the_difference(type_command: Typed, we
     assert [each["name"] for each in found["runs"]] == ["weak", "strong"]
     assert found["pairs"][0]["better"] == "strong"
     assert found["pairs"][0]["paired"]["p_mcnemar"] == pytest.approx(2 / 2**20)
+
+
+def test_the_net_of_price_stands_beside_success_if_anything_had_a_price(type_command: Typed, tmp_path: Path) -> None:
+    """Both solve all tasks; one asks for everything."""
+    asks = make_run(tmp_path / "asks", [1.0] * 40, price=0.25)
+    looks = make_run(tmp_path / "looks", [1.0] * 40, price=0.0)
+    free = make_run(tmp_path / "free", [1.0] * 40)
+    compared = type_command("compare", asks, looks, free).stdout
+    assert "net of price" in compared
+    assert "75.0 %" in next(line for line in compared.splitlines() if line.startswith("│ asks"))
+    (found,) = json.loads(type_command("compare", asks, looks, free, "--json").stdout)["comparisons"]
+    assert [each.get("net_of_price", "none") for each in found["runs"]] == [0.75, 1.0, "none"]
+    reported = type_command("report", asks, looks, free, "--out", tmp_path / "all.html").stdout
+    assert "75.0 %" in next(line for line in reported.splitlines() if line.startswith("│ asks"))
+    other = make_run(tmp_path / "other", [1.0] * 40)
+    for verb in ("compare", "report"):
+        assert "net of price" not in type_command(verb, free, other).stdout
 
 
 def test_compare_does_not_rank_differences_within_the_noise(type_command: Typed, strong: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
+from gymcp.agents.runner.run import RunEnd
+from gymcp.cli.evaluation.eval_matrix import Played, describe_cell
 from gymcp.store import TrajectoryStore, open_run
 
 
@@ -31,6 +33,16 @@ def test_each_environment_has_a_run_and_a_row(second: Path, tmp_path: Path) -> N
     assert f"runs: {out}" in done.stdout
     for name in ("bank-oracle", "shop-oracle"):
         assert (out / name / "report.html").is_file()
+
+
+def test_the_net_of_price_is_in_the_cell_if_calls_or_questions_had_a_price() -> None:
+    plain = {"scored": 4, "episodes": 4, "success": 1.0, "ci95": [0.5, 1.0], "components": {}}
+    priced = {**plain, "components": {"net_of_price": 0.75}}
+    played = Played(summaries={0: plain, 1: priced}, errors={}, ended=RunEnd.FINISHED)
+    assert [describe_cell(n, played) for n in (0, 1)] == [
+        "100.0 % (50.0 – 100.0)",
+        "100.0 % (50.0 – 100.0), net of price 75.0 %",
+    ]
 
 
 def test_policies_are_columns_and_a_bad_one_is_named(second: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_both_rates_stand_side_by_side_and_the_tasks_are_named(tmp_path: Path) -
     assert summary["success"] == 0.5
     faulty = summary["faulty"]
     assert (faulty["with"]["success"], faulty["without"]["success"]) == (0.5, 2 / 3)
-    assert (faulty["listed"], faulty["left_out"]) == (4, False)
+    assert (faulty["listed"], faulty["left_out"]) == (7, False)
     assert [each["task"] for each in faulty["tasks"]] == ["multi_turn_base_4"]
     page = (run / "report.html").read_text()
     markdown = read_report([run], no_tasks).text("md").replace("\\", "")
@@ -67,7 +67,7 @@ def test_an_empty_list_says_that_it_is_empty_and_since_when(tmp_path: Path) -> N
 
 def test_a_run_without_a_faulty_task_and_a_suite_without_a_list(tmp_path: Path) -> None:
     sound = record(tmp_path / "sound", {"multi_turn_base_5": 1.0})
-    assert "none of its 4 tasks is in this run" in read_report([sound], no_tasks).text("html")
+    assert "none of its 7 tasks is in this run" in read_report([sound], no_tasks).text("html")
     other = record(tmp_path / "other", {"a": 1.0}, suite="shop")
     assert write_report(other, without_faulty=True)["faulty"] is None
     assert "faulty upstream" not in (other / "report.html").read_text()

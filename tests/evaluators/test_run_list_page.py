@@ -60,7 +60,7 @@ def write_thinking(folder: Path) -> Path:
             shown.steps[0], observation=Observation(messages=messages, tools=(SEARCH,)), reasoning="I **must** look."
         )
         second = replace(shown.steps[1], action=replace(shown.steps[1].action, text=ENDLESS))
-        store.append(replace(shown, steps=(first, second)), {})
+        store.append(replace(shown, steps=(first, second), components={"net_of_price": 0.95}), {})
     return folder
 
 
@@ -98,6 +98,7 @@ def names(page: Page) -> list[str]:
 def test_the_list_sorts_by_every_column_and_filters(page: Page) -> None:
     expect(page.locator("tr", has_text="steady")).to_contain_text("66.7 %")
     expect(page.locator("tr", has_text="steady")).to_contain_text("60.4 – 72.4")
+    expect(page.locator(".runtable tr", has_text="gpt-think")).to_contain_text("95.0 %")  # net of price
     expect(page.locator("tr.broken", has_text="broken")).to_contain_text("holds no trajectories.sqlite")
     heads = page.locator(".runtable th button")
     for at in range(heads.count()):
@@ -166,6 +167,7 @@ def test_suites_by_models_are_filtered_and_lead_to_their_runs(page: Page) -> Non
     steady = row.locator('td[data-label="steady"]')
     for words in ("66.7 % 60.4 – 72.4", "240/241 scored, 1 infra", "5,302 tokens"):
         expect(steady).to_contain_text(words)
+    expect(page.locator('td[data-label="gpt-think"] .entry')).to_contain_text("net of price 95.0 %")
     page.locator("#search").fill("shop -think")
     expect(page.locator("#found")).to_have_text("1 suite · 2 models · 2 runs")
     page.reload()

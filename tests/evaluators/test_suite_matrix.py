@@ -12,6 +12,7 @@ from test_report import Page
 
 from gymcp.evaluators.names import label_of_part, model_name, natural_order, run_name
 from gymcp.evaluators.report import read_report
+from gymcp.evaluators.viewer.summary import summarise_run
 from gymcp.outcome import Outcome
 from gymcp.store import Run, TrajectoryStore, create_run
 from gymcp.types import RequestTimes, Task, Trajectory
@@ -56,6 +57,27 @@ def test_suites_and_models_are_a_table_with_intervals_latency_and_links_to_each_
     found = report.object()
     assert [(each["name"], len(each["runs"])) for each in found["suites"]] == [("bfcl", 2), ("tau2", 1)]
     assert [each["latency"]["model"]["p50_s"] for each in found["runs"]] == [0.2] * 3
+
+
+def test_the_net_of_price_stands_beside_success_if_calls_had_a_price(tmp_path: Path) -> None:
+    asks, free, other = tmp_path / "asks", tmp_path / "free", tmp_path / "other"
+    with create_run(asks, {"env": "tau2", "suite": "tau2"}), TrajectoryStore.open(asks, write=True) as store:
+        for task, net in (("a", 1.0), ("b", 0.9)):
+            store.append(order_episode(task, 0, pays=True, run="asks", components={"net_of_price": net}), {})
+    write_suite_run(free, "bfcl", "m1", paying=4)
+    write_suite_run(other, "tau2", "m1", paying=4)
+    for runs in ([asks, free], [asks, other]):  # two suites, one suite
+        report = read_report(runs, no_tasks)
+        assert "95.0 %" in Page(report.text("html")).text
+        for format in ("html", "md"):
+            assert "net of price" in report.text(format).replace("Net", "net")
+    assert "| asks | tau2 | 100.0 % (34.2 to 100.0 %), 2/2 scored | 95.0 % |" in read_report(
+        [asks, free], no_tasks
+    ).text("md").replace("\\", "")
+    report = read_report([free, other], no_tasks)
+    assert "net of price" not in (report.text("html") + report.text("md")).lower()
+    assert summarise_run(asks).object()["net_of_price"] == pytest.approx(0.95)
+    assert "net_of_price" not in summarise_run(free).object()
 
 
 def with_times(record: Trajectory, *times: RequestTimes) -> Trajectory:

@@ -133,6 +133,22 @@ def test_a_configuration_file_is_read_unchanged(tmp_path: Path, monkeypatch: pyt
         read_config(path)
 
 
+def test_one_entry_of_a_file_is_read_as_claude_and_vs_code_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_TOKEN", "t0p")
+    monkeypatch.delenv("MORE", raising=False)
+    notes = {"type": "stdio", "command": "npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${env:NOTES_TOKEN}"}}
+    others = {"more": {"command": "uvx", "args": ["y==1"], "env": {"C": "${MORE}"}}, "bad": {}}
+    for name, key in (("claude_desktop_config.json", "mcpServers"), ("mcp.json", "servers"), ("a:b.json", "servers")):
+        path = tmp_path / name
+        path.write_text(json.dumps({key: {"notes": notes, **others}}))
+        (found,) = read_config(f"{path}:notes")
+        assert (found.name, found.package, dict(found.env)) == ("notes", "x", {"TOKEN": "${NOTES_TOKEN}"})
+        with pytest.raises(ConfigError, match="no server 'nope'; have notes, more, bad"):
+            read_config(f"{path}:nope")
+
+
 def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTES_TOKEN", raising=False)
     entry = {"command": "npx", "args": ["x@1", "${NOTES_DIR}"], "env": {"TOKEN": "${NOTES_TOKEN}", "A": "${B:-b}"}}

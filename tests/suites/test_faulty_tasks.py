@@ -16,7 +16,7 @@ def config_of(suite: Suite) -> dict[str, str]:
 def test_the_gold_of_bfcl_posts_a_text_that_sorting_does_not_give(suite: Suite, tasks: dict[str, Task]) -> None:
     listed = find_list(config_of(suite))
     assert listed is LISTS["bfcl"]
-    for fault in listed.tasks:
+    for fault in [fault for fault in listed.tasks if fault.source.endswith("#1367")]:
         task = tasks[fault.task]
         content = task.initial_state["config"]["GorillaFileSystem"]["root"]["tmp"]["contents"]["report.txt"]["content"]
         sorted_lines = "\n".join(sorted(content.splitlines()))
@@ -29,6 +29,22 @@ def test_the_gold_of_bfcl_posts_a_text_that_sorting_does_not_give(suite: Suite, 
         assert sorted_lines == content  # sorting changes nothing
         assert posted != content
         assert sorted(posted.split()) == sorted(content.split())  # the same words in another order
+
+
+def test_the_gold_of_bfcl_sends_another_text_than_the_user_dictates(tasks: dict[str, Task]) -> None:
+    faults = [fault.task for fault in LISTS["bfcl"].tasks if fault.source.endswith("#956")]
+    assert len(faults) == 3
+    for name, is_mended in [("multi_turn_base_143", True), *((name, False) for name in faults)]:
+        task = tasks[name]
+        (sent,) = [
+            call.arguments["message"]
+            for turn in task.gold
+            for call in turn.calls
+            if call.name == "send_message" and not isinstance(call.arguments, str)
+        ]
+        words = "\n".join(task.prompts)
+        assert "Current balance in my account is $10000.'" in words
+        assert (sent in words) is is_mended
 
 
 def test_the_listed_tasks_of_agentdojo_are_those_that_pass_without_an_action() -> None:

@@ -19,7 +19,8 @@ from gymcp.envs.suites.backoffice.choosers import CHOOSERS
 from gymcp.envs.suites.backoffice.priced_choices import KINDS, SPLITS, make_suite, make_tasks, make_three
 from gymcp.envs.tool_costs import episode_costs
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.questions import ASK_USER, NET_OF_PRICE
+from gymcp.evaluators.graders.questions import ASK_USER
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Trajectory

@@ -25,7 +25,8 @@ from gymcp.envs.wrappers.ask_user import MAX_QUESTION_CHARS, QUESTION_COST, AskU
 from gymcp.envs.wrappers.stress import add_stressors
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import parse_arguments
-from gymcp.evaluators.graders.questions import ASK_USER, NET_OF_PRICE, match_facts
+from gymcp.evaluators.graders.questions import ASK_USER, match_facts
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory, UserView
 from gymcp.trainers.credit.shapers import Trackers, WeightedSum

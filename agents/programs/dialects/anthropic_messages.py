@@ -11,6 +11,7 @@ from gymcp.agents.programs.dialects.chat_completions import make_tool
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
+    choose_tools,
     read_field,
     read_objects,
     read_stop,
@@ -22,19 +23,20 @@ from gymcp.types import Json, Message, Tool, ToolCall
 _UNREAD = ("thinking", "redacted_thinking")
 """Kinds of blocks that the program sends back and the model does not read."""
 _CHOICES = ("auto", "any", "tool", "none")
-"""Choices of tools: without tools for ``none``; the others leave it to the policy."""
+"""Choices of tools: without tools for ``none``, with the named one for ``tool``; that it is called is the policy's."""
 _REFUSED = {
     "mcp_servers": "the tools of the episode are an MCP server that the program itself calls",
     "container": "an episode has its own tools only",
+    "compaction": "ask for a summary in a message, and send it in place of the messages",
 }
+_NO_THREAD = {"thread": "no conversation is stored: send the whole of it as 'messages'"}
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
     refuse_fields(body, _REFUSED)
-    choice = read_field(body, "tool_choice", dict, {}).get("type", "auto")
-    if choice not in _CHOICES:
-        raise RequestRefused(400, f"'tool_choice' must be one of {', '.join(_CHOICES)}, not {choice!r:.40}")
+    refuse_fields(body, _NO_THREAD, "thread_unsupported_request")  # with this code, the SDK goes on without a thread
+    chosen = _read_tool_choice(read_field(body, "tool_choice", dict, {}))
     tools = tuple(_read_tool(tool) for tool in read_objects(body, "tools"))
     messages = read_objects(body, "messages")
     system = read_text(body.get("system"), "system")
@@ -43,11 +45,21 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
         raise RequestRefused(400, "'messages' is missing or empty")
     return ModelRequest(
         messages=(*((Message(role="system", content=system),) if system else ()), *said),
-        tools=() if choice == "none" else tools,
+        tools=choose_tools(tools, chosen),
         max_tokens=read_field(body, "max_tokens", int),
         stop=read_stop(body, "stop_sequences"),
         streams=read_field(body, "stream", bool, False),
     )
+
+
+def _read_tool_choice(choice: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Names of the tools that the model is shown; None: all of them. Raises RequestRefused."""
+    kind = choice.get("type", "auto")
+    if kind not in _CHOICES:
+        raise RequestRefused(400, f"'tool_choice' must be one of {', '.join(_CHOICES)}, not {kind!r:.40}")
+    if kind == "tool":
+        return (read_field(choice, "name", str, ""),)
+    return () if kind == "none" else None
 
 
 def _read_message(fields: Mapping[str, Any], where: str) -> Iterator[Message]:
@@ -109,7 +121,7 @@ def write_error(status: int, code: str, why: str) -> dict[str, Json]:
     """The body of an error."""
     kinds = {401: "authentication_error", 413: "request_too_large", 429: "rate_limit_error"}
     kind = kinds.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": f"{code}: {why}"}}
+    return {"type": "error", "error": {"type": kind, "message": f"{code}: {why}", "details": {"error_code": code}}}
 
 
 def _frame(answer: ModelAnswer) -> dict[str, Json]:

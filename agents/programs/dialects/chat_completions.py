@@ -10,6 +10,7 @@ from gymcp.agents.endpoint.http_server import RequestRefused
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
+    choose_tools,
     read_field,
     read_format,
     read_objects,
@@ -38,14 +39,14 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     if read_field(body, "n", int, 1) != 1:
         raise RequestRefused(400, "'n' above 1 is not supported: ask for one answer at a time")
     read_format(body.get("response_format"), "response_format")
-    offers_tools = read_tool_choice(body.get("tool_choice"))
+    chosen = read_tool_choice(body.get("tool_choice"), "function")
     messages = read_objects(body, "messages")
     if not messages:
         raise RequestRefused(400, "'messages' is missing or empty")
     tools = tuple(_read_tool(tool) for tool in read_objects(body, "tools"))
     return ModelRequest(
         messages=tuple(_read_message(message, f"messages[{index}]") for index, message in enumerate(messages)),
-        tools=tools if offers_tools else (),
+        tools=choose_tools(tools, chosen),
         max_tokens=read_field(body, "max_completion_tokens", int, read_field(body, "max_tokens", int)),
         stop=read_stop(body, "stop"),
         streams=read_field(body, "stream", bool, False),
@@ -53,14 +54,34 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     )
 
 
-def read_tool_choice(choice: Any) -> bool:
-    """False if the model is to call no tool. Raises RequestRefused.
+def read_tool_choice(choice: Any, within: str = "") -> tuple[str, ...] | None:
+    """Names of the tools that the model is shown; None: all of them. Raises RequestRefused.
 
-    A forced call counts as a free choice: no policy is made to write what it would not.
+    A forced call counts as a free choice among these: no policy is made to write what it would not. `within`: key of
+    the object that holds a tool's name; empty: the choice itself holds it.
     """
-    if choice in (None, "auto", "none", "required") or isinstance(choice, dict):
-        return bool(choice != "none")
-    raise RequestRefused(400, f"'tool_choice' must be auto, none, required or an object, not {choice!r:.40}")
+    if choice in (None, "auto", "required"):
+        return None
+    if choice == "none":
+        return ()
+    if not isinstance(choice, dict):
+        raise RequestRefused(400, f"'tool_choice' must be auto, none, required or an object, not {choice!r:.40}")
+    if choice.get("type") != "allowed_tools":
+        return (_read_choice(choice, within),)
+    allowed = read_field(choice, "allowed_tools", dict, {}) if within else choice
+    return tuple(_read_choice(tool, within) for tool in read_objects(allowed, "tools"))
+
+
+def _read_choice(choice: Mapping[str, Any], within: str) -> str:
+    """The name of a chosen tool."""
+    fields = choice.get(within) if within else choice
+    name = fields.get("name") if isinstance(fields, dict) else None
+    if choice.get("type") != "function" or not isinstance(name, str):
+        kind = f"{choice.get('type')!r:.40}"
+        raise RequestRefused(
+            400, f"'tool_choice' of the type {kind} is not supported: name a function, or allowed_tools"
+        )
+    return name
 
 
 def _read_message(fields: Mapping[str, Any], where: str) -> Message:

@@ -21,6 +21,7 @@ from gymcp.agents.programs.dialects.chat_completions import (
 from gymcp.agents.programs.requests import (
     ModelAnswer,
     ModelRequest,
+    choose_tools,
     read_field,
     read_format,
     read_objects,
@@ -45,7 +46,7 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     """The request in a body. Raises RequestRefused for a field that is malformed or not supported."""
     refuse_fields(body, _REFUSED)
     read_format(read_field(body, "text", dict, {}).get("format"), "text.format")
-    offers_tools = read_tool_choice(body.get("tool_choice"))
+    chosen = read_tool_choice(body.get("tool_choice"))
     instructions = read_field(body, "instructions", str, "")
     messages = [Message(role="system", content=instructions)] if instructions else []
     if isinstance(body.get("input"), str):
@@ -54,10 +55,10 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
         messages += _read_items(read_objects(body, "input"))
     if not messages:
         raise RequestRefused(400, "'input' is missing or empty")
-    offered = [each for tool in read_objects(body, "tools") for each in _read_tools(tool)] if offers_tools else []
+    offered = [each for tool in read_objects(body, "tools") for each in _read_tools(tool)]
     return ModelRequest(
         messages=tuple(messages),
-        tools=tuple(tool for _, tool in offered),
+        tools=choose_tools([tool for _, tool in offered], chosen),
         namespaces={tool.name: namespace for namespace, tool in offered if namespace},
         max_tokens=read_field(body, "max_output_tokens", int),
         streams=read_field(body, "stream", bool, False),

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from gymcp.envs.tool_costs import ToolCosts
 from gymcp.evaluators.graders.matching import calls_with_results
-from gymcp.evaluators.graders.questions import ASK_USER, NET_OF_PRICE
+from gymcp.evaluators.graders.questions import ASK_USER
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
-from gymcp.evaluators.names import WITHOUT_NETWORK
+from gymcp.evaluators.names import NET_OF_PRICE, WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
@@ -19,6 +19,12 @@ def headline(evidence: Evidence) -> str:
     """The run's success; its bounds if too few episodes have a score."""
     bounds = evidence.metrics.overall.bounds
     return between(bounds) if evidence.refusal and bounds is not None else percent(evidence.metrics.overall.success)
+
+
+def net_of_price(evidence: Evidence) -> str:
+    """ "95.0 %": the mean of the score less what questions or calls cost; empty without prices or a headline figure."""
+    net = None if evidence.recipe is not None else evidence.metrics.components.get(NET_OF_PRICE)
+    return "" if net is None or evidence.refusal else percent(net)
 
 
 def score_line(evidence: Evidence) -> str:

@@ -27,6 +27,11 @@ export function successFigure(run) {
   );
 }
 
+/** "95.0 %": the mean score less what questions or calls cost; empty without such prices, or if too few episodes have a score. */
+export function netOfPrice(run) {
+  return typeof run.net_of_price === "number" && !run.bounds ? `${share(run.net_of_price)} %` : "";
+}
+
 /** "0.0312", "12.40". */
 export function money(cost) {
   return cost.toFixed(cost < 1 ? 4 : 2);

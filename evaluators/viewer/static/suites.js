@@ -2,7 +2,7 @@
 
 import { ask, hasRun, runAddress } from "./ask.js";
 import { brief, count, el, replace } from "./dom.js";
-import { money, successFigure, tokens } from "./figures.js";
+import { money, netOfPrice, successFigure, tokens } from "./figures.js";
 import { place } from "./state.js";
 
 let known = null; // what the server sent
@@ -67,7 +67,8 @@ function entry(run, named, { remember, reached, place: at }) {
   const spent = [run.cost && `cost ${money(run.cost)}`, run.prompt_tokens + run.completion_tokens && `${tokens(run.prompt_tokens + run.completion_tokens)} tokens`];
   const lost = !run.bounds && run.scored < run.episodes;
   const figure = successFigure(run);
-  const words = [named && `${run.agent} · ${brief(run.label, 60)}`, lost && run.coverage, spent.filter(Boolean).join(" · "), run.problem];
+  const net = netOfPrice(run);
+  const words = [net && `net of price ${net}`, named && `${run.agent} · ${brief(run.label, 60)}`, lost && run.coverage, spent.filter(Boolean).join(" · "), run.problem];
   return el(
     "div",
     { class: "entry" },

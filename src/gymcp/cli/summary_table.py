@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
-from gymcp.evaluators.names import WITHOUT_NETWORK, label_of_part
+from gymcp.evaluators.names import NET_OF_PRICE, WITHOUT_NETWORK, label_of_part
 from gymcp.types import Json
 
 
@@ -19,9 +19,15 @@ def print_suites(report: Mapping[str, Json]) -> None:
     runs = {run["name"]: run for run in report["runs"]}
     for suite in report["suites"]:
         table = _figures_table(suite["name"])
+        nets = {name: runs[name].get("components", {}).get(NET_OF_PRICE) for name in suite["runs"]}
+        has_prices = any(net is not None for net in nets.values())
+        if has_prices:
+            table.add_column("net of price", justify="right")
         for name in suite["runs"]:
             summary = runs[name]
-            table.add_row(name, *(_bounds(summary) if summary.get("refused") else _figures(summary)))
+            figures = _bounds(summary) if summary.get("refused") else _figures(summary)
+            net = None if summary.get("refused") else nets[name]
+            table.add_row(name, *figures, *([_percent(net)] if has_prices else []))
         console.print(table)
 
 

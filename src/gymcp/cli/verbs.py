@@ -219,7 +219,7 @@ VERBS: tuple[Verb, ...] = (
         examples=(
             "gymcp servers add 'uvx mcp-server-time==2025.9.25'",
             "gymcp servers add --dev 'python kv_server.py'",
-            "gymcp servers add --config claude_desktop_config.json",
+            "gymcp servers add --config claude_desktop_config.json:thinking",
             "gymcp servers sync",
             "gymcp servers check --json",
         ),

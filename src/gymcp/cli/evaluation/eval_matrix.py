@@ -26,6 +26,7 @@ from gymcp.cli.evaluation.eval_run import (
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.progress import Progress
 from gymcp.errors import ConfigError, GymcpError, UsageError
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.store import RUN_FILE
 from gymcp.types import Json
 
@@ -198,6 +199,8 @@ def describe_cell(number: int, played: Played) -> str:
         text += f" ({100 * interval[0]:.1f} – {100 * interval[1]:.1f})"
     if summary["scored"] < summary["episodes"]:
         text += f", {scored}"
+    if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None:
+        text += f", net of price {100 * net:.1f} %"
     return text
 
 

@@ -17,7 +17,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.cli.progress import Progress
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
-from gymcp.evaluators.graders.questions import NET_OF_PRICE
+from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Trajectory

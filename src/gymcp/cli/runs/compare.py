@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.compare import Comparison, Contender, Pair, compare, format_value
+from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
     compare_training,
@@ -134,9 +134,11 @@ def _print(found: Comparison) -> None:
     metric = found.metric
     table = Table(title=f"{metric.name}, run by run", title_justify="left", header_style="bold")
     table.add_column("run")
-    for heading in ("mean", "95 % interval", "coverage"):
+    has_prices = any(each.net_of_price is not None for each in found.standings)
+    for heading in ("mean", "95 % interval", *(["net of price"] if has_prices else []), "coverage"):
         table.add_column(heading, justify="right")
     for each in found.standings:
+        net = "-" if each.net_of_price is None else format_value(metric, each.net_of_price)
         interval = each.mean.ci95
         table.add_row(
             in_one_line(each.name),
@@ -144,6 +146,7 @@ def _print(found: Comparison) -> None:
             "-"
             if interval is None
             else f"{format_value(metric, interval.low)} to {format_value(metric, interval.high)}",
+            *([net] if has_prices else []),
             each.coverage,
             style=None if each.comparable else "dim",
         )
@@ -189,7 +192,15 @@ def _explain(pair: Pair) -> list[str]:
 def _to_json(found: Comparison) -> dict[str, Json]:
     return {
         "metric": found.metric.name,
-        "runs": [asdict(each) for each in found.standings],
+        "runs": [_standing_to_json(each) for each in found.standings],
         "pairs": [asdict(each) for each in found.pairs],
         "verdict": found.verdict,
     }
+
+
+def _standing_to_json(standing: Standing) -> dict[str, Json]:
+    """The standing; `net_of_price` is left out if nothing had a price."""
+    found = asdict(standing)
+    if standing.net_of_price is None:
+        del found["net_of_price"]
+    return found

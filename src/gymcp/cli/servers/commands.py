@@ -229,7 +229,11 @@ def add(
     http: HttpOption = "",
     header: HeaderOption = None,
     config: Annotated[
-        Path | None, typer.Option(help="File claude_desktop_config.json with the servers to lock; default: a command.")
+        str | None,
+        typer.Option(
+            help="FILE or FILE:NAME, the servers or one server of a claude_desktop_config.json or mcp.json to lock;"
+            " default: a command."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Server of --config to lock; repeatable; default: all of them.")

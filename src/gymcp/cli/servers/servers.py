@@ -51,7 +51,7 @@ def add(
     env: list[str] | None,
     http: str,
     header: list[str] | None,
-    config: Path | None,
+    config: str | None,
     only: list[str] | None,
     build: list[str] | None,
     runs_code: bool,
