@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +62,22 @@ for number, words in enumerate(json.loads(sys.argv[1])):
 """Program that imports what every command imports first, and then runs each in a fork."""
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
+def imported_by(
+    commands: Iterable[tuple[str, ...]], folder: Path, env: Mapping[str, str] | None = None
+) -> dict[tuple[str, ...], tuple[set[str], str]]:
     """Words of each command -> (modules that it has imported when it ends, what it printed)."""
-    folder = tmp_path_factory.mktemp("started")
-    subprocess.run([sys.executable, "-c", RUN_EACH, json.dumps(list(COMMANDS))], cwd=folder, check=True)
+    all_words = list(commands)
+    code = [sys.executable, "-c", RUN_EACH, json.dumps(all_words)]
+    subprocess.run(code, cwd=folder, env={**os.environ, **(env or {})}, check=True)
     return {
         words: (set(json.loads((folder / f"{number}.json").read_text())), (folder / f"{number}.txt").read_text())
-        for number, words in enumerate(COMMANDS)
+        for number, words in enumerate(all_words)
     }
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
+    return imported_by(COMMANDS, tmp_path_factory.mktemp("started"))
 
 
 def heavy(modules: set[str]) -> set[str]:
