@@ -37,6 +37,8 @@ from gymcp.types import Trajectory
 TOKEN = "GYMCP_CHAOS"
 """Environment variable of every server, and of all processes below it, that marks this campaign."""
 HEALTHY_PER_FAULT = 9
+QUICK_EPISODES = 200
+CONCURRENCY = 16
 MAX_GROWTH = 0.05
 """Share by which the memory of the harness may grow from the middle to the end."""
 MIN_EPISODES_FOR_GROWTH = 2000
@@ -65,20 +67,20 @@ class Ended:
 
 
 def main() -> None:
-    parser = options(__doc__, "200 episodes")
+    parser = options(__doc__, f"{QUICK_EPISODES} episodes")
     parser.add_argument("--episodes", type=int, default=5000, help="of each start path, rounded up to whole rounds")
     parser.add_argument("--start-path", action="append", choices=get_args(StartPath), help="default: files and forked")
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--concurrency", type=int, default=CONCURRENCY)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    episodes = 200 if args.quick else args.episodes
+    episodes = QUICK_EPISODES if args.quick else args.episodes
     if args.alone:
         print(json.dumps(_campaign(args.start_path[0], episodes, args.concurrency, args.alone)))
         return
     results: list[Result] = []
     wrong: list[str] = []
     for start_path in args.start_path or ("files", "forked"):
-        findings = _run_in_own_process(start_path, episodes, args.concurrency)
+        findings = run_in_own_process(start_path, episodes, args.concurrency)
         results += findings.results
         wrong += findings.wrong
     for line in wrong:
@@ -87,7 +89,7 @@ def main() -> None:
     sys.exit(bool(wrong))
 
 
-def _run_in_own_process(start_path: StartPath, episodes: int, concurrency: int) -> Findings:
+def run_in_own_process(start_path: StartPath, episodes: int, concurrency: int = CONCURRENCY) -> Findings:
     """The findings of the campaign, and everything that is left after its process has ended."""
     token = f"{start_path}-{os.getpid()}-{time.time_ns()}"
     command = [sys.executable, __file__, "--alone", token, "--start-path", start_path, "--episodes", str(episodes)]

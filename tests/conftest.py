@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,17 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if not isinstance(val, str | bytes) or len(val) <= MAX_NAME_CHARS:
         return None
     return f"{val[:MAX_NAME_CHARS]!a}... of {len(val)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile, nor later look for it in what is there by then: modules and thousands of tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -54,10 +54,14 @@ class Command:
         self.pid = int(answers.recv(100) or b"0")
         self._answers = answers
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, at most so long; True if it has ended."""
+        return bool(select.select([self._answers], [], [], seconds)[0])
+
     def wait(self, timeout_s: float) -> int:
-        """The exit code. Raises TimeoutExpired, after which it is killed."""
+        """The exit code, below 0 for a signal; asked once. Raises TimeoutExpired, after which it is killed."""
         with self._answers:
-            if not select.select([self._answers], [], [], timeout_s)[0]:
+            if not self.ends_within(timeout_s):
                 os.kill(self.pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired("gymcp", timeout_s)
             return int(self._answers.recv(100))

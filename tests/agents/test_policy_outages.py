@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -39,7 +40,6 @@ BANK = load_env(load_spec(str(ROOT / "examples" / "bank.py")))
 COUNTER_FILE = str(ROOT / "benchmarks" / "counter.py")
 COUNTER = load_env(load_spec(COUNTER_FILE))
 STUB = str(ROOT / "benchmarks" / "stub_policy.py")
-GYMCP = str(Path(sys.executable).with_name("gymcp"))
 WAIT_S = 600.0
 """Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
 FAILING, PAYING, SILENT = "pay_back_5", "pay_back_30", "pay_back_100"
@@ -182,13 +182,13 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
     with chat_server(answer) as server:
         command = ["eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{server.url}#m"]
         command += ["--trials", "24", "--concurrency", "4", "--out", str(folder), "--resume", "--json"]
-        killed = subprocess.Popen([GYMCP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with tempfile.TemporaryFile() as out:
+            killed = warm_command.start(command, out.fileno(), out.fileno(), cwd=None, env=os.environ)
         deadline = time.monotonic() + WAIT_S
-        while count_records(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                killed.wait(timeout=0.02)
-        killed.send_signal(signal.SIGKILL)
-        assert killed.wait(timeout=60) == -signal.SIGKILL
+        while count_records(folder) < 8 and not killed.ends_within(0.02):
+            assert time.monotonic() < deadline
+        os.kill(killed.pid, signal.SIGKILL)
+        assert killed.wait(60) == -signal.SIGKILL
         is_killed.set()
         before = count_records(folder)
         done = warm_command.run(command, cwd=None, env=os.environ, timeout_s=WAIT_S)

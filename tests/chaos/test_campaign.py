@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from chaos import at_rest
+from chaos import QUICK_EPISODES, at_rest, run_in_own_process
 from leftovers import mounts
-
-TIMEOUT_S = 900
-"""It takes half a minute; on a machine that is busy with other things many times that."""
-CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 
 
 def test_every_episode_ends_as_planned_and_nothing_is_left(require: Callable[[str], None]) -> None:
     require("bwrap")
-    command = [sys.executable, str(CHAOS), "--start-path", "forked", "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = {row["metric"]: row["value"] for row in json.loads(done.stdout)["results"]}
-    assert found["forked: episodes"] == 200
+    findings = run_in_own_process("forked", QUICK_EPISODES)
+    assert findings.wrong == []
+    found = {row.metric: row.value for row in findings.results}
+    assert found["forked: episodes"] == QUICK_EPISODES
     assert found["forked: ended otherwise than planned"] == 0
     left = {name: value for name, value in found.items() if "more than before" in name or "left after" in name}
     assert (len(left), set(left.values())) == (7, {0})

@@ -6,8 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,13 +17,14 @@ from leftovers import find_marked
 
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.outcome import Outcome
-from gymcp.process_owner import start_time
+from gymcp.process_owner import is_alive, start_time
 from gymcp.store import TrajectoryStore
 
-GYMCP = Path(sys.executable).with_name("gymcp")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ENV_FILE = """
 import os
+import sys
+sys.path.insert(0, {folder!r})
 from chaos import TOKEN, with_token
 from faults import environment
 loaded = with_token(environment({start_path!r}, [{fault!r}]), os.environ[TOKEN])
@@ -44,18 +43,15 @@ class Run:
 
     def __init__(self, start_path: StartPath, folder: Path, name: str, fault: str = NO_FAULT) -> None:
         self.token = f"{name}-{os.getpid()}"
-        self.folder = folder / name
+        self.folder, self._said = folder / name, folder / f"{name}.txt"
         file = folder / f"{name}.py"
-        file.write_text(ENV_FILE.format(start_path=start_path, fault=fault))
-        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[start_path], "--trials", str(TRIALS)]
-        self.process = subprocess.Popen(
-            [*command, "--out", str(self.folder), "--concurrency", "4", "--json"],
-            env={**os.environ, "PYTHONPATH": str(BENCHMARKS), TOKEN: self.token},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.owner = f"{self.process.pid}-{start_time(self.process.pid)}"
+        file.write_text(ENV_FILE.format(folder=str(BENCHMARKS), start_path=start_path, fault=fault))
+        words = ["eval", str(file), "--sandbox", SANDBOX[start_path], "--trials", str(TRIALS)]
+        words += ["--out", str(self.folder), "--concurrency", "4", "--json"]
+        with self._said.open("w") as said:
+            env = {**os.environ, TOKEN: self.token}
+            self.command = warm_command.start(words, said.fileno(), said.fileno(), cwd=None, env=env)
+        self.owner = f"{self.command.pid}-{start_time(self.command.pid)}"
 
     def recorded(self) -> int:
         if not (self.folder / "trajectories.sqlite").exists():
@@ -66,14 +62,22 @@ class Run:
     def wait_until_it_plays(self) -> None:
         """Wait until some more episodes are recorded."""
         until = self.recorded() + AT_FIRST
-        while self.recorded() < until and self.process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=0.05)
-        assert self.process.poll() is None, self.process.communicate()
+        while not self.command.ends_within(0.05):
+            if self.recorded() >= until:
+                return
+        raise AssertionError(self.said())
 
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def end(self, number: signal.Signals) -> int:
+        """Send it a signal; its exit code."""
+        os.kill(self.command.pid, number)
+        return self.command.wait(60)
+
+    def kill(self) -> None:
+        if is_alive(self.owner):
+            os.kill(self.command.pid, signal.SIGKILL)
 
 
 def reaper_of(owner: str) -> int | None:
@@ -91,18 +95,17 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
     start_path: StartPath, require: Callable[[str], None], tmp_path: Path
 ) -> None:
     require(SANDBOX[start_path])
-    with contextlib.ExitStack() as runs:
+    with contextlib.ExitStack() as ends:
         living = Run(start_path, tmp_path, "living", "answers late")  # it waits most of the time
-        runs.callback(living.end)
+        ends.callback(living.kill)
         living.wait_until_it_plays()
         victim = Run(start_path, tmp_path, "victim")
-        runs.callback(victim.end)
+        ends.callback(victim.kill)
         victim.wait_until_it_plays()
         assert find_marked(victim.owner, SANDBOX[start_path]) != []
         reaper = reaper_of(victim.owner)
         handle = os.pidfd_open(reaper) if reaper is not None else None
-        victim.process.send_signal(signal.SIGKILL)
-        victim.process.communicate(timeout=60)
+        assert victim.end(signal.SIGKILL) == -signal.SIGKILL
         cleaned = warm_command.run(["clean"], cwd=None, env=os.environ, timeout_s=300)
         assert cleaned.returncode == 0, cleaned.stderr
         assert f"(of process {living.owner})" not in cleaned.stdout
@@ -112,9 +115,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         assert find_by_environment(TOKEN, victim.token) == ()
         assert find_marked(victim.owner, SANDBOX[start_path]) == []
         living.wait_until_it_plays()
-        living.process.send_signal(signal.SIGINT)
-        _, err = living.process.communicate(timeout=60)
-        assert living.process.returncode == INTERRUPTED, err
+        assert living.end(signal.SIGINT) == INTERRUPTED, living.said()
         with TrajectoryStore.open(living.folder) as store:
             assert {summary.outcome for summary in store.summaries()} <= {Outcome.SCORED, Outcome.CANCELLED}
         assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, SANDBOX[start_path])) == ((), [])

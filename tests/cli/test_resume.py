@@ -38,7 +38,7 @@ def count_recorded(run: Path) -> int:
         return len(store.summaries())
 
 
-def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signal.Signals) -> str:
+def interrupt_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signal.Signals) -> str:
     """Send the signal once that many episodes are recorded; return what was printed on standard error."""
     while count_recorded(run) < episodes and process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -67,17 +67,20 @@ def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> N
     moments = sorted(random.Random(1).sample(range(1, EPISODES // 2), 2))  # long before it ends by itself
     killed = []
     for moment in moments:
-        process = start(tmp_path)
-        killed.append(process.pid)
-        end_at(process, tmp_path, moment, signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
+        with tempfile.TemporaryFile() as out:
+            command = warm_command.start(words(tmp_path), out.fileno(), 2, cwd=None, env=os.environ)
+        killed.append(command.pid)
+        while count_recorded(tmp_path) < moment:
+            assert not command.ends_within(0.02)
+        os.kill(command.pid, signal.SIGKILL)
+        assert command.wait(60) == -signal.SIGKILL
     finish(tmp_path, killed)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path)
-    said = end_at(process, tmp_path, 10, sign)
+    said = interrupt_at(process, tmp_path, 10, sign)
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said

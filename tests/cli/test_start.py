@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,55 @@ ROOMS = ("envs", "mcp_servers", "evaluators", "trainers", "store", "exchange", "
 """Packages of gymcp that the help of a verb has no need of."""
 
 
-def imported_by(*words: str, folder: Path, env: Mapping[str, str] | None = None) -> tuple[set[str], str]:
-    """(modules that ``gymcp WORDS`` has imported when it ends, what it printed), in a new process."""
-    list_file = folder / "modules.json"
-    code = (
-        "import atexit, json, sys\n"
-        f"atexit.register(lambda: json.dump(sorted(sys.modules), open({str(list_file)!r}, 'w')))\n"
-        f"sys.argv = {['gymcp', *words]!r}\n"
-        "from gymcp.cli.main import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
-    )
-    return set(json.loads(list_file.read_text())), done.stdout + done.stderr
+Started = Mapping[tuple[str, ...], tuple[set[str], str]]
+STARTED = pytest.mark.xdist_group("started")
+BAD_RUN = ("report", "nowhere")
+COMMANDS = {
+    ("--help",): "Servers and environments",
+    ("--version",): f"gymcp {__version__}",
+    ("--no-such-option",): "no such option",
+    ("evl",): "did you mean 'eval'; see gymcp --help",
+    ("eval", "--no-such-option"): "eval: no such option",
+    ("train", "--no-such-option"): "train: no such option",
+    **{(verb.name, "--help"): "Examples:" for verb in VERBS},
+    BAD_RUN: "run folder nowhere: no such folder",
+}
+"""Words after ``gymcp`` -> a part of what is printed."""
+RUN_EACH = """
+import atexit, json, os, sys
+import gymcp.cli.app, typer.rich_utils, rich.console, rich.panel, rich.table, rich.markdown
+from gymcp.cli.main import main
+for number, words in enumerate(json.loads(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        printed = os.open(f"{number}.txt", os.O_CREAT | os.O_WRONLY)
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
+        atexit.register(lambda: json.dump(sorted(sys.modules), open(f"{number}.json", "w")))
+        sys.argv = ["gymcp", *words]
+        main()
+        sys.exit()
+    os.waitpid(child, 0)
+"""
+"""Program that imports what every command imports first, and then runs each in a fork."""
+
+
+def imported_by(
+    commands: Iterable[tuple[str, ...]], folder: Path, env: Mapping[str, str] | None = None
+) -> dict[tuple[str, ...], tuple[set[str], str]]:
+    """Words of each command -> (modules that it has imported when it ends, what it printed)."""
+    all_words = list(commands)
+    code = [sys.executable, "-c", RUN_EACH, json.dumps(all_words)]
+    subprocess.run(code, cwd=folder, env={**os.environ, **(env or {})}, check=True)
+    return {
+        words: (set(json.loads((folder / f"{number}.json").read_text())), (folder / f"{number}.txt").read_text())
+        for number, words in enumerate(all_words)
+    }
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
+    return imported_by(COMMANDS, tmp_path_factory.mktemp("started"))
 
 
 def heavy(modules: set[str]) -> set[str]:
@@ -51,28 +86,19 @@ def heavy(modules: set[str]) -> set[str]:
     return (modules & HEAVY) | rooms
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--help",), "Servers and environments"),
-        (("--version",), f"gymcp {__version__}"),
-        (("--no-such-option",), "no such option"),
-        (("evl",), "did you mean 'eval'; see gymcp --help"),
-        (("eval", "--no-such-option"), "eval: no such option"),
-        (("train", "--no-such-option"), "train: no such option"),
-        *(((verb.name, "--help"), "Examples:") for verb in VERBS),
-    ],
-    ids=" ".join,
-)
-def test_help_and_wrong_options_import_nothing_that_runs(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    modules, printed = imported_by(*words, folder=tmp_path)
-    assert said in printed
-    assert heavy(modules) == set()
+@STARTED
+def test_help_and_wrong_options_import_nothing_that_runs(started: Started, subtests: pytest.Subtests) -> None:
+    for words, said in COMMANDS.items():
+        modules, printed = started[words]
+        with subtests.test(" ".join(words)):
+            assert said in printed
+            assert words == BAD_RUN or heavy(modules) == set()
 
 
+@STARTED
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("--no-such-option",)], ids=" ".join)
-def test_the_first_page_imports_no_verb(words: tuple[str, ...], tmp_path: Path) -> None:
-    modules, _ = imported_by(*words, folder=tmp_path)
+def test_the_first_page_imports_no_verb(words: tuple[str, ...], started: Started) -> None:
+    modules, _ = started[words]
     assert {name for name in modules if name.startswith("gymcp.cli.")} == {
         "gymcp.cli.app",
         "gymcp.cli.lazy_verbs",
@@ -83,9 +109,10 @@ def test_the_first_page_imports_no_verb(words: tuple[str, ...], tmp_path: Path) 
     assert "pydantic" not in modules
 
 
-def test_a_verb_imports_only_its_own_part(tmp_path: Path) -> None:
-    modules, printed = imported_by("report", "nowhere", folder=tmp_path)
-    assert "run folder nowhere: no such folder" in printed
+@STARTED
+def test_a_verb_imports_only_its_own_part(started: Started) -> None:
+    modules, _ = started[BAD_RUN]
+    assert "gymcp.cli.runs.report" in modules
     assert {"gymcp.cli.evaluation.eval_run", "gymcp.cli.servers.check"} & modules == set()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_command
 from equipment import usable
 from said import errors
 from shout_image import Shout
@@ -218,9 +218,9 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
 
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with a cache of the test's own, so that only its own images can be cleaned."""
-    command, folder = [str(Path(sys.executable).with_name("gymcp")), *words], shout.folder.parent
+    folder = shout.folder.parent
     env = {**os.environ, "GYMCP_HOME": str(folder / "home")}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return warm_command.run(words, cwd=folder, env=env, timeout_s=300)
 
 
 def test_without_an_engine_no_image_is_present_and_the_reason_is_given(
