@@ -9,7 +9,7 @@ Source: py4j 0.10, py4j/protocol.py.
 from __future__ import annotations
 
 import socket
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple
 
 HOST = "127.0.0.1"
 PORT = 25333
@@ -25,7 +25,8 @@ class Reference(NamedTuple):
     name: str
 
 
-Value = Union[None, bool, int, float, str, Reference]
+Value = Any
+"""None, a truth value, a number, a text, or a `Reference`."""
 
 
 class SimulatorError(Exception):

@@ -39,7 +39,7 @@ class Simulator:
         Raises ValueError if there is no such task.
         """
         self._gateway.call("load", task, variation, "", gold)
-        if error := str(self._gateway.call("errorStr")):
+        if error := self._gateway.call("errorStr"):
             raise ValueError(error)
         self._agent = self._read("get", self._gateway.call("agentInterface"))
         self._parser = self._read("inputParser", self._agent)
@@ -65,12 +65,12 @@ class Simulator:
 
     def list_actions(self) -> list[str]:
         """Every action with things at hand that the simulator takes now, sorted."""
-        found = json.loads(str(self._gateway.call("getValidActionObjectCombinationsJSON")))
+        found = json.loads(self._gateway.call("getValidActionObjectCombinationsJSON"))
         return sorted({each["action"] for each in found["validActions"]})
 
     def score(self) -> int:
         """Percent of the task's goals that are reached; negative if it is failed."""
-        return round(FULL_SCORE * float(str(self._gateway.call("score", on=self._goals))))
+        return round(FULL_SCORE * float(self._gateway.call("score", on=self._goals)))
 
     def is_over(self) -> bool:
         """True if the task is done or failed, or if an action has broken the simulator."""
@@ -93,12 +93,12 @@ class Simulator:
 
     def describe_world(self) -> dict[str, Json]:
         """The declared state: rooms, doors, what is in focus, goals, and a question that waits for its answer."""
-        tree = json.loads(str(self._gateway.call("getObjectTree", "")))
-        referents = json.loads(str(self._gateway.call("getAllObjectIdsTypesReferentsLUTJSON")))
+        tree = json.loads(self._gateway.call("getObjectTree", ""))
+        referents = json.loads(self._gateway.call("getAllObjectIdsTypesReferentsLUTJSON"))
         paths = locate_objects(tree)
         doors = [(first, second, self._is("isOpen", door)) for first, second, door in self._doors]
         monitor = self._read("getMonitoredObjects", self._read("objMonitor", self._agent))
-        focus = _OBJECT.findall(str(self._gateway.call("mkString", "\n", on=monitor)))
+        focus = _OBJECT.findall(self._gateway.call("mkString", "\n", on=monitor))
         return {
             "rooms": declare_tree(tree, referents),
             "doors": declare_doors(doors, paths),
@@ -109,10 +109,10 @@ class Simulator:
 
     def _find_doors(self) -> Iterator[tuple[str, str, Value]]:
         """(number of one side, number of the other, properties) of every door and drain."""
-        inside = set(locate_objects(json.loads(str(self._gateway.call("getObjectTree", "")))))
+        inside = set(locate_objects(json.loads(self._gateway.call("getObjectTree", ""))))
         everything = self._gateway.call("getContainedObjectsAndPortalsRecursive", True, True, on=self._universe)
         listed = self._gateway.call("toVector", on=everything)
-        for place, (number, name) in enumerate(_OBJECT.findall(str(self._gateway.call("mkString", "\n", on=listed)))):
+        for place, (number, name) in enumerate(_OBJECT.findall(self._gateway.call("mkString", "\n", on=listed))):
             if number not in inside and not name.startswith("terminal"):
                 properties = self._read("propPortal", self._read("apply", listed, place))
                 door = self._read("get", properties)
@@ -128,4 +128,4 @@ class Simulator:
     def _list(self, listed: Value) -> list[str]:
         assert isinstance(listed, Reference)
         size = self._gateway.call("size", on=listed)
-        return [str(self._gateway.call("get", place, on=listed)) for place in range(int(str(size)))]
+        return [str(self._gateway.call("get", place, on=listed)) for place in range(size)]
