@@ -52,8 +52,8 @@ OPTIONS = (
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", f"-Xmx{HEAP_MB}m"),
 )
-"""Options of the Java runtime. ``hashCode=2``: all identity hashes are equal. Else they are drawn at random, and version
-1.2.3 goes through its sets of objects in another order in each run, so the same actions lead to other worlds."""
+"""Options of the Java runtime. ``hashCode=2``: all identity hashes are equal. Else they are drawn at random, and the
+simulator goes through its sets of objects in another order each time, so the same actions lead to other worlds."""
 
 
 @cache_errors()

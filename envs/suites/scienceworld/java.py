@@ -1,4 +1,4 @@
-"""The machine's Java runtime, as mounts for a sandbox: its launcher, its modules and a dozen files more, read-only."""
+"""The machine's Java runtime, as mounts for a sandbox: its launcher, its modules and its libraries, read-only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ OLDEST = 17
 """Oldest major version that the suite was tried on."""
 INSTALL = "apt-get install default-jre-headless (Debian, Ubuntu), dnf install java-latest-openjdk-headless (Fedora)"
 
-_LIBRARIES = ("java", "jimage", "jli", "net", "nio", "verify", "zip")
 _FILES = (
     *("bin/java", "lib/jvm.cfg", "lib/modules", "lib/server", "lib/tzdb.dat"),
-    *(f"lib/lib{name}.so" for name in _LIBRARIES),
     *("conf/net.properties", "conf/security/java.security"),
 )
-"""Files that a program without windows and without printing needs. Debian keeps some of them in /etc, behind links."""
+"""Files that a plain program needs, beside the libraries. Debian keeps some of them in /etc, behind links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,8 @@ class JavaRuntime:
         return tuple(Mount(source=source, target=INSIDE / name) for name, source in self._files())
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        for name in _FILES:
+        libraries = sorted(f"lib/{path.name}" for path in (self.home / "lib").glob("lib*.so"))
+        for name in (*_FILES, *libraries):
             if (self.home / name).exists():
                 yield name, (self.home / name).resolve()
 
