@@ -1,7 +1,7 @@
-"""What the tasks' records need, computed by the simulator once, in a sandbox, and kept in gymcp's cache.
+"""Records of variations, computed by the simulator once, in a sandbox, and kept in gymcp's cache.
 
-For a variation: its description, what is seen at the start, and upstream's own gold actions, played. For the suite:
-upstream's division of the variations into train, dev and test.
+A record has the variation's description, what is seen at the start, and upstream's own gold actions, played. Beside
+them is upstream's division of the variations into train, dev and test.
 """
 
 from __future__ import annotations

@@ -39,13 +39,19 @@ class Gateway:
     def __init__(self, port: int = PORT) -> None:
         self._socket = socket.create_connection((HOST, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_waiting = False
 
     def call(self, method: str, *arguments: Value, on: Value = None) -> Value:
         """The answer of a method of the object `on`, or of the entry point. Raises SimulatorError."""
+        if self._is_waiting:  # its answer would be taken for that of this call
+            raise SimulatorError("the call before was cut off")
         target = on.name if isinstance(on, Reference) else _ENTRY_POINT
         lines = ["c", target, method, *map(_encode, arguments), "e", ""]
+        self._is_waiting = True
         self._socket.sendall("\n".join(lines).encode())
-        return _decode(self._read_line())
+        line = self._read_line()
+        self._is_waiting = False
+        return _decode(line)
 
     def _read_line(self) -> str:
         chunks = []

@@ -44,6 +44,7 @@ class Simulator:
         self._agent = self._read("get", self._gateway.call("agentInterface"))
         self._parser = self._read("inputParser", self._agent)
         self._goals = self._read("goalSequence", self._read("task", self._agent))
+        self._monitor = self._read("objMonitor", self._agent)
         self._universe = self._read("universe", self._agent)
         self._doors = list(self._find_doors())
         self._question = ""
@@ -97,8 +98,8 @@ class Simulator:
         referents = json.loads(self._gateway.call("getAllObjectIdsTypesReferentsLUTJSON"))
         paths = locate_objects(tree)
         doors = [(first, second, self._is("isOpen", door)) for first, second, door in self._doors]
-        monitor = self._read("getMonitoredObjects", self._read("objMonitor", self._agent))
-        focus = _OBJECT.findall(self._gateway.call("mkString", "\n", on=monitor))
+        focused = self._read("getMonitoredObjects", self._monitor)
+        focus = _OBJECT.findall(self._gateway.call("mkString", "\n", on=focused))
         return {
             "rooms": declare_tree(tree, referents),
             "doors": declare_doors(doors, paths),
