@@ -14,7 +14,7 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import load_env
-from gymcp.envs.suites.scienceworld import make_tasks
+from gymcp.envs.suites.scienceworld import make_tasks, servers
 from gymcp.envs.suites.scienceworld.java import JavaRuntime
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -42,7 +42,8 @@ def play(agent: str, *tasks: Task) -> list[Trajectory]:
         done[rollout.job.task.id] = rollout.trajectory
 
     async def run() -> None:
-        env = load_env(replace(ENV, suite=Suite(name="scienceworld", version="test", tasks=tasks)))
+        one_by_one = tuple(replace(server, warm_pool_size=0) for server in servers())
+        env = load_env(replace(ENV, servers=one_by_one, suite=Suite(name="scienceworld", version="test", tasks=tasks)))
         async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
             jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
             await run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=1), take)

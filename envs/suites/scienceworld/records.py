@@ -20,7 +20,7 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
-RECORDS_PER_RUN = 30
+RECORDS_PER_RUN = 5
 """Records that one run of the simulator makes: what a run has made is stored."""
 Variation = tuple[str, int]
 """Name of upstream's task, and number."""
