@@ -92,7 +92,7 @@ def with_simulator(name: str, program: str, modules: Sequence[str] = MODULES) ->
 @functools.cache
 def records_fingerprint() -> str:
     """Hash of everything that decides what a task's record holds."""
-    return fingerprint(f"{SCIENCEWORLD.sha256} {OPTIONS}".encode(), MAKER, *MODULES)
+    return fingerprint(f"{SCIENCEWORLD.sha256} {OPTIONS}".encode(), MAKER, f"{_PROGRAMS}.simulator")
 
 
 def _make_simulator() -> Service:

@@ -54,7 +54,7 @@ class Gateway:
         return _decode(line)
 
     def _read_line(self) -> str:
-        chunks = []
+        chunks: list[bytes] = []
         while not chunks or not chunks[-1].endswith(b"\n"):
             # without this, the last part of a long answer waits 40 ms for an acknowledgement
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

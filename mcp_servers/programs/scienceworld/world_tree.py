@@ -15,6 +15,8 @@ Json = Any
 
 ROOM_TEMPERATURES = (0.0, 30.0)
 """Degrees Celsius between which a temperature is left out."""
+GONE = "nothing"
+"""Name of a thing that is no longer part of the world."""
 _LIVING = {"living thing", "organism"}
 
 
@@ -35,7 +37,7 @@ def locate_objects(universe: Json) -> dict[str, str]:
 
 def declare_doors(doors: Iterable[tuple[str, str, bool]], paths: Mapping[str, str]) -> dict[str, bool]:
     """Name -> True if open, from (number of one side, number of the other, open)."""
-    return {f"{paths[first]} - {paths[second]}": is_open for first, second, is_open in doors}
+    return {f"{paths.get(first, GONE)} - {paths.get(second, GONE)}": is_open for first, second, is_open in doors}
 
 
 def read_goals(progress: str) -> str:
@@ -59,7 +61,7 @@ def _walk(thing: Json, path: str, referents: Mapping[str, Json]) -> Iterator[tup
 def _name(thing: Json, referents: Mapping[str, Json]) -> str:
     """Its name; the longest of a living thing's, which tells its stage of life."""
     known = referents.get(thing["uuid"], {}).get("referents", ())
-    return max(sorted(known), key=len) if _LIVING.intersection(known) else thing["name"]
+    return str(max(sorted(known), key=len) if _LIVING.intersection(known) else thing["name"])
 
 
 def _is_terminal(thing: Json) -> bool:
@@ -76,7 +78,7 @@ def _declare_contents(thing: Json, referents: Mapping[str, Json], names: Mapping
 def _declare_thing(thing: Json, referents: Mapping[str, Json], names: Mapping[str, str]) -> Json:
     declared = {"name": _name(thing, referents), **_declare_properties(thing)}
     wires = sorted(
-        f"{inner['name']} - {names.get(number, 'nothing')}"
+        f"{inner['name']} - {names.get(number, GONE)}"
         for inner in thing["contents"].values()
         if _is_terminal(inner)
         for number in inner["propElectricalConnection"]["connectedTo"]
