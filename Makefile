@@ -53,10 +53,15 @@ chromium:
 	  $(call install,chromium) || \
 	  echo "tests of pages are skipped; they need Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"
 
+.PHONY: java
+java:
+	@command -v java >/dev/null || $(call install,default-jre-headless) || \
+	  echo "tests of ScienceWorld are skipped; they need Java: sudo apt-get install default-jre-headless (Debian, Ubuntu)"
+
 demo: setup bwrap
 	$(VENV)/bin/gymcp demo --out $(DEMO_OUT) $(DEMO)
 
-test: setup bwrap node chromium
+test: setup bwrap node chromium java
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 # What needs no sandbox, network, browser, vLLM and no other process: a minute and a half.

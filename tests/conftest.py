@@ -12,6 +12,9 @@ from equipment import lacking, usable
 from hypothesis import HealthCheck, settings
 from tiers import mark
 
+from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
+from gymcp.errors import UsageError
+
 MAX_NAME_CHARS = 100
 """Characters of a parameter in the name of a test."""
 
@@ -33,6 +36,15 @@ def chromium() -> str:
     """Path of the browser that pages are looked at with."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     return found or lacking("chromium", "no chromium: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaRuntime:
+    """The Java runtime in PATH."""
+    try:
+        return find_java()
+    except UsageError as error:
+        lacking("java", str(error))
 
 
 @pytest.fixture(scope="session")

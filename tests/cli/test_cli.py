@@ -116,6 +116,7 @@ def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:
         "looks",
         "memory",
         "rounds",
+        "scienceworld",
         "sequential_thinking",
         "tau2",
         "tau2_dual",
@@ -229,7 +230,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    third_party = ["filesystem", "git", "memory", "sequential_thinking", "time", "toolshelf"]
+    third_party = ["filesystem", "git", "memory", "scienceworld", "sequential_thinking", "time", "toolshelf"]
     fetched = ["agentdojo", "bfcl", "tau2", "tau2_dual", "textworld", "workbench", "workbench_asking", *third_party]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     here = ["backoffice", "backoffice_asking", "backoffice_choosing", "looks", "rounds"]

@@ -14,7 +14,8 @@ import pytest
 from cli_runner import GYMCP, gymcp, path_without
 
 from gymcp.agents.policies.engine.cpp_library import FORWARD_VARIABLE
-from gymcp.cli.machine.doctor import choose_docker_fix, forward_pass, namespaces, node, uv
+from gymcp.cli.machine.doctor import choose_docker_fix, forward_pass, java, namespaces, node, uv
+from gymcp.envs.suites.scienceworld.java import find_java
 
 
 def program(path: Path, script: str) -> Path:
@@ -108,6 +109,12 @@ def test_the_engine_s_forward_pass_and_the_reason_for_it(tmp_path: Path, monkeyp
     assert forward_pass().detail == f"the forward pass is C++, compiled at its first use by {compiler}"
     monkeypatch.setenv(FORWARD_VARIABLE, "fortran")
     assert (forward_pass().works, forward_pass().fix) == (False, f"unset {FORWARD_VARIABLE}")
+
+
+def test_the_fix_for_missing_java_installs_it() -> None:
+    found = java(lambda: find_java("no-such-java"))
+    assert (found.works, found.optional) == (False, True)
+    assert found.fix.startswith("apt-get install default-jre-headless")
 
 
 def test_the_fix_for_missing_uv_installs_it() -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.service_launch import add_services
 
 RUN_TIMEOUT_S = 900.0
 """Seconds that a run may take, on a machine that does much else at the same time."""
@@ -29,8 +30,8 @@ def run_once(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> st
 
 
 async def _run(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[str]) -> str:
-    argv = (*server.argv, *words)
-    launch = Launch(argv=argv, env=server.env, mounts=server.mounts, limits=server.limits)
+    plain = Launch(argv=(*server.argv, *words), env=server.env, mounts=server.mounts, limits=server.limits)
+    launch = add_services(server, plain)
     async with asyncio.timeout(RUN_TIMEOUT_S), sandbox.start(launch) as process:
         async with asyncio.TaskGroup() as group:
             group.create_task(_feed(process.stdin, text.encode()))

@@ -18,6 +18,8 @@ from uv import find_uv_bin
 from gymcp import __version__
 from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, look_up, plan_build
 from gymcp.cli.output import console, print_json
+from gymcp.envs.suites.scienceworld.java import INSTALL as JAVA_INSTALL
+from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
 from gymcp.errors import EnvInfraError, UsageError
 from gymcp.mcp_servers.cleanup import find_leftovers
 from gymcp.mcp_servers.packages.node import NODE
@@ -63,6 +65,7 @@ def execute(*, as_json: bool) -> None:
         workspaces(),
         node(),
         uv(),
+        java(),
         forward_pass(),
         _probe("cache", _cache),
         leftovers(),
@@ -180,6 +183,15 @@ def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
         detail = f"servers from a package index: uv is not there: {error}"
         return Finding(what="uv", works=False, detail=detail, fix=f"{sys.executable} -m pip install uv", optional=True)
     return Finding(what="uv", works=True, detail=said.strip())
+
+
+def java(find: Callable[[], JavaRuntime] = find_java) -> Finding:
+    """Java, which only the suite `scienceworld` needs."""
+    try:
+        found = find()
+    except UsageError as error:
+        return Finding(what="java", works=False, detail=str(error), fix=JAVA_INSTALL, optional=True)
+    return Finding(what="java", works=True, detail=f"version {found.version} in {found.home}")
 
 
 def forward_pass() -> Finding:
