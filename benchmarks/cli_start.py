@@ -22,7 +22,7 @@ from report_table import all_against, options, show
 GYMCP = str(Path(sys.executable).with_name("gymcp"))
 BASELINE = "import typer, rich"
 LIMIT_S = 0.35
-"""Seconds of CPU in which help, version, a wrong option and completion answer."""
+"""Seconds of CPU in which the help of gymcp, its version, a wrong option and completion answer."""
 RUNS = 50
 """Run folders among which one is completed."""
 
@@ -54,7 +54,7 @@ COMMANDS: dict[str, Command] = {
     "completion of a preset": complete("gymcp credit runs/run-7 --preset g", "gigpo"),
     f"completion of a run among {RUNS}, report": complete("gymcp report runs/run-", f"runs/run-{RUNS - 1}"),
     f"completion of a run among {RUNS}, view": complete("gymcp view runs/run-", f"runs/run-{RUNS - 1}"),
-    "eval --help": Command(words=(GYMCP, "eval", "--help"), answer="--policy"),
+    "eval --help": Command(words=(GYMCP, "eval", "--help"), answer="--policy", at_once=False),
     "a wrong option of eval": Command(words=(GYMCP, "eval", "--no-such-option"), answer="no such option"),
     "report of no run": Command(words=(GYMCP, "report", "nowhere"), answer="nowhere", at_once=False),
 }
