@@ -92,7 +92,7 @@ def test_a_reset_gives_the_baseline_after_a_run_beside_others_and_after_a_crash(
 
     async def main() -> None:
         first = await alone(1)
-        assert await asyncio.gather(alone(2), alone(3)) == [first] * 2
+        assert [*await asyncio.gather(alone(2), alone(3))] == [first] * 2
         assert first[1] == 1.0
         async with open_fresh(4) as episode:
             offered = [tool.name for tool in episode.observation.tools if tool.name != ASK_USER]  # a user answers that
