@@ -4,7 +4,7 @@
 block                      what is done
 =========================  ============================================================================================
 ``sh``                     each line that is one plain gymcp command is run in a process that has imported gymcp
-                           already; any other block is run by bash
+                           already; the lines between two of them are run by one bash
 ``python``, ``toml``       written to a file if the first line is ``# file: NAME``; else Python is run
 other languages            shown only; after a command that fails, compared with its error
 =========================  ============================================================================================
@@ -14,6 +14,7 @@ other languages            shown only; after a command that fails, compared with
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -83,18 +84,21 @@ def _play(block: Block, text: str, folder: Path) -> str:
 def _type(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The last command of a shell block, or the first that failed."""
     lines = [line for line in text.splitlines() if line.strip()]
-    if not all(is_plain(line) for line in lines):
-        return _run(["bash", "-eu", "-c", text], folder)
     done = subprocess.CompletedProcess[str]([], 0, "", "")
-    for line in lines:
-        words = shlex.split(line.partition("  #")[0])[1:]
-        if words[0] == "view" and "--export" not in words:
-            open_viewer(words[1:], folder)
-            continue
-        done = warm_command.run(words, cwd=folder, env=os.environ, timeout_s=TIMEOUT_S)
-        if done.returncode != 0:
-            break
+    for plain, group in itertools.groupby(lines, is_plain):
+        for command in group if plain else ["\n".join(group)]:
+            done = _type_gymcp(command, folder) if plain else _run(["bash", "-eu", "-c", command], folder)
+            if done.returncode != 0:
+                return done
     return done
+
+
+def _type_gymcp(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(line.partition("  #")[0])[1:]
+    if words[0] == "view" and "--export" not in words:
+        open_viewer(words[1:], folder)
+        return subprocess.CompletedProcess(words, 0, "", "")
+    return warm_command.run(words, cwd=folder, env=os.environ, timeout_s=TIMEOUT_S)
 
 
 def is_plain(line: str) -> bool:

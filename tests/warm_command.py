@@ -36,12 +36,16 @@ COMMAND = "gymcp.cli.main"
 """Module whose `main` is the console script."""
 START_S = 60.0
 """Seconds in which another worker that has taken the address listens on it."""
+_VERBS_AND_SUITES = ("gymcp.cli", "gymcp.envs.catalog", "gymcp.envs.suites")
 _ON_DEMAND = (
+    "anyio._backends._asyncio",
     "gymcp.agents.policies.engine.engine",
     "gymcp.agents.policies.local_model",
     "gymcp.agents.policies.tiny_model",
+    "gymcp.mcp_servers.sandbox.docker.engine_client",
+    "typer.rich_utils",
 )
-"""Modules that the command line imports for some arguments only, because they take seconds."""
+"""Modules that the command line imports for some arguments only, because they take long."""
 _WIRES: dict[int, socket.socket] = {}
 """Process id -> the wire to the server: a fork of a process needs a wire of its own."""
 _CONNECTING = Lock()
@@ -242,17 +246,22 @@ def _open_stream(number: int, before: TextIO) -> TextIO:
 
 @functools.cache
 def _import_for_all(program: str) -> None:
-    """Import the program in the server, if it can be; and what a fork shares is no longer looked at for garbage."""
+    """Import the program in the server, if it can be; and what a fork shares is not looked at for garbage."""
+    gc.disable()
     with contextlib.suppress(Exception):  # the command itself will say it
         import_program(program)
     gc.freeze()
+    gc.enable()
 
 
 def import_program(name: str) -> ModuleType:
-    """The module, after what it imports later: the verbs of the command line and the models of policies."""
+    """The module, after what it imports later: the verbs of the command line, the suites, the models of policies."""
     if name == COMMAND:
-        verbs = importlib.import_module("gymcp.cli")
-        found = [module.name for module in pkgutil.walk_packages(verbs.__path__, "gymcp.cli.")]
+        found = [
+            module.name
+            for package in map(importlib.import_module, _VERBS_AND_SUITES)
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        ]
         for module in (*found, *_ON_DEMAND):
             if not module.endswith("__main__"):
                 with contextlib.suppress(ModuleNotFoundError):  # without the extra `train` a verb says so itself

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_runner import gymcp
 from page_blocks import DOCS, NOT_PLAYED, read_sections
-from page_player import play_block, play_blocks
+from page_player import play_blocks
 from said import errors
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
@@ -19,25 +19,34 @@ CLOCK = "uvx mcp-server-time==2026.10.19"
 
 SECTIONS = tuple(read_sections(DOCS / "adding-a-server.md").items())
 """(heading, blocks) of each section with blocks."""
-PLAYED = ((1,), (2, 3), (4,), (5,), (6,), (10,))
-"""Numbers of the sections that are played in one folder."""
+FIRST, LATER = (1, 2, 3), (4, 5, 6, 10)
+"""Numbers of the sections that are played in one folder, and of those that stand by themselves."""
 ELSEWHERE = 7
 """Section that tests/cli/test_remote_cli.py plays, with a server elsewhere."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("numbers", PLAYED, ids=lambda numbers: "-".join(map(str, numbers)))
-def test_the_documentation_works_as_it_is_written(numbers: tuple[int, ...], node: None, tmp_path: Path) -> None:
-    """Run every shell block of the sections and write every block with a file name, in order, in one folder.
+def play_section(number: int, folder: Path) -> None:
+    """Run every shell block of the section and write every block with a file name, in order."""
+    heading, blocks = SECTIONS[number - 1]
+    assert heading.startswith(f"{number}. ")
+    assert play_blocks(blocks, folder) >= 1
 
-    Section 2 goes on with the lock that the first command of section 1 makes.
-    """
-    if 2 in numbers:
-        play_block(SECTIONS[0][1][0], tmp_path)
-    for number in numbers:
-        heading, blocks = SECTIONS[number - 1]
-        assert heading.startswith(f"{number}. ")
-        assert play_blocks(blocks, tmp_path) >= 1
+
+@pytest.mark.slow
+def test_the_documentation_works_as_it_is_written_up_to_the_lock(node: None, tmp_path: Path) -> None:
+    """A first episode takes two commands; the sections on tasks and on the lock go on from there."""
+    play_section(1, tmp_path)
+    text = (tmp_path / "clock.py").read_text()
+    assert "# convert_time(source_timezone: string, time: string, target_timezone: string)" in text
+    assert json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())["success"] == 1.0
+    for number in FIRST[1:]:
+        play_section(number, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", LATER)
+def test_the_documentation_works_as_it_is_written(number: int, node: None, tmp_path: Path) -> None:
+    play_section(number, tmp_path)
 
 
 def test_no_section_with_commands_is_left_out() -> None:
@@ -46,17 +55,7 @@ def test_no_section_with_commands_is_left_out() -> None:
         for heading, blocks in SECTIONS
         if any(block.language in ("sh", "python") and block.mark not in NOT_PLAYED for block in blocks)
     ]
-    assert run == sorted([ELSEWHERE, *(number for numbers in PLAYED for number in numbers)])
-
-
-def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:
-    made = gymcp("new", "clock", "--server", CLOCK, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    text = (tmp_path / "clock.py").read_text()
-    assert "# convert_time(source_timezone: string, time: string, target_timezone: string)" in text
-    done = gymcp("eval", "clock.py", "--out", "run", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["success"] == 1.0
+    assert run == sorted([*FIRST, *LATER, ELSEWHERE])
 
 
 def test_new_overwrites_nothing(tmp_path: Path) -> None:

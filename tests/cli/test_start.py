@@ -32,7 +32,7 @@ ROOMS = ("envs", "mcp_servers", "evaluators", "trainers", "store", "exchange", "
 Started = Mapping[tuple[str, ...], tuple[set[str], str]]
 STARTED = pytest.mark.xdist_group("started")
 BAD_RUN = ("report", "nowhere")
-COMMANDS = {
+COMMANDS: Mapping[tuple[str, ...], str] = {
     ("--help",): "Servers and environments",
     ("--version",): f"gymcp {__version__}",
     ("--no-such-option",): "no such option",
