@@ -8,11 +8,11 @@ import pytest
 
 from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import load_env
+from gymcp.envs.suites.scienceworld.grader import task_solved
 from gymcp.envs.suites.scienceworld.installation import SCIENCEWORLD, install_scienceworld
 from gymcp.envs.suites.scienceworld.java import OLDEST, find_java
 from gymcp.envs.suites.scienceworld.tasks import make_tasks
 from gymcp.errors import ConfigError, GraderError, IntegrityError, UsageError
-from gymcp.evaluators.graders.scienceworld import task_solved
 from gymcp.mcp_servers.programs.scienceworld.gateway import _decode, _encode
 from gymcp.mcp_servers.programs.scienceworld.world_tree import declare_doors, declare_tree, locate_objects, read_goals
 from gymcp.types import Json, Task, Trajectory
