@@ -79,9 +79,11 @@ def test_temperatures_are_told_in_steps_of_ten_degrees_outside_rooms() -> None:
 
 
 def test_a_living_thing_is_called_by_its_stage_of_life() -> None:
-    referents = {"2": {"referents": ["living thing", "apple tree", "apple tree in the adult stage"]}}
-    assert declare_tree(kitchen(thing(2, "apple tree")), referents)[0]["in"] == [
-        {"name": "apple tree in the adult stage"}
+    tree, bee = ["living thing", "apple tree", "apple tree in the adult stage"], ["living thing", "bee", "adult bee"]
+    referents = {"2": {"referents": tree}, "3": {"referents": bee}}
+    assert declare_tree(kitchen(thing(2, "apple tree"), thing(3, "bee 0")), referents)[0]["in"] == [
+        {"name": "adult bee"},
+        {"name": "apple tree in the adult stage"},
     ]
 
 
