@@ -20,8 +20,8 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import GoldTurn, Suite, Task, ToolCall, Trajectory
 
 FAMILY = "power-component"
-EXPECTED = {"oracle": (1.0, 1.0), "null": (0.0, 0.0), "mutated": (0.0, 0.7)}
-"""Agent -> (score, progress)."""
+EXPECTED = {"null": (0.0, 0.0), "mutated": (0.0, 0.7)}
+"""Agent -> (score, progress). The oracle plays in tests/envs/test_clean_resets.py."""
 WALK = (
     *("open door to hallway", "connect battery anode to red wire terminal 1"),
     *("close door to hallway", "wait1", "open door to hallway"),  # a longer way to the same world

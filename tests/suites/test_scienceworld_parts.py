@@ -178,7 +178,7 @@ def test_a_wheel_of_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     ("asked", "says"),
     [
         ({"split": "seeds"}, "no split 'seeds'; have train, dev, test"),
-        ({"split": "test", "families": ["cook"]}, "no family 'cook'; have boil, melt"),
+        ({"split": "test", "families": ["cook"]}, "no family 'cook'; have power-component, "),
         ({"split": "test", "levels": [1]}, "has no levels; choose families instead"),
     ],
 )
