@@ -2,8 +2,8 @@
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites import scienceworld
+from gymcp.envs.suites.scienceworld.grader import task_solved
 from gymcp.envs.tool_costs import CallCost, rate_risks
-from gymcp.evaluators.graders.scienceworld import task_solved
 from gymcp.types import EpisodeLimits
 
 ENV = EnvSpec(

@@ -35,6 +35,8 @@ STATELESS = {"time", "sequential_thinking"}
 
 @pytest.fixture(scope="module", params=[*names(), BANK])
 def env(request: pytest.FixtureRequest, node: None) -> LoadedEnv:
+    if request.param == "scienceworld":
+        request.getfixturevalue("java")
     return load_env(load_spec(request.param))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,11 +19,13 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import GoldTurn, Suite, Task, ToolCall, Trajectory
 
-FAMILY = "find-animal"
-EXPECTED = {"oracle": (1.0, 1.0), "null": (0.0, 0.0), "mutated": (0.0, 0.83)}
-"""Agent -> (score, progress)."""
-ONE_WAY = ("open door to hallway", "open large cupboard")
-OTHER_WAY = ("open large cupboard", "wait1", "open door to hallway")
+FAMILY = "power-component"
+EXPECTED = {"null": (0.0, 0.0), "mutated": (0.0, 0.7)}
+"""Agent -> (score, progress). The oracle plays in tests/envs/test_clean_resets.py."""
+WALK = (
+    *("open door to hallway", "connect battery anode to red wire terminal 1"),
+    *("close door to hallway", "wait1", "open door to hallway"),  # a longer way to the same world
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,42 +35,35 @@ def task(java: JavaRuntime) -> Task:
     return task
 
 
-def play(agent: str, *tasks: Task) -> list[Trajectory]:
-    """Episode of each task."""
-    done: dict[str, Trajectory] = {}
+def play(agent: str, task: Task) -> Trajectory:
+    """The agent's episode of the task."""
+    done: list[Trajectory] = []
 
     def take(rollout: Rollout, last: bool) -> None:
-        done[rollout.job.task.id] = rollout.trajectory
+        done.append(rollout.trajectory)
 
     async def run() -> None:
         one_by_one = tuple(replace(server, warm_pool_size=0) for server in servers())
-        env = load_env(replace(ENV, servers=one_by_one, suite=Suite(name="scienceworld", version="test", tasks=tasks)))
+        env = load_env(
+            replace(ENV, servers=one_by_one, suite=Suite(name="scienceworld", version="test", tasks=(task,)))
+        )
         async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
-            jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
-            await run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=1), take)
+            await run_jobs(env, warm, SCRIPTED[agent], [Job(task=task, trial=0, seed=0)], Schedule(concurrency=1), take)
 
     asyncio.run(run())
-    return [done[task.id] for task in tasks]
-
-
-def acting(task: Task, name: str, actions: Sequence[str]) -> Task:
-    """The same world, in which the oracle plays these actions."""
-    calls = [
-        ToolCall(id=f"call_{number}", name="act", arguments={"action": each}) for number, each in enumerate(actions)
-    ]
-    return replace(task, id=name, gold=(GoldTurn(calls=tuple(calls), final_text="done"),))
+    return done[0]
 
 
 @pytest.mark.parametrize("agent", EXPECTED)
 def test_scripted_agents_score_in_the_sandbox_what_they_must(agent: str, task: Task) -> None:
-    (record,) = play(agent, task)
+    record = play(agent, task)
     assert (record.score, round(record.components["progress"], 2)) == EXPECTED[agent], record.reason
 
 
 def test_two_ways_to_a_world_give_one_key_and_other_worlds_others(task: Task) -> None:
-    one, other = play("oracle", acting(task, "one", ONE_WAY), acting(task, "other", OTHER_WAY))
-    door, both = (step.world_key for step in one.steps[:2])
-    cupboard, later, same = (step.world_key for step in other.steps[:3])
-    assert both == same
-    assert cupboard == later, "time alone is no part of a world"
-    assert len({door, cupboard, both}) == 3
+    calls = [ToolCall(id=f"call_{number}", name="act", arguments={"action": each}) for number, each in enumerate(WALK)]
+    record = play("oracle", replace(task, gold=(GoldTurn(calls=tuple(calls), final_text="done"),)))
+    door, both, wire, later, again = (step.world_key for step in record.steps[: len(WALK)])
+    assert again == both
+    assert later == wire, "time alone is no part of a world"
+    assert len({door, both, wire}) == 3

@@ -8,11 +8,11 @@ import pytest
 
 from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import load_env
+from gymcp.envs.suites.scienceworld.grader import task_solved
 from gymcp.envs.suites.scienceworld.installation import SCIENCEWORLD, install_scienceworld
 from gymcp.envs.suites.scienceworld.java import OLDEST, find_java
 from gymcp.envs.suites.scienceworld.tasks import make_tasks
 from gymcp.errors import ConfigError, GraderError, IntegrityError, UsageError
-from gymcp.evaluators.graders.scienceworld import task_solved
 from gymcp.mcp_servers.programs.scienceworld.gateway import _decode, _encode
 from gymcp.mcp_servers.programs.scienceworld.world_tree import declare_doors, declare_tree, locate_objects, read_goals
 from gymcp.types import Json, Task, Trajectory
@@ -79,9 +79,11 @@ def test_temperatures_are_told_in_steps_of_ten_degrees_outside_rooms() -> None:
 
 
 def test_a_living_thing_is_called_by_its_stage_of_life() -> None:
-    referents = {"2": {"referents": ["living thing", "apple tree", "apple tree in the adult stage"]}}
-    assert declare_tree(kitchen(thing(2, "apple tree")), referents)[0]["in"] == [
-        {"name": "apple tree in the adult stage"}
+    tree, bee = ["living thing", "apple tree", "apple tree in the adult stage"], ["living thing", "bee", "adult bee"]
+    referents = {"2": {"referents": tree}, "3": {"referents": bee}}
+    assert declare_tree(kitchen(thing(2, "apple tree"), thing(3, "bee 0")), referents)[0]["in"] == [
+        {"name": "adult bee"},
+        {"name": "apple tree in the adult stage"},
     ]
 
 
@@ -176,7 +178,7 @@ def test_a_wheel_of_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     ("asked", "says"),
     [
         ({"split": "seeds"}, "no split 'seeds'; have train, dev, test"),
-        ({"split": "test", "families": ["cook"]}, "no family 'cook'; have boil, melt"),
+        ({"split": "test", "families": ["cook"]}, "no family 'cook'; have power-component, "),
         ({"split": "test", "levels": [1]}, "has no levels; choose families instead"),
     ],
 )

@@ -21,13 +21,13 @@ SPLITS = ("train", "dev", "test")
 """Upstream's own, of the variations of each task: a half, a quarter, a quarter."""
 VERSION = "1"
 TOPICS = {
-    "Matter": ("boil", "melt", "freeze", "change-the-state-of-matter-of"),
-    "Measurement": (
-        *("use-thermometer", "measure-melting-point-known-substance", "measure-melting-point-unknown-substance"),
-    ),
     "Electricity": (
         *("power-component", "power-component-renewable-vs-nonrenewable-energy"),
         *("test-conductivity", "test-conductivity-of-unknown-substances"),
+    ),
+    "Matter": ("boil", "melt", "freeze", "change-the-state-of-matter-of"),
+    "Measurement": (
+        *("use-thermometer", "measure-melting-point-known-substance", "measure-melting-point-unknown-substance"),
     ),
     "Classification": ("find-living-thing", "find-non-living-thing", "find-plant", "find-animal"),
     "Biology": (
@@ -59,19 +59,15 @@ def make_tasks(
     first: int = 0,
     sandbox: Sandbox | None = None,
 ) -> Iterator[Task]:
-    """At most `count` tasks for each family, numbered from `first`: variations of upstream's split, in its order.
+    """`count` tasks for each family, numbered from `first`: variations of upstream's split, in its order.
 
-    Those that upstream's own gold does not solve are left out. A task's record is made when it is first asked for, in
-    `sandbox` or in bubblewrap. Raises ConfigError for an unknown split or family, and for levels, of which there are
-    none.
+    After the last number, the first one comes again. In place of a variation that upstream's own gold does not solve
+    comes the next. A task's record is made when it is first asked for, in `sandbox` or in bubblewrap. Raises
+    ConfigError for an unknown split or family, and for levels, of which there are none.
     """
-    variations = list(_choose_variations(split, families, levels, count, first, sandbox))
-    records = make_records(variations, sandbox)
-    return (
-        _to_task(split, variation, record)
-        for variation, record in zip(variations, records, strict=True)
-        if record["solved"]
-    )
+    slots = list(_list_candidates(split, families, levels, count, first, sandbox))
+    make_records([candidates[0] for candidates in slots], sandbox)
+    return (_to_task(split, *_take_solved(candidates, sandbox)) for candidates in slots)
 
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
@@ -92,18 +88,19 @@ def suite_is_made() -> bool:
     return (
         is_installed()
         and splits_are_made()
-        and are_made(list(_choose_variations("test", None, None, _TEST_TASKS, 0, None)))
+        and are_made([each[0] for each in _list_candidates("test", None, None, _TEST_TASKS, 0, None)])
     )
 
 
-def _choose_variations(
+def _list_candidates(
     split: str,
     families: Sequence[str] | None,
     levels: Sequence[int] | None,
     count: int,
     first: int,
     sandbox: Sandbox | None,
-) -> Iterator[Variation]:
+) -> Iterator[list[Variation]]:
+    """For each task: the variation of its number, and those that take its place if it cannot be solved."""
     if split not in SPLITS:
         raise ConfigError(f"scienceworld: no split '{split}'; have {', '.join(SPLITS)}")
     if unknown := [name for name in families or () if name not in FAMILIES]:
@@ -113,7 +110,19 @@ def _choose_variations(
     splits = read_splits(sandbox)
     chosen = families or FAMILIES
     for number in range(first, first + count):
-        yield from ((name, splits[name][split][number]) for name in chosen if number < len(splits[name][split]))
+        for name in chosen:
+            variations = splits[name][split]
+            start = number % len(variations)
+            yield [(name, each) for each in (*variations[start:], *variations[:start])]
+
+
+def _take_solved(candidates: Sequence[Variation], sandbox: Sandbox | None) -> tuple[Variation, Json]:
+    """The first variation that its gold solves, with its record. Raises ConfigError if there is none."""
+    for variation in candidates:
+        (record,) = make_records([variation], sandbox)
+        if record["solved"]:
+            return variation, record
+    raise ConfigError(f"scienceworld: upstream's gold solves no variation of {candidates[0][0]} in this split")
 
 
 def _to_task(split: str, variation: Variation, record: Json) -> Task:

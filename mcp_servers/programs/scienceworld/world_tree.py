@@ -60,8 +60,8 @@ def _walk(thing: Json, path: str, referents: Mapping[str, Json]) -> Iterator[tup
 
 def _name(thing: Json, referents: Mapping[str, Json]) -> str:
     """Its name; the longest of a living thing's, which tells its stage of life."""
-    known = referents.get(thing["uuid"], {}).get("referents", ())
-    return str(max(sorted(known), key=len) if _LIVING.intersection(known) else thing["name"])
+    known = set(referents.get(thing["uuid"], {}).get("referents", ()))
+    return str(max(sorted(known - _LIVING), key=len) if known & _LIVING else thing["name"])
 
 
 def _is_terminal(thing: Json) -> bool:
