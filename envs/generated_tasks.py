@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from gymcp.envs.spec import EnvSpec, MoreTasks
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, GymcpError
 from gymcp.types import Json, Task
 from gymcp.user_code import describe_error
 
@@ -46,7 +46,7 @@ def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
     """The task that was asked for. Making it may take a second.
 
     Raises ConfigError if the environment makes no tasks, or none of that split, family or level, or if its generator
-    fails.
+    fails; another GymcpError if this machine lacks what the generator needs.
     """
     who = f"environment '{spec.name}'"
     if spec.more_tasks is None:
@@ -59,7 +59,7 @@ def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
         size = len(make_block(0))
         block, at = divmod(wanted.number, size) if size else (0, 0)
         tasks = make_block(block)
-    except ConfigError:
+    except GymcpError:  # this machine lacks something, or the request is wrong: both say so
         raise
     except (Exception, SystemExit) as error:  # the environment's code, which may raise anything
         raise ConfigError(f"{who}: its more_tasks: {describe_error(error)}") from error

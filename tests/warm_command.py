@@ -2,7 +2,8 @@
 
 `run` starts the server on first use; a command is a fork of it, with the caller's environment, folder and streams, and
 from then on goes the way of the console script. All workers of pytest-xdist share one server, because its imports take
-longer than most commands. Signals, start-up and what differs between two interpreters are tested with the real command.
+longer than most commands. Start-up, interrupts and what differs between two interpreters are tested with the real
+command; SIGKILL of the real one is in benchmarks/kill_resume.py.
 """
 
 from __future__ import annotations

@@ -119,6 +119,8 @@ def read_config(config: str | Path, only: Iterable[str] = (), *, base: Path | No
     """
     path, entry = _split_entry(str(config))
     rows, wanted = _read_rows(path), {*only, entry} - {""}
+    if path != Path(config) and not entry:
+        raise ConfigError(f"config '{config}': names no server after the colon; have {', '.join(rows)}")
     if unknown := sorted(wanted - set(rows)):
         raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
     chosen = {name: row for name, row in rows.items() if name in wanted or not wanted}
@@ -207,7 +209,7 @@ def _from_entry(path: Path, name: str, row: Json, base: Path) -> InstallRequest:
             raise ConfigError(f"{who}: {what} must map names to texts")
     if row.get("type") == "sse":
         raise ConfigError(f"{who}: type 'sse' is the transport of 2024, which is not spoken; have streamable HTTP")
-    if row.get("type", "stdio") not in _TYPES:
+    if (row.get("type") or "stdio") not in _TYPES:
         raise ConfigError(f"{who}: type '{row['type']}' is not supported; have {', '.join(_TYPES)}")
     if "${input:" in json.dumps(row):
         raise ConfigError(f"{who}: only an editor asks for ${{input:...}}: write ${{NAME}} and set that variable")

@@ -185,9 +185,12 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
         with tempfile.TemporaryFile() as out:
             killed = warm_command.start(command, out.fileno(), out.fileno(), cwd=None, env=os.environ)
         deadline = time.monotonic() + WAIT_S
-        while count_records(folder) < 8 and not killed.ends_within(0.02):
-            assert time.monotonic() < deadline
-        os.kill(killed.pid, signal.SIGKILL)
+        try:
+            while count_records(folder) < 8:
+                assert not killed.ends_within(0.02)
+                assert time.monotonic() < deadline
+        finally:
+            os.kill(killed.pid, signal.SIGKILL)
         assert killed.wait(60) == -signal.SIGKILL
         is_killed.set()
         before = count_records(folder)

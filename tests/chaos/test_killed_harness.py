@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from dataclasses import replace
 ENV = replace(loaded.spec, servers=loaded.servers)
 """
 INTERRUPTED = 130
+WAIT_S = 120
+"""Seconds in which a run has recorded what a test waits for."""
 AT_FIRST = 4
 """Episodes to wait for before the harness is killed, and after it was cleaned up."""
 TRIALS = 5000
@@ -61,8 +64,8 @@ class Run:
 
     def wait_until_it_plays(self) -> None:
         """Wait until some more episodes are recorded."""
-        until = self.recorded() + AT_FIRST
-        while not self.command.ends_within(0.05):
+        until, deadline = self.recorded() + AT_FIRST, time.monotonic() + WAIT_S
+        while not self.command.ends_within(0.05) and time.monotonic() < deadline:
             if self.recorded() >= until:
                 return
         raise AssertionError(self.said())

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from cli_runner import BANK, GYMCP, gymcp
 from gymcp.store import TrajectoryStore
 
 TRIALS = 20
+WAIT_S = 120
+"""Seconds in which a run has recorded what a test waits for."""
 EPISODES = 3 * TRIALS
 
 
@@ -70,9 +73,13 @@ def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> N
         with tempfile.TemporaryFile() as out:
             command = warm_command.start(words(tmp_path), out.fileno(), 2, cwd=None, env=os.environ)
         killed.append(command.pid)
-        while count_recorded(tmp_path) < moment:
-            assert not command.ends_within(0.02)
-        os.kill(command.pid, signal.SIGKILL)
+        deadline = time.monotonic() + WAIT_S
+        try:
+            while count_recorded(tmp_path) < moment:
+                assert not command.ends_within(0.02)
+                assert time.monotonic() < deadline
+        finally:
+            os.kill(command.pid, signal.SIGKILL)
         assert command.wait(60) == -signal.SIGKILL
     finish(tmp_path, killed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import os
@@ -183,3 +184,10 @@ def test_policy_implies_react_and_an_explicit_agent_without_a_model_is_refused(t
         2,
         ["gymcp: --policy: agent 'oracle' has no model; --agent react has"],
     )
+
+
+def test_a_command_that_is_imported_already_leaves_the_garbage_of_others_to_be_found() -> None:
+    import_place("evaluation.eval_run:execute")
+    before = gc.get_freeze_count()
+    import_place("evaluation.eval_run:execute")
+    assert gc.get_freeze_count() <= before

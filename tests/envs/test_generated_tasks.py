@@ -10,7 +10,7 @@ from shop import ENV
 
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.generated_tasks import GENERATED, GeneratedTask, generate_task, read_generated
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.types import Task
 
 BACKOFFICE = load_spec("backoffice")
@@ -48,6 +48,14 @@ def test_a_generator_that_fails_is_one_error(error: BaseException) -> None:
 
     says = rf"environment 'shop': its more_tasks: test_generated_tasks\.py:\d+: {type(error).__name__}"
     with pytest.raises(ConfigError, match=says):
+        generate_task(replace(ENV, more_tasks=more_tasks), GeneratedTask())
+
+
+def test_what_this_machine_lacks_is_no_fault_of_the_request() -> None:
+    def more_tasks(split: str, **_: Any) -> list[Task]:
+        raise SandboxUnavailable("bwrap: not here")
+
+    with pytest.raises(SandboxUnavailable, match="bwrap: not here"):
         generate_task(replace(ENV, more_tasks=more_tasks), GeneratedTask())
 
 

@@ -47,7 +47,7 @@ QUICK_TESTS = (
 QUICK_DEMO = "--only bfcl --limit 2"
 KEPT = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy")
 KEPT_PREFIXES = ("PIP_", "UV_", "NPM_", "npm_")
-PROGRAMS = ("node", "npm", "npx", "chromium", "chromium-browser", "google-chrome", "apt-get")
+PROGRAMS = ("java", "node", "npm", "npx", "chromium", "chromium-browser", "google-chrome", "apt-get")
 APT = Path("/usr/bin/apt-get")
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
@@ -134,7 +134,7 @@ def freeze_home(stage: Path) -> None:
 C_LOCALE = {"LANG": "C", "LC_ALL": "C"}
 MACHINES = {
     "no_engine": Machine(lacks="a Docker engine"),
-    "no_node": Machine(lacks="node, a browser, and the right to install them", prepare=hide_programs),
+    "no_node": Machine(lacks="node, Java, a browser, and the right to install them", prepare=hide_programs),
     "user": Machine(lacks="root", is_user=True),
     "foreign_null": Machine(lacks="a /dev/null of root's", prepare=give_null_away),
     "no_cgroups": Machine(lacks="cgroups that can be written", prepare=freeze_cgroups),

@@ -138,7 +138,7 @@ def test_one_entry_of_a_file_is_read_as_claude_and_vs_code_write_it(
 ) -> None:
     monkeypatch.setenv("NOTES_TOKEN", "t0p")
     monkeypatch.delenv("MORE", raising=False)
-    notes = {"type": "stdio", "command": "npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${env:NOTES_TOKEN}"}}
+    notes = {"type": None, "command": "npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${env:NOTES_TOKEN}"}}
     others = {"more": {"command": "uvx", "args": ["y==1"], "env": {"C": "${MORE}"}}, "bad": {}}
     for name, key in (("claude_desktop_config.json", "mcpServers"), ("mcp.json", "servers"), ("a:b.json", "servers")):
         path = tmp_path / name
@@ -147,6 +147,8 @@ def test_one_entry_of_a_file_is_read_as_claude_and_vs_code_write_it(
         assert (found.name, found.package, dict(found.env)) == ("notes", "x", {"TOKEN": "${NOTES_TOKEN}"})
         with pytest.raises(ConfigError, match="no server 'nope'; have notes, more, bad"):
             read_config(f"{path}:nope")
+        with pytest.raises(ConfigError, match="names no server after the colon; have notes, more, bad"):
+            read_config(f"{path}:")
 
 
 def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import gc
 import importlib
 import inspect
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -41,11 +42,13 @@ def pause_gc() -> Iterator[None]:
 def import_place(place: str) -> Any:
     """The object at ``MODULE:NAME`` below ``gymcp.cli``."""
     module, _, name = place.partition(":")
-    started = time.perf_counter()
-    with pause_gc():
-        found = getattr(importlib.import_module(f"gymcp.cli.{module}"), name)
-    log.debug("imported gymcp.cli.%s in %.2f s", module, time.perf_counter() - started)
-    return found
+    path = f"gymcp.cli.{module}"
+    if path not in sys.modules:
+        started = time.perf_counter()
+        with pause_gc():
+            importlib.import_module(path)
+        log.debug("imported %s in %.2f s", path, time.perf_counter() - started)
+    return getattr(importlib.import_module(path), name)
 
 
 def defer_to(place: str) -> Callable[[Face], Face]:

@@ -84,19 +84,10 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
     backend.check()
     remove_orphans()
     results: list[SuiteGates] = []
-    for number, name in enumerate(chosen, start=1):
-        try:
-            loaded = load_env(catalog.load_spec(name))
-        except GymcpError as error:
-            if name not in catalog.plugin_names():
-                raise
-            print(f"gymcp: plug-in '{name}': {in_one_line(str(error))}; left out", file=sys.stderr)
-            continue
+    environments = _load_all(chosen)
+    for loaded in environments.values():
         results.append(play_gates(loaded, backend, limit=limit, concurrency=CONCURRENCY))
-        ended = "FAIL" if results[-1].wrong else "pass"
-        mean = sum(gates.seconds for gates in results) / len(results)
-        left = f", about {mean * (len(chosen) - number):.0f} s left" if number < len(chosen) else ""
-        print(f"{number}/{len(chosen)} {name}: {ended}, {results[-1].seconds:.0f} s{left}", file=sys.stderr, flush=True)
+        _print_progress(results, len(environments))
     if as_json:
         print_json(
             {"passed": not any(gates.wrong for gates in results), "suites": [gates.to_json() for gates in results]}
@@ -108,6 +99,31 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
                 console.print(in_one_line(f"{gates.suite}: {fault}"), markup=False, highlight=False)
     if any(gates.wrong for gates in results):
         raise typer.Exit(1)
+
+
+def _print_progress(results: Sequence[SuiteGates], total: int) -> None:
+    """A line on standard error for the last result, with the time that the other suites will take."""
+    last, left = results[-1], total - len(results)
+    mean = sum(gates.seconds for gates in results) / len(results)
+    ended = f"{'FAIL' if last.wrong else 'pass'}, {last.seconds:.0f} s"
+    after = f", about {mean * left:.0f} s left" if left else ""
+    print(f"{len(results)}/{total} {last.suite}: {ended}{after}", file=sys.stderr, flush=True)
+
+
+def _load_all(names: Sequence[str]) -> dict[str, LoadedEnv]:
+    """The environments by name, before the gates of any are played: one that cannot be loaded costs no result.
+
+    A plug-in that cannot be loaded is left out, with a line on standard error.
+    """
+    environments: dict[str, LoadedEnv] = {}
+    for name in names:
+        try:
+            environments[name] = load_env(catalog.load_spec(name))
+        except GymcpError as error:
+            if name not in catalog.plugin_names():
+                raise
+            print(f"gymcp: plug-in '{name}': {in_one_line(str(error))}; left out", file=sys.stderr)
+    return environments
 
 
 def _load_repaired(spec: EnvSpec, sandbox: Sandbox | None) -> LoadedEnv:
