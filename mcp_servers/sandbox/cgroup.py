@@ -111,16 +111,27 @@ class Cgroup:
         return gone
 
     async def remove_when_empty(self) -> None:
-        """Repeat `remove` until it succeeds. If a process does not die, the folders are left to `find_leftovers`."""
+        """Repeat `remove` until it succeeds. If a process does not die in time, or this is cancelled, `create` tries it
+        again, and at last `find_leftovers`."""
+        _UNREMOVED.add(self)
         deadline = time.monotonic() + _REMOVE_TIMEOUT_S
         while not self.remove():
             if time.monotonic() > deadline:
-                break
+                return
             await asyncio.sleep(_REMOVE_AGAIN_S)
+        _UNREMOVED.discard(self)
+
+
+_UNREMOVED: set[Cgroup] = set()
+"""Cgroups of ended servers whose folders are not removed yet."""
 
 
 def create(hierarchy: Hierarchy, name: str, limits: Limits, *, sandbox_processes: int) -> Cgroup:
-    """Create a cgroup with these limits. Raises OSError if the machine refuses."""
+    """Create a cgroup with these limits, after removing older ones in which a process had not ended yet.
+
+    Raises OSError if the machine refuses.
+    """
+    _UNREMOVED.difference_update([group for group in _UNREMOVED if group.remove()])
     group = Cgroup(
         version=hierarchy.version,
         memory=hierarchy.memory / name,

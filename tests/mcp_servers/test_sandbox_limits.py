@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, find_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy
 from gymcp.process_owner import owner
 
 ToEnd = Callable[..., Any]
@@ -215,3 +216,23 @@ def test_waiting_for_a_cgroup_to_empty_lets_other_episodes_go_on(tmp_path: Path)
         assert not held.exists()
 
     asyncio.run(asyncio.wait_for(main(), timeout=TIMEOUT_S))
+
+
+def test_a_cgroup_that_could_not_be_removed_is_removed_when_the_next_one_is_created(tmp_path: Path) -> None:
+    """Its server was cancelled while a killed process had not ended yet."""
+    hierarchy = Hierarchy(version=2, memory=tmp_path, pids=tmp_path, cpu=tmp_path)
+    folder = tmp_path / "late"
+    late = Cgroup(version=2, memory=folder, pids=folder, cpu=folder)
+    folder.mkdir()
+    (folder / "process").touch()
+
+    async def remove_for_a_moment() -> None:
+        async with asyncio.timeout(0.01):
+            await late.remove_when_empty()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(remove_for_a_moment())
+    (folder / "process").unlink()
+    with contextlib.suppress(FileNotFoundError):  # only the kernel's cgroups have files for limits
+        create(hierarchy, "next", Limits(), sandbox_processes=1)
+    assert not folder.exists()

@@ -7,14 +7,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gymcp.envs.suites.rounds.grading import LOOK
 from gymcp.envs.suites.rounds.tasks import DONE
 from gymcp.mcp_servers.programs.rounds.house import (
+    ASIDE,
+    BACK,
+    NOTHING,
     PARCELS,
     ROOMS,
     TOOLS,
+    House,
     describe_parcel,
     describe_room,
     make_house,
@@ -26,6 +30,12 @@ KNOWN_SHARE = 0.6
 """Share of the parcels and of the side rooms whose right tool the teacher knows: in all episodes the same ones."""
 RIGHT_IF_KNOWN, RIGHT_IF_UNKNOWN = 0.95, 0.4
 """Probability that the teacher takes the right tool; else it takes any of the others, all equally likely."""
+RIGHT_IF_HABIT, HABIT = 0.3, 0.5
+"""Probabilities of the teacher with habits, at an unknown parcel: that it takes the right tool, and that it takes its
+habit, a wrong one that does no lasting harm, always the same for a parcel. To be surer of what it shows helps nobody:
+one has to find out which habits are bad."""
+HARMLESS = (NOTHING, ASIDE, BACK)
+"""Effects of a habit."""
 LOOK_SHARE = 0.85
 """Probability that the looking oracle looks at a parcel first, drawn for each parcel by itself."""
 
@@ -33,12 +43,13 @@ LOOK_SHARE = 0.85
 class Teacher:
     """Takes the right tool for what is before it more often than not; says done when nothing is left to do."""
 
-    def __init__(self, house: int, rng: random.Random) -> None:
+    def __init__(self, house: int, rng: random.Random, *, has_habits: bool = False) -> None:
         made = make_house(house)
         self._parcels = {describe_parcel(parcel): made.right_tool(parcel) for parcel in PARCELS}
         self._rooms = {describe_room(room): made.ways_back[room] for room in ROOMS}
         draw = random.Random(f"teacher of house {house}")
         self._known = frozenset(_draw_share(draw, self._parcels) + _draw_share(draw, self._rooms))
+        self._habits = _draw_habits(draw, made, self._known) if has_habits else {}
         self._rng = rng
         self._calls = 0
 
@@ -48,10 +59,16 @@ class Teacher:
         if right is None:
             return Action(text=DONE)
         self._calls += 1
-        chance = RIGHT_IF_KNOWN if shown in self._known else RIGHT_IF_UNKNOWN
-        others = [tool for tool in TOOLS if tool != right]
-        tool = right if self._rng.random() < chance else self._rng.choice(others)
-        return Action(tool_calls=(ToolCall(id=f"call_{self._calls}", name=tool),))
+        return Action(tool_calls=(ToolCall(id=f"call_{self._calls}", name=self._choose(shown, right)),))
+
+    def _choose(self, shown: str, right: str) -> str:
+        habit, draw = self._habits.get(shown), self._rng.random()
+        chance = RIGHT_IF_KNOWN if shown in self._known else RIGHT_IF_HABIT if habit else RIGHT_IF_UNKNOWN
+        if draw < chance:
+            return right
+        if habit and draw < chance + HABIT:
+            return habit
+        return self._rng.choice([tool for tool in TOOLS if tool != right])
 
 
 class LookingOracle:
@@ -74,9 +91,23 @@ def _draw_share(rng: random.Random, places: Mapping[str, str]) -> list[str]:
     return rng.sample(sorted(places), round(KNOWN_SHARE * len(places)))
 
 
+def _draw_habits(draw: random.Random, house: House, known: Collection[str]) -> Mapping[str, str]:
+    """Parcel that is not known, as it is shown -> a tool that does nothing to it, or leads aside or back."""
+    harmless = {
+        describe_parcel(parcel): [tool for tool, effect in house.effects[parcel].items() if effect in HARMLESS]
+        for parcel in PARCELS
+    }
+    return {shown: draw.choice(sorted(tools)) for shown, tools in harmless.items() if shown not in known}
+
+
 def teacher(task: Task, seed: int) -> Agent:
     """An imperfect agent for `rounds`."""
     return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"))
+
+
+def teacher_with_habits(task: Task, seed: int) -> Agent:
+    """An imperfect agent for `rounds` that does most often what is wrong where it does not know better."""
+    return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"), has_habits=True)
 
 
 def looking_oracle(task: Task, seed: int) -> Agent:

@@ -101,8 +101,8 @@ def _serve(config: HostConfig, limits: HostLimits, place: Place) -> None:
     """Load the environments, serve them until a signal, and write the reports."""
     _check_folder(config.out, resume=config.resume)
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(listen(place))
         specs = _load_specs(config.env)
+        listening = stack.enter_context(listen(place))
         confining = get_sandbox(config.sandbox)
         confining.check()
         plain = {
