@@ -63,7 +63,7 @@ def splits_are_made() -> bool:
 
 
 def _ask_simulator(orders: Sequence[Json], sandbox: Sandbox | None) -> list[Json]:
-    confined = choose_install_sandbox("scienceworld", "the simulator plays the gold", sandbox)
+    confined = choose_install_sandbox("scienceworld", "the simulator plays the gold", sandbox, runs_unconfined=False)
     text = "".join(json.dumps(order) + "\n" for order in orders)
     lines = run_once(with_simulator("scienceworld-maker", MAKER), confined, text).splitlines()
     if len(lines) != len(orders):
