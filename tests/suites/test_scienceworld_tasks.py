@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from gymcp.envs.catalog.scienceworld import ENV
+from gymcp.envs.spec import FIRST_DEMONSTRATION, LoadedEnv
 from gymcp.envs.suites.scienceworld import records
 from gymcp.envs.suites.scienceworld.tasks import FAMILIES, make_tasks
 from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
+from gymcp.types import Suite
 
 SPLITS = {"train": [0, 1, 2, 3], "dev": [4], "test": [5, 6]}
 
@@ -31,6 +37,45 @@ def write_records(family: str, *numbers: int, solved: bool = True) -> None:
 
 def ids(split: str, count: int, first: int = 0) -> list[str]:
     return [task.id for task in make_tasks(split, families=["boil"], count=count, first=first)]
+
+
+def test_training_has_no_end_and_no_id_twice() -> None:
+    write_records("boil", 0, 2, 3)
+    write_records("boil", 1, solved=False)
+    assert ids("train", 6) == [
+        "boil-0",
+        "boil-2-for-1",
+        "boil-2",
+        "boil-0-again-1",
+        "boil-2-for-1-again-1",
+        "boil-2-again-1",
+    ]
+    assert ids("train", 2, FIRST_DEMONSTRATION) == ["boil-3", "boil-3-again-1"]
+
+
+def test_the_other_splits_end_with_their_last_variation() -> None:
+    write_records("boil", 4, 5, 6)
+    assert (ids("dev", 3), ids("test", 3), ids("test", 1, first=2)) == (["boil-4"], ["boil-5", "boil-6"], [])
+
+
+def test_a_training_run_never_gets_a_task_twice_and_none_that_is_demonstrated_or_held_out() -> None:
+    kinds = ("boil", "melt")
+    for name in kinds:
+        write_records(name, *range(7))
+    env = LoadedEnv(spec=ENV, servers=(), suite=Suite(name="scienceworld", version="test", tasks=()))
+    recipe = make_recipe(
+        {
+            **{"env": "scienceworld", "tasks": {"families": [*kinds]}, "rollout": {"groups": 4}},
+            **{"warm_start": {"tasks": 2}, "evaluation": {"splits": ["test"]}},
+        }
+    )
+    trained = [task for iteration in range(3) for task, _ in training_tasks(env, recipe, iteration)]
+    shown, tested = demonstration_tasks(env, recipe), heldout_tasks(env, recipe, "test")
+    assert len({task.id for task in trained}) == len(trained) == 12
+    assert [task.id for task in tested] == ["boil-5", "melt-5", "boil-6", "melt-6"]
+    worlds = [{json.dumps(task.initial_state) for task in tasks} for tasks in (trained, shown, tested)]
+    assert [len(each) for each in worlds] == [6, 2, 4]
+    assert len(worlds[0] | worlds[1] | worlds[2]) == 12
 
 
 class Missing(Unconfined):
