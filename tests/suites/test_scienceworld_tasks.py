@@ -9,7 +9,7 @@ import pytest
 
 from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import FIRST_DEMONSTRATION, LoadedEnv
-from gymcp.envs.suites.scienceworld import records
+from gymcp.envs.suites.scienceworld import installation, records, suite_is_made
 from gymcp.envs.suites.scienceworld.tasks import FAMILIES, make_tasks
 from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.errors import SandboxUnavailable
@@ -76,6 +76,20 @@ def test_a_training_run_never_gets_a_task_twice_and_none_that_is_demonstrated_or
     worlds = [{json.dumps(task.initial_state) for task in tasks} for tasks in (trained, shown, tested)]
     assert [len(each) for each in worlds] == [6, 2, 4]
     assert len(worlds[0] | worlds[1] | worlds[2]) == 12
+
+
+def test_a_suite_is_made_when_each_kind_has_a_solved_record() -> None:
+    for name in FAMILIES:
+        write_records(name, 5)
+    assert not suite_is_made(), "there is no simulator"
+    installation._folder().mkdir(parents=True)
+    assert suite_is_made()
+    write_records("boil", 5, solved=False)
+    assert not suite_is_made(), "the next one has not been played"
+    write_records("boil", 6)
+    assert suite_is_made()
+    records._path(("melt", 5)).unlink()
+    assert not suite_is_made()
 
 
 class Missing(Unconfined):
