@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gymcp.envs.catalog.scienceworld import ENV
+from gymcp.envs.generated_tasks import GeneratedTask, generate_task
 from gymcp.envs.spec import FIRST_DEMONSTRATION, LoadedEnv
 from gymcp.envs.suites.scienceworld import installation, records, suite_is_made
 from gymcp.envs.suites.scienceworld.tasks import FAMILIES, make_tasks
 from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
-from gymcp.errors import SandboxUnavailable
+from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
@@ -78,6 +79,14 @@ def test_a_training_run_never_gets_a_task_twice_and_none_that_is_demonstrated_or
     assert len(worlds[0] | worlds[1] | worlds[2]) == 12
 
 
+def test_one_task_needs_only_its_own_record() -> None:
+    write_records(FAMILIES[3], 1)
+    assert generate_task(ENV, GeneratedTask(number=len(FAMILIES) + 3)).id == f"{FAMILIES[3]}-1"
+    assert len(make_tasks("train", count=2)) == 2 * len(FAMILIES)
+    with pytest.raises(ConfigError, match="split 'test' has no task 60 of these families and levels"):
+        generate_task(ENV, GeneratedTask(split="test", number=2 * len(FAMILIES)))
+
+
 def test_a_suite_is_made_when_each_kind_has_a_solved_record() -> None:
     for name in FAMILIES:
         write_records(name, 5)
@@ -110,4 +119,4 @@ def test_only_a_sandbox_that_can_run_the_code_is_offered(runs_unconfined: bool, 
 
 def test_scienceworld_offers_no_install_without_a_sandbox() -> None:
     with pytest.raises(SandboxUnavailable, match=r"--sandbox docker; --sandbox none cannot run it$"):
-        next(iter(make_tasks("train", sandbox=Missing())))
+        make_tasks("train", sandbox=Missing())[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from gymcp.envs.spec import FIRST_DEMONSTRATION
 from gymcp.envs.suites.scienceworld.installation import SCIENCEWORLD, install_scienceworld, is_installed
@@ -69,6 +70,31 @@ class Slot:
         return f"{name}-{number}{replaced}" + (f"-again-{self.again}" if self.again else "")
 
 
+@dataclass(frozen=True, slots=True)
+class LazyTasks(Sequence[Task]):
+    """Tasks whose records are made when they are taken: of one task, or of all when all are gone through."""
+
+    slots: Sequence[Slot]
+    sandbox: Sandbox | None
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @overload
+    def __getitem__(self, at: int) -> Task: ...
+    @overload
+    def __getitem__(self, at: slice) -> LazyTasks: ...
+    def __getitem__(self, at: int | slice) -> Task | LazyTasks:
+        if isinstance(at, slice):
+            return LazyTasks(self.slots[at], self.sandbox)
+        slot = self.slots[at]
+        return _to_task(slot, *_take_solved(slot.candidates, self.sandbox))
+
+    def __iter__(self) -> Iterator[Task]:
+        make_records([slot.candidates[0] for slot in self.slots], self.sandbox)  # several in one run
+        return (self[at] for at in range(len(self)))
+
+
 def make_tasks(
     split: str,
     *,
@@ -77,17 +103,15 @@ def make_tasks(
     count: int = 4,
     first: int = 0,
     sandbox: Sandbox | None = None,
-) -> Iterator[Task]:
+) -> Sequence[Task]:
     """`count` tasks for each family, numbered from `first`: variations of upstream's split, in its order.
 
     ``dev`` and ``test`` end with the last variation. In ``train`` the first one comes again, under another id; the last
     quarter has the numbers from `FIRST_DEMONSTRATION`. In place of a variation that upstream's own gold does not solve
-    comes the next, under an id that names both. A task's record is made when it is first asked for, in `sandbox` or in
+    comes the next, under an id that names both. A task's record is made when the task is taken, in `sandbox` or in
     bubblewrap. Raises ConfigError for an unknown split or family, and for levels, of which there are none.
     """
-    slots = list(_list_slots(split, families, levels, range(first, first + count), sandbox))
-    make_records([slot.candidates[0] for slot in slots], sandbox)
-    return (_to_task(slot, *_take_solved(slot.candidates, sandbox)) for slot in slots)
+    return LazyTasks(tuple(_list_slots(split, families, levels, range(first, first + count), sandbox)), sandbox)
 
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
