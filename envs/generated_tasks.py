@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from gymcp.envs.spec import EnvSpec, MoreTasks
@@ -59,18 +59,20 @@ def generate_task(spec: EnvSpec, wanted: GeneratedTask) -> Task:
         size = len(make_block(0))
         block, at = divmod(wanted.number, size) if size else (0, 0)
         tasks = make_block(block)
+        task = tasks[at] if at < len(tasks) else None
     except GymcpError:  # this machine lacks something, or the request is wrong: both say so
         raise
     except (Exception, SystemExit) as error:  # the environment's code, which may raise anything
         raise ConfigError(f"{who}: its more_tasks: {describe_error(error)}") from error
-    if at >= len(tasks):
+    if task is None:
         raise ConfigError(f"{who}: split '{wanted.split}' has no task {wanted.number} of these families and levels")
-    return tasks[at]
+    return task
 
 
 @functools.lru_cache(maxsize=_KEPT_BLOCKS)
 def _make_block(
     more_tasks: MoreTasks, split: str, families: tuple[str, ...], levels: tuple[int, ...], number: int
-) -> tuple[Task, ...]:
-    """One task of each kind (family and level)."""
-    return tuple(more_tasks(split, families=families or None, levels=levels or None, count=1, first=number))
+) -> Sequence[Task]:
+    """One task of each kind (family and level). A sequence stays as it is: it may make a task when it is taken."""
+    tasks = more_tasks(split, families=families or None, levels=levels or None, count=1, first=number)
+    return tasks if isinstance(tasks, Sequence) else tuple(tasks)

@@ -21,12 +21,17 @@ from gymcp.protocols import GRADER_PARAMETERS, Grader, User
 from gymcp.types import EpisodeLimits, Step, Suite, Task
 from gymcp.user_code import check_signature
 
+FIRST_DEMONSTRATION = 500_000
+"""First number of the tasks of `train` that are demonstrated; those that are trained on are numbered from 0."""
+
 
 class MoreTasks(Protocol):
     """Generator of tasks: for a split, `count` tasks for each family and level, numbered from `first`.
 
     The same arguments give the same tasks. Without `families`, the families of the split; families that the split does
-    not have give no tasks. Raises ConfigError for an unknown split, family or level.
+    not have give no tasks. The split `train` has a task of each kind for every number, and no id twice: training takes
+    two tasks of one id for the same. Another split may end: the numbers after its last one give no tasks. Raises
+    ConfigError for an unknown split, family or level.
     """
 
     def __call__(

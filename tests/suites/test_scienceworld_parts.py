@@ -184,4 +184,4 @@ def test_a_wheel_of_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
 )
 def test_tasks_that_do_not_exist_are_refused(asked: dict[str, Json], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        next(make_tasks(**asked))
+        make_tasks(**asked)

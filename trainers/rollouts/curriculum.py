@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.spec import FIRST_DEMONSTRATION, LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe, TaskRecipe
 from gymcp.types import Task
-
-_FIRST_DEMONSTRATION_BLOCK = 500_000
-"""Number of the first block of tasks that is demonstrated; blocks of training tasks are numbered from 0."""
 
 
 def training_tasks(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple[Task, int]]:
@@ -45,7 +43,7 @@ def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
     warm = recipe.warm_start
     kinds = TaskRecipe(levels=warm.levels or recipe.tasks.levels, families=warm.families or recipe.tasks.families)
     tasks: list[Task] = []
-    number = _FIRST_DEMONSTRATION_BLOCK
+    number = FIRST_DEMONSTRATION
     while len(tasks) < count:
         tasks += _training_block(env, kinds, number)
         number += 1
@@ -56,20 +54,16 @@ def heldout_tasks(env: LoadedEnv, recipe: Recipe, split: str, most: int | None =
     """At most `most` tasks of a test split (None: as many as the recipe says), spread over families and levels.
 
     The families are those of the evaluation, else those of the training tasks; a split that has none of these families
-    is tested with its own. A fixed suite without that split gives the tasks that are not trained on, or all of its
-    tasks if it has no training split. Raises ConfigError if the split has no task.
+    is tested with its own, and one that ends before `most` with all that it has. A fixed suite without that split gives
+    the tasks that are not trained on, or all of its tasks if it has no training split. Raises ConfigError if the split
+    has no task.
     """
     most = recipe.evaluation.tasks if most is None else most
     if env.spec.more_tasks is None:
         of_split = [task for task in env.suite.tasks if task.split == split]
         others = [task for task in env.suite.tasks if task.split != "train"]
         return _shuffle(of_split or others or env.suite.tasks, recipe.seed, -1)[:most]
-    tasks: list[Task] = []
-    number = 0
-    while len(tasks) < most:
-        tasks += _heldout_block(env, recipe, split, number)
-        number += 1
-    return tasks[:most]
+    return list(itertools.islice(_heldout_sequence(env, recipe, split), most))
 
 
 def reserved_tasks(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
@@ -83,14 +77,18 @@ def reserved_tasks(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
     return frozenset([*tested, *(task.id for task in env.suite.tasks if task.split != "train")]) - trained
 
 
-def _heldout_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> list[Task]:
-    """One task of each kind (family and level) of a test split."""
+def _heldout_sequence(env: LoadedEnv, recipe: Recipe, split: str) -> Iterator[Task]:
+    """One task of each kind (family and level) of a test split, then the next one of each, up to the split's end."""
     assert env.spec.more_tasks is not None
     rule = recipe.evaluation
     levels = rule.levels or recipe.tasks.levels or None
     for families in (rule.families or recipe.tasks.families or None, None):
-        if tasks := list(env.spec.more_tasks(split, families=families, levels=levels, count=1, first=number)):
-            return tasks
+        number = 0
+        while block := list(env.spec.more_tasks(split, families=families, levels=levels, count=1, first=number)):
+            yield from block
+            number += 1
+        if number > 0:
+            return
     raise ConfigError(f"environment '{env.spec.name}': split '{split}' has no task of the recipe's levels")
 
 

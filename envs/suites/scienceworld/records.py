@@ -54,8 +54,11 @@ def make_records(variations: Sequence[Variation], sandbox: Sandbox | None = None
     return [json.loads(_path(each).read_bytes()) for each in variations]
 
 
-def are_made(variations: Sequence[Variation]) -> bool:
-    return all(_path(each).is_file() for each in variations)
+@cache_errors()
+def read_record(variation: Variation) -> Json | None:
+    """The record of a variation; None if it is not in the cache."""
+    path = _path(variation)
+    return json.loads(path.read_bytes()) if path.is_file() else None
 
 
 def splits_are_made() -> bool:
@@ -63,7 +66,7 @@ def splits_are_made() -> bool:
 
 
 def _ask_simulator(orders: Sequence[Json], sandbox: Sandbox | None) -> list[Json]:
-    confined = choose_install_sandbox("scienceworld", "the simulator plays the gold", sandbox)
+    confined = choose_install_sandbox("scienceworld", "the simulator plays the gold", sandbox, runs_unconfined=False)
     text = "".join(json.dumps(order) + "\n" for order in orders)
     lines = run_once(with_simulator("scienceworld-maker", MAKER), confined, text).splitlines()
     if len(lines) != len(orders):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
 
+from gymcp.envs.spec import FIRST_DEMONSTRATION
 from gymcp.envs.suites.scienceworld.installation import SCIENCEWORLD, install_scienceworld, is_installed
 from gymcp.envs.suites.scienceworld.records import (
     Variation,
-    are_made,
     make_records,
+    read_record,
     read_splits,
     splits_are_made,
 )
@@ -50,6 +53,48 @@ _TEST_TASKS = 1
 """Test variations of each kind of task that are in the suite."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A number of one kind of task, before its variation is played."""
+
+    split: str
+    candidates: tuple[Variation, ...]
+    """The variation of the number, then those that take its place if upstream's gold does not solve it."""
+    again: int
+    """Times that all variations have come before."""
+
+    def make_id(self, variation: Variation) -> str:
+        """The id of the number's task, which is none of another number's, though their variations may be the same."""
+        (name, number), (_, wanted) = variation, self.candidates[0]
+        replaced = "" if number == wanted else f"-for-{wanted}"
+        return f"{name}-{number}{replaced}" + (f"-again-{self.again}" if self.again else "")
+
+
+@dataclass(frozen=True, slots=True)
+class LazyTasks(Sequence[Task]):
+    """Tasks whose records are made when they are taken: of one task, or of all when all are gone through."""
+
+    slots: Sequence[Slot]
+    sandbox: Sandbox | None
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @overload
+    def __getitem__(self, at: int) -> Task: ...
+    @overload
+    def __getitem__(self, at: slice) -> LazyTasks: ...
+    def __getitem__(self, at: int | slice) -> Task | LazyTasks:
+        if isinstance(at, slice):
+            return LazyTasks(self.slots[at], self.sandbox)
+        slot = self.slots[at]
+        return _to_task(slot, *_take_solved(slot.candidates, self.sandbox))
+
+    def __iter__(self) -> Iterator[Task]:
+        make_records([slot.candidates[0] for slot in self.slots], self.sandbox)  # several in one run
+        return (self[at] for at in range(len(self)))
+
+
 def make_tasks(
     split: str,
     *,
@@ -58,16 +103,15 @@ def make_tasks(
     count: int = 4,
     first: int = 0,
     sandbox: Sandbox | None = None,
-) -> Iterator[Task]:
+) -> Sequence[Task]:
     """`count` tasks for each family, numbered from `first`: variations of upstream's split, in its order.
 
-    After the last number, the first one comes again. In place of a variation that upstream's own gold does not solve
-    comes the next. A task's record is made when it is first asked for, in `sandbox` or in bubblewrap. Raises
-    ConfigError for an unknown split or family, and for levels, of which there are none.
+    ``dev`` and ``test`` end with the last variation. In ``train`` the first one comes again, under another id; the last
+    quarter has the numbers from `FIRST_DEMONSTRATION`. In place of a variation that upstream's own gold does not solve
+    comes the next, under an id that names both. A task's record is made when the task is taken, in `sandbox` or in
+    bubblewrap. Raises ConfigError for an unknown split or family, and for levels, of which there are none.
     """
-    slots = list(_list_candidates(split, families, levels, count, first, sandbox))
-    make_records([candidates[0] for candidates in slots], sandbox)
-    return (_to_task(split, *_take_solved(candidates, sandbox)) for candidates in slots)
+    return LazyTasks(tuple(_list_slots(split, families, levels, range(first, first + count), sandbox)), sandbox)
 
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
@@ -88,19 +132,23 @@ def suite_is_made() -> bool:
     return (
         is_installed()
         and splits_are_made()
-        and are_made([each[0] for each in _list_candidates("test", None, None, _TEST_TASKS, 0, None)])
+        and all(_is_made(slot) for slot in _list_slots("test", None, None, range(_TEST_TASKS), None))
     )
 
 
-def _list_candidates(
-    split: str,
-    families: Sequence[str] | None,
-    levels: Sequence[int] | None,
-    count: int,
-    first: int,
-    sandbox: Sandbox | None,
-) -> Iterator[list[Variation]]:
-    """For each task: the variation of its number, and those that take its place if it cannot be solved."""
+def _is_made(slot: Slot) -> bool:
+    """True if the task needs no further record."""
+    for variation in slot.candidates:
+        record = read_record(variation)
+        if record is None or record["solved"]:
+            return record is not None
+    return True
+
+
+def _list_slots(
+    split: str, families: Sequence[str] | None, levels: Sequence[int] | None, numbers: range, sandbox: Sandbox | None
+) -> Iterator[Slot]:
+    """One slot for each number and family, without those beyond the end of a split."""
     if split not in SPLITS:
         raise ConfigError(f"scienceworld: no split '{split}'; have {', '.join(SPLITS)}")
     if unknown := [name for name in families or () if name not in FAMILIES]:
@@ -108,12 +156,23 @@ def _list_candidates(
     if levels:
         raise ConfigError("scienceworld: has no levels; choose families instead")
     splits = read_splits(sandbox)
-    chosen = families or FAMILIES
-    for number in range(first, first + count):
-        for name in chosen:
-            variations = splits[name][split]
-            start = number % len(variations)
-            yield [(name, each) for each in (*variations[start:], *variations[:start])]
+    for number in numbers:
+        for name in families or FAMILIES:
+            variations, place = splits[name][split], number
+            if split == "train":
+                variations, place = _divide_training(variations, number)
+            again, start = divmod(place, len(variations))
+            if again == 0 or split == "train":
+                order = (*variations[start:], *variations[:start])
+                yield Slot(split=split, candidates=tuple((name, each) for each in order), again=again)
+
+
+def _divide_training(variations: Sequence[int], number: int) -> tuple[Sequence[int], int]:
+    """The training variations among which a number counts, trained on or demonstrated, and its place among them."""
+    trained = len(variations) * 3 // 4
+    if number < FIRST_DEMONSTRATION:
+        return variations[:trained], number
+    return variations[trained:], number - FIRST_DEMONSTRATION
 
 
 def _take_solved(candidates: Sequence[Variation], sandbox: Sandbox | None) -> tuple[Variation, Json]:
@@ -125,22 +184,22 @@ def _take_solved(candidates: Sequence[Variation], sandbox: Sandbox | None) -> tu
     raise ConfigError(f"scienceworld: upstream's gold solves no variation of {candidates[0][0]} in this split")
 
 
-def _to_task(split: str, variation: Variation, record: Json) -> Task:
+def _to_task(slot: Slot, variation: Variation, record: Json) -> Task:
     name, number = variation
     gold: list[str] = record["gold"]
     calls = (
         ToolCall(id=f"call_{place}", name="act", arguments={"action": action}) for place, action in enumerate(gold, 1)
     )
     return Task(
-        id=f"{name}-{number}",
+        id=slot.make_id(variation),
         prompts=(f"{_describe(record)} {ANSWER}\n{record['start'].strip()}",),
         initial_state={"task": name, "variation": number},
         target={"score": FULL_SCORE},
         gold=(GoldTurn(calls=tuple(calls), final_text="done"),),
         last_necessary=(0, len(gold) - 1),  # the gold ends with the first action after which all goals are reached
         limits=EpisodeLimits(steps=max(STEPS, 2 * len(gold))),
-        split=split,
-        tags=(_TOPIC_OF[name], name, f"split {split}"),
+        split=slot.split,
+        tags=(_TOPIC_OF[name], name, f"split {slot.split}"),
     )
 
 

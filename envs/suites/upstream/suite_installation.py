@@ -116,10 +116,18 @@ def judge_server(upstream: UpstreamSuite, files: SuiteFiles) -> ServerSpec:
     )
 
 
-def choose_install_sandbox(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
+def choose_install_sandbox(
+    suite: str,
+    what: str,
+    sandbox: Sandbox | None,
+    files: SuiteFiles | None = None,
+    *,
+    runs_unconfined: bool = True,
+) -> Sandbox:
     """`sandbox`, else bubblewrap, for the one run of upstream's code that an installation needs.
 
-    Raises SandboxUnavailable if it cannot be used, unless the `files` are complete, so that it will not be needed.
+    `runs_unconfined`: ``--sandbox none`` can run the code. Raises SandboxUnavailable if the sandbox cannot be used,
+    unless the `files` are complete, so that it will not be needed.
     """
     chosen = sandbox or get_sandbox("bwrap")
     if files is not None and files.are_complete:
@@ -127,9 +135,10 @@ def choose_install_sandbox(suite: str, what: str, sandbox: Sandbox | None, files
     try:
         chosen.check()
     except SandboxUnavailable as error:
+        none = ", or --sandbox none to run it unconfined" if runs_unconfined else "; --sandbox none cannot run it"
         raise SandboxUnavailable(
             f"{suite}: install: {what}, and not without a sandbox: {error}; to choose: "
-            f"gymcp suites install {suite} --sandbox docker, or --sandbox none to run it unconfined"
+            f"gymcp suites install {suite} --sandbox docker{none}"
         ) from error
     return chosen
 
