@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from collections import Counter
@@ -21,10 +22,10 @@ from gymcp.envs.suites.rounds import (
     make_suite,
     make_tasks,
 )
-from gymcp.envs.suites.rounds.demonstrators import looking_oracle, teacher
+from gymcp.envs.suites.rounds.demonstrators import Teacher, looking_oracle, teacher, teacher_with_habits
 from gymcp.errors import ConfigError, GraderError
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.programs.rounds.house import PARCELS, ROOMS, TOOLS, make_house
+from gymcp.mcp_servers.programs.rounds.house import PARCELS, ROOMS, TOOLS, describe_parcel, make_house
 from gymcp.mcp_servers.programs.rounds.looks import Looks
 from gymcp.mcp_servers.programs.rounds.server import Rounds
 from gymcp.protocols import Agent
@@ -299,11 +300,32 @@ def test_random_tools_hardly_ever_win() -> None:
     assert success(ROUNDS, list(make_tasks(ROUNDS, "train", levels=[1], count=500)), randomly) <= 0.01
 
 
-@pytest.mark.parametrize(("level", "expected"), [(1, 0.52), (2, 0.3), (3, 0.16), (4, 0.11), (5, 0.03)])
-def test_the_teacher_wins_as_often_as_the_laboratory_is_meant_for(level: int, expected: float) -> None:
+@pytest.mark.parametrize(
+    ("level", "expected", "with_habits"),
+    [(1, 0.52, 0.54), (2, 0.31, 0.36), (3, 0.16, 0.24), (4, 0.11, 0.18), (5, 0.03, 0.1)],
+)
+def test_the_teachers_win_as_often_as_the_laboratory_is_meant_for(
+    level: int, expected: float, with_habits: float
+) -> None:
     tasks = list(make_tasks(ROUNDS, "train", levels=[level], count=400))
-    error = math.sqrt(expected * (1 - expected) / len(tasks))
-    assert success(ROUNDS, tasks, teacher) == pytest.approx(expected, abs=3 * error)
+    for agent, share in ((teacher, expected), (teacher_with_habits, with_habits)):
+        error = math.sqrt(share * (1 - share) / len(tasks))
+        assert success(ROUNDS, tasks, agent) == pytest.approx(share, abs=3 * error)
+
+
+def test_a_habit_is_what_the_teacher_does_most_and_is_wrong_but_harmless() -> None:
+    house, who = make_house(0), Teacher(0, random.Random(1), has_habits=True)
+    effects: Counter[str] = Counter()
+
+    async def play() -> None:
+        for parcel in PARCELS:
+            seen = Observation(messages=(Message(role="tool", content=describe_parcel(parcel)),), tools=())
+            taken = Counter([(await who.act(seen)).tool_calls[0].name for _ in range(60)])
+            effects[house.effects[parcel][taken.most_common(1)[0][0]]] += 1
+
+    asyncio.run(play())
+    assert effects["right"] == pytest.approx(0.6 * len(PARCELS), abs=0.1 * len(PARCELS))
+    assert effects["spoil"] + effects["end"] == 0
 
 
 def test_the_looking_oracle_always_wins_and_looks_at_most_parcels() -> None:
