@@ -43,12 +43,11 @@ def import_place(place: str) -> Any:
     """The object at ``MODULE:NAME`` below ``gymcp.cli``."""
     module, _, name = place.partition(":")
     path = f"gymcp.cli.{module}"
-    if path not in sys.modules:
-        started = time.perf_counter()
-        with pause_gc():
-            importlib.import_module(path)
-        log.debug("imported %s in %.2f s", path, time.perf_counter() - started)
-    return getattr(importlib.import_module(path), name)
+    started = time.perf_counter()
+    with contextlib.nullcontext() if path in sys.modules else pause_gc():
+        found = getattr(importlib.import_module(path), name)
+    log.debug("imported %s in %.2f s", path, time.perf_counter() - started)
+    return found
 
 
 def defer_to(place: str) -> Callable[[Face], Face]:
