@@ -158,7 +158,8 @@ def _list_slots(
     splits = read_splits(sandbox)
     for number in numbers:
         for name in families or FAMILIES:
-            variations, place = splits[name][split], number
+            variations: Sequence[int] = splits[name][split]
+            place = number
             if split == "train":
                 variations, place = _divide_training(variations, number)
             again, start = divmod(place, len(variations))
