@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -103,6 +105,35 @@ def test_no_server_can_read_the_gold_with_the_built_wheel_installed(installed: P
     for env, least in (("bank.py", 6), ("bfcl", 5000)):
         count, leaks = json.loads(run(installed, "-c", code, env, cwd=tmp_path))
         assert (leaks, count >= least) == ([], True)
+
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+FORBIDDEN = [contract for contract in CONTRACTS if contract["type"] == "forbidden"]
+LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"}
+MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def rooms_of_table(folder: str) -> list[set[str]]:
+    """The rooms in each row of a folder's table, lowest row first."""
+    table = MAP.split(f"\n**`{folder}/`**", 1)[1].split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    return [set(re.findall(r"`(\w+)/?`", row.split("|")[1])) for row in table.splitlines()]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_map_of_a_folder_is_its_import_contract(folder: str) -> None:
+    layers = [set(layer.split(" | ")) for layer in LAYERS[f"gymcp.{folder}"]]
+    assert rooms_of_table(folder) == layers[::-1]
+
+
+def test_the_order_of_imports_on_the_map_is_the_contract() -> None:
+    (order,) = re.findall(r"```\n([^`]*← store ←[^`]*)```", MAP)
+    assert " ".join(order.split()).split(" ← ") == LAYERS["gymcp"][::-1]
+
+
+@pytest.mark.parametrize("contract", FORBIDDEN, ids=lambda contract: contract["name"])
+def test_what_runs_in_a_sandbox_may_import_no_other_part_of_gymcp(contract: dict[str, list[str]]) -> None:
+    parts = {f"gymcp.{part}" for layer in LAYERS["gymcp"] for part in layer.split(" | ")}
+    assert set(contract["forbidden_modules"]) == parts - {"gymcp.mcp_servers"}
 
 
 def test_imports_point_one_way() -> None:
