@@ -22,6 +22,8 @@ ALL_PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 LANGUAGES = ("sh", "python", "toml", "json", "text", "")
 """Languages of blocks; `page_player` runs or writes the first three."""
 COMMAND = re.compile(r"^(\$ )?(\.venv/bin/)?gymcp [a-z-]", re.MULTILINE)
+MAX_GLOSSARY = 30
+"""Words that a newcomer can be asked to learn."""
 NOT_RUN = {
     "adding-a-server.md": 2,
     "agent-programs.md": 1,
@@ -93,6 +95,12 @@ def parse(words: list[str]) -> None:
         if not isinstance(command, TyperGroup) or not words:
             return
         name, command, words = command.resolve_command(context, words)
+
+
+def test_the_glossary_is_short_and_sorted() -> None:
+    words = re.findall(r"^\| ([^|]+) \| ", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)[1:]
+    assert len(words) <= MAX_GLOSSARY
+    assert words == sorted(words)
 
 
 def test_blocks_that_are_not_run_are_counted() -> None:
