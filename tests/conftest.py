@@ -1,4 +1,4 @@
-"""What the machine may lack: tests that need it are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
+"""Programs and privileges that a machine may lack: tests that need them are skipped, or fail if GYMCP_REQUIRE_ALL=1."""
 
 from __future__ import annotations
 

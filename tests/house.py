@@ -50,7 +50,7 @@ def measure_house(folders: Sequence[str] = FOLDERS) -> House:
                 functions[f"{name}:{node.lineno} {node.name}"] = (node.end_lineno or 0) - node.lineno + 1
                 imports = (part for part in ast.walk(node) if isinstance(part, ast.Import | ast.ImportFrom))
                 inner += [f"{name}:{part.lineno}" for part in imports]
-        graph[module_name(path)] = set(_imported(tree, modules))
+        graph[module_name(path)] = set(_imports_of(tree, modules))
     return House(lines=lines, functions=functions, inner_imports=tuple(dict.fromkeys(inner)), cycles=_cycles(graph))
 
 
@@ -61,7 +61,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imported(tree: ast.Module, modules: dict[str, Path]) -> Iterator[str]:
+def _imports_of(tree: ast.Module, modules: dict[str, Path]) -> Iterator[str]:
     """Modules of gymcp that the file imports at its top level."""
     for node in tree.body:
         if isinstance(node, ast.Import):

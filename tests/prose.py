@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp", "examples", "benchmarks")
+TESTS = ("tests", "docs/site")
 FIRST_WORDS = ("Of", "What", "Who", "Whose", "Whether", "Which", "How", "Where")
 """Words that no docstring begins with."""
 IRREGULAR = re.compile(
@@ -22,6 +23,10 @@ IRREGULAR = re.compile(
     "taken|taught|thought|thrown|told|understood|won|worn|written"
 )
 """Participles that do not end in -ed."""
+TEST_RIDDLES = re.compile(
+    r"test_what_|_what_is_no_|_that_(?:is|are)_(?:no|none)(?:_|$)|_that_cannot_be|_(?:it|they)_must(?:_|$)|nobody|whoever|somebody"
+)
+"""Parts of test names that say what something is not, or is not able to, instead of naming it."""
 NOT_PARTICIPLES = ("bed", "embed", "exceed", "feed", "indeed", "need", "proceed", "red", "seed", "shed", "speed")
 
 
@@ -77,6 +82,11 @@ def is_participle(name: str) -> bool:
     return IRREGULAR.fullmatch(word) is not None or (word.endswith("ed") and word not in NOT_PARTICIPLES)
 
 
+def is_riddle(name: str) -> bool:
+    """True for the name of a test that has a clause or a pronoun in the place of a noun."""
+    return name.startswith("test_") and TEST_RIDDLES.search(name) is not None
+
+
 def _is_text(part: ast.stmt) -> bool:
     return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
 
@@ -94,7 +104,7 @@ def _follows_assignment(body: list[ast.stmt], number: int) -> bool:
 
 
 def main() -> None:
-    paths = list(python_files(sys.argv[1:] or SOURCES))
+    paths = list(python_files(sys.argv[1:] or (*SOURCES, *TESTS)))
     texts = [text for path in paths for text in docstrings(path)]
     names = [name for path in paths for name in functions(path)]
     first = [text for text in texts if has_bad_first_word(text.text)]
@@ -106,6 +116,8 @@ def main() -> None:
             print(f"{text.place}: where: {' '.join(text.text.split())[:110]}")
     for name in participles:
         print(f"{name.place}: participle: {name.text}")
+    for name in filter(lambda name: is_riddle(name.text), names):
+        print(f"{name.place}: name of a test: {name.text}")
     words = sum(len(text.text.split()) for text in texts)
     where = sum(count_where(text.text) for text in texts)
     rate, share = 1000 * where / max(words, 1), 100 * len(participles) / max(len(names), 1)

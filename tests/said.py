@@ -1,4 +1,4 @@
-"""What commands say, for the tests of all folders."""
+"""Checks of what commands print on standard error, for the tests of all folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed is what is here: the wheel, the links, the imports."""
+"""The wheel, the links and the imports: an installation has exactly the code of the checkout."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_order_of_imports_on_the_map_is_the_contract() -> None:
 
 
 @pytest.mark.parametrize("contract", FORBIDDEN, ids=lambda contract: contract["name"])
-def test_what_runs_in_a_sandbox_may_import_no_other_part_of_gymcp(contract: dict[str, list[str]]) -> None:
+def test_code_in_a_sandbox_may_import_no_other_part_of_gymcp(contract: dict[str, list[str]]) -> None:
     parts = {f"gymcp.{part}" for layer in LAYERS["gymcp"] for part in layer.split(" | ")}
     assert set(contract["forbidden_modules"]) == parts - {"gymcp.mcp_servers"}
 

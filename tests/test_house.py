@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from house import measure_house, over_bounds
-from prose import Text, count_where, docstrings, functions, has_bad_first_word, is_participle, python_files
+from prose import (
+    SOURCES,
+    TESTS,
+    Text,
+    count_where,
+    docstrings,
+    functions,
+    has_bad_first_word,
+    is_participle,
+    is_riddle,
+    python_files,
+)
 
 MAX_WHERE_PER_1000_WORDS = 3.0
 MAX_PARTICIPLES = 0.02
@@ -15,9 +28,9 @@ def test_nothing_is_over_a_bound() -> None:
     assert over_bounds(measure_house()) == []
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[Text]:
-    return [text for path in python_files() for text in docstrings(path)]
+@pytest.fixture(scope="module", params=[SOURCES, TESTS], ids=["code", "tests"])
+def texts(request: pytest.FixtureRequest) -> list[Text]:
+    return [text for path in python_files(request.param) for text in docstrings(path)]
 
 
 @of_all_docstrings
@@ -31,7 +44,13 @@ def test_where_means_a_place(texts: list[Text]) -> None:
     assert sum(count_where(text.text) for text in texts) <= MAX_WHERE_PER_1000_WORDS * words / 1000
 
 
-def test_functions_are_verbs() -> None:
-    names = [name for path in python_files() for name in functions(path)]
+@pytest.mark.parametrize("folders", [SOURCES, TESTS], ids=["code", "tests"])
+def test_functions_are_verbs(folders: Sequence[str]) -> None:
+    names = [name for path in python_files(folders) for name in functions(path)]
     participles = [f"{name.place} {name.text}" for name in names if is_participle(name.text)]
     assert len(participles) <= MAX_PARTICIPLES * len(names), participles
+
+
+def test_names_of_tests_name_their_subject() -> None:
+    names = [name for path in python_files(TESTS) for name in functions(path)]
+    assert [f"{name.place} {name.text}" for name in names if is_riddle(name.text)] == []

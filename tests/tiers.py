@@ -105,7 +105,7 @@ def _place(item: pytest.Item) -> int:
 def _needs_of(module: ModuleType) -> frozenset[str]:
     """Markers that the module's imports stand for, with those of helpers that are no part of gymcp."""
     found = set()
-    for name in _imported(module):
+    for name in _imports_of(module):
         if name in BY_MODULE:
             found.add(BY_MODULE[name])
         helper = sys.modules.get(name)
@@ -114,7 +114,7 @@ def _needs_of(module: ModuleType) -> frozenset[str]:
     return frozenset(found)
 
 
-def _imported(module: ModuleType) -> Iterator[str]:
+def _imports_of(module: ModuleType) -> Iterator[str]:
     for value in vars(module).values():
         if isinstance(value, ModuleType):
             yield value.__name__

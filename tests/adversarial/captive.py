@@ -11,7 +11,7 @@ class Captive:
         self._kept: dict[str, Any] = {}
 
     def run(self, code: str) -> str:
-        """What the code leaves in `out`; `attempt` says how an act fails."""
+        """Run the code and return what it leaves in `out`; its `attempt` says how an act fails."""
 
         def attempt(act: Any) -> str:
             try:

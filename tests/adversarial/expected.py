@@ -122,7 +122,7 @@ LIES = {
     "claim_another_state": _PROTOCOL + "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}",
     "claim_another_list": _PROTOCOL + "list: it claims the key 0{64} for a tool list with [0-9a-f]{64}",
 }
-"""Of a server that declares its state."""
+"""Attempts of a server that declares its state, and the error of each."""
 
 WORLDS = {
     "fifo": _DIGEST,

@@ -20,7 +20,7 @@ def gymcp(*words: object) -> Result:
 
 
 def refused(verb: str, run: Path, other: Path) -> str:
-    """What a verb says of a run folder that it will not read; empty if it reads it. Anything else fails the test."""
+    """The verb's error line if it refuses the run folder; empty if it reads the folder. Else the test fails."""
     words: dict[str, tuple[object, ...]] = {
         "report": ("report", run),
         "compare": ("compare", run, other),

@@ -51,7 +51,7 @@ Said = list[Any]
 
 
 class Play:
-    """What one run needs everywhere."""
+    """Settings and targets of one run of all attempts."""
 
     def __init__(self, path: StartPath, sandbox: Sandbox, given: Given, set_id: Path | None) -> None:
         self.path, self.sandbox, self.given = path, sandbox, given
@@ -91,7 +91,7 @@ class Play:
 
 
 async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
-    """How a call went, in the harness's words."""
+    """The answer to a call, or the harness's error."""
     try:
         result = await session.call_tool(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
     except GymcpError as error:
@@ -134,7 +134,7 @@ async def _witnessed(session: ToolSession, given: Given) -> Said:
 
 
 def _lock_file() -> TextIO:
-    """What every run on the machine can open."""
+    """A file that every run on the machine can open, to lock it."""
     return Path(__file__).open()
 
 
@@ -271,7 +271,7 @@ async def play_worlds(play: Play) -> dict[str, Said]:
 
 
 async def _judged(play: Play, session: ToolSession) -> str:
-    """What becomes of the world that is there now."""
+    """The harness's verdict on the present world."""
     assert session.workspace is not None
     if play.control:
         return await naive_world(session.workspace.folder, play.given["token"])
@@ -336,7 +336,7 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
 
 
 def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
-    """How many templates of servers there were, and which programs were started although they could have been forked.
+    """Number of servers' templates, and the programs that were started although they could have been forked.
 
     The digest helper has one on every path, and is what may read all.
     """

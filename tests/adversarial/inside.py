@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
     group: str
     act: Callable[[Given], str]
     control: str
-    """Who succeeds with it unconfined: "any", or "root" alone."""
+    """The user for whom it succeeds without a sandbox: "any", or "root" alone."""
 
 
 class Prevented(Exception):
@@ -84,7 +84,7 @@ def attempt(group: str, *, control: str = "any") -> Callable[[Callable[[Given], 
 
 
 def first_of(targets: Iterable[T], act: Callable[[T], str]) -> str:
-    """What the act achieves on the first target on which it achieves something; raises the last failure."""
+    """Result of the act on the first target with which it succeeds; raises the last failure if there is none."""
     failure: Exception = Prevented("there was nothing to try it on")
     for target in targets:
         try:

@@ -193,7 +193,7 @@ def change_settings_of_the_kernel(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def open_settings_from_an_import(given: Given) -> str:
-    """Where servers are forked, that is in another process, with other rights, and a /proc of its own."""
+    """Use a descriptor opened at import: in a forked server, by another process with other rights and /proc."""
     if not OPENED_AT_IMPORT:
         raise Prevented("none could be opened when this was imported")
     return f"opened {OPENED_AT_IMPORT[0]} for writing"
@@ -345,7 +345,7 @@ def enlarge_pipes(given: Given) -> str:
 
 @attempt(GROUP)
 def change_the_line_discipline(given: Given) -> str:
-    """Of a terminal of its own: an unlisted command of a listed call, which loads kernel modules."""
+    """Change that of an own terminal: an unlisted command of a listed call, which loads kernel modules."""
     _, terminal = os.openpty()
     fcntl.ioctl(terminal, 0x5423, struct.pack("=i", 0))
     return "set"

@@ -213,7 +213,7 @@ def _entries(folder: Path) -> dict[str, int]:
 
 
 async def naively_left_daemon(name: str, held_s: int) -> str:
-    """Of a server that is ended as any process is."""
+    """Result of a daemon left by a server that is ended as any process is."""
     return await asyncio.to_thread(_daemon, name, held_s)
 
 

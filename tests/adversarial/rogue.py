@@ -78,7 +78,7 @@ class Rogue:
         return text(str(getattr(module, act)(arguments)))
 
     def settle(self, token: str) -> str:
-        """What an honest server has and others want: a file, and a socket."""
+        """Make what attackers look for in an honest server: a file, and a socket."""
         with open("token", "w") as file:
             file.write(token)
         listener = socket.socket(socket.AF_UNIX)

@@ -121,7 +121,7 @@ def page_tables(given: dict[str, Any]) -> str:
 
 
 def hidden_memory(given: dict[str, Any]) -> str:
-    """Of no process, and of no file system that has a size."""
+    """Fill memory that belongs to no process and to no file system with a size."""
     written = 0
     try:
         fd = os.memfd_create("x")

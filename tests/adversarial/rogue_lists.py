@@ -31,7 +31,7 @@ def catastrophic_pattern(server: Any, asked: Any) -> dict[str, Any]:
 
 
 def slow_pattern_of_results(server: Any, asked: Any) -> dict[str, Any]:
-    """Of the structured content that comes with every answer."""
+    """A tool list with a slow pattern for the structured content of every answer."""
     return {"tools": [tool("echo", outputSchema={**OBJECT, "properties": {"text": {"pattern": SLOW_PATTERN}}})]}
 
 

@@ -25,7 +25,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
     start: Literal["exec", "fork", "fork_script"] = "exec"
-    """How one starts: by itself, forked as a program of gymcp's own, or as a script of others."""
+    """A server starts by itself, is forked as a program of gymcp's own, or is forked as a third-party script."""
     warm_pool_size: int = 0
     has_worlds: bool = True
     """False where a server whose state is in files is started as on another path."""

@@ -1,4 +1,4 @@
-"""What attempts are made on: secrets, listeners and processes of the test's own, around the harness that plays them."""
+"""Targets of the attempts: secrets, listeners and processes of the test, around the harness that plays them."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ def test_controls_work(user: str, played: Played, subtests: pytest.Subtests) -> 
 
 @unconfined
 @pytest.mark.parametrize("user", USERS)
-def test_controls_of_what_is_reported(user: str, played: Played, subtests: pytest.Subtests) -> None:
-    """What is used up can be used up, and a harness that believes its servers is fooled."""
+def test_controls_of_the_reports(user: str, played: Played, subtests: pytest.Subtests) -> None:
+    """Without a sandbox resources can be used up, and a harness that believes its servers is fooled."""
     attempts = played("none", user)["attempts"]
     for name in OWN_SESSION:
         with subtests.test(name):

@@ -1,4 +1,4 @@
-"""What no server can see, change or reach, whichever sandbox it is in."""
+"""No server can see, change or reach these, in any sandbox."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Tried = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def tried(bwrap: Bubblewrap) -> Iterator[Tried]:
-    """What servers achieve if /dev/null and the rest belong to these users.
+    """Attempts that succeed for servers if /dev/null and the rest belong to these users.
 
     `nowhere`: no file system at hand allows nodes.
     """
@@ -77,7 +77,7 @@ def tried(bwrap: Bubblewrap) -> Iterator[Tried]:
 
 
 @pytest.mark.parametrize(("null", "rest"), [(0, 0), (65534, 0), (0, SERVER_ID), (SERVER_ID, 4711)])
-def test_modes_of_devices_cannot_be_changed_whoever_owns_them(tried: Tried, null: int, rest: int) -> None:
+def test_no_owner_of_a_device_can_change_its_mode(tried: Tried, null: int, rest: int) -> None:
     assert tried(null, rest) == {"exec": HELD, "fork": HELD}
 
 

@@ -128,7 +128,7 @@ def test_a_fair_lock_is_read(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "key", "value"), ATTEMPTS)
-def test_a_word_that_is_not_what_it_should_be_is_one_line(form: str, key: str, value: str, tmp_path: Path) -> None:
+def test_an_unexpected_value_in_a_lock_is_one_line(form: str, key: str, value: str, tmp_path: Path) -> None:
     (tmp_path / "servers.lock").write_text(form.format(**{**FAIR[form], key: value}))
     with pytest.raises(ConfigError) as caught:
         read_lock(tmp_path / "servers.lock", consistent=False)

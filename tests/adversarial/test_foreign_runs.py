@@ -124,7 +124,7 @@ TEMPORARY = (".report.html.{pid}.tmp", ".summary.json.{pid}.tmp", ".out.jsonl.{p
 FILES = ("report.html", "summary.json", "out.jsonl", "judge.json")
 
 
-def test_what_is_written_into_a_folder_follows_no_link(tmp_path: Path) -> None:
+def test_writing_into_a_folder_follows_no_link(tmp_path: Path) -> None:
     run, outside = make_run(tmp_path / "run"), tmp_path / "outside"
     outside.write_text("mine")
     for name in (*FILES, *(each.format(pid=os.getpid()) for each in TEMPORARY)):
@@ -190,7 +190,7 @@ RECORDS: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("attempt", RECORDS)
-def test_a_record_that_is_none_is_one_line(attempt: str, tmp_path: Path) -> None:
+def test_an_invalid_record_is_one_line(attempt: str, tmp_path: Path) -> None:
     name, text, why = RECORDS[attempt]
     run = make_run(tmp_path / "run")
     (run / name).write_text(text)
@@ -207,7 +207,7 @@ def test_nothing_of_this_reached_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_training_run_is_not_gone_on_with_through_a_link(tmp_path: Path) -> None:
-    """What a folder of the run holds is removed when there is something newer: here that would be the user's own."""
+    """Old files of a run are removed once there are newer ones: through a link, those are the user's own."""
     run, mine = tmp_path / "run", tmp_path / "mine"
     run.mkdir()
     (mine / "letters").mkdir(parents=True)

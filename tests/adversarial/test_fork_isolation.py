@@ -1,4 +1,4 @@
-"""What a forked server can do to its template, its siblings and its copies: nothing. Tried from inside."""
+"""A forked server can do nothing to its template, its siblings and its copies: tried from inside."""
 
 from __future__ import annotations
 

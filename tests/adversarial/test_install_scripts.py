@@ -24,13 +24,13 @@ from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """What exists once code of a package has run, or a file of it has been written, outside of its folder."""
+    """A file that exists once code of a package has run, or has written a file, outside of its folder."""
     return tmp_path / "marker"
 
 
 @pytest.fixture
 def address(marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of the index, which alone the installers know."""
+    """Address of the index, the only one that the installers know."""
     with index(marker) as found:
         names = {
             "GYMCP_HOME": "home",
@@ -47,7 +47,7 @@ def address(marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def installed(line: str) -> str:
-    """How it went, up to the words that start the server."""
+    """Outcome (installed, or the error) of everything up to the command that starts the server."""
     try:
         server = resolve(parse_command(line))
         ensure_installed(server)

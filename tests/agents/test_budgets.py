@@ -26,6 +26,6 @@ def test_the_limits_of_an_environment_end_an_episode_before_the_default_budget(n
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Budget)])
 @pytest.mark.parametrize(("value", "says"), [(0, "more than 0, not 0"), (float("inf"), "a finite number, not inf")])
-def test_a_budget_that_is_no_limit_is_refused(field: str, value: float, says: str) -> None:
+def test_an_invalid_budget_is_refused(field: str, value: float, says: str) -> None:
     with pytest.raises(ConfigError, match=f"budget of {field}: must be {says}"):
         Budget(**{field: value})  # type: ignore[arg-type]

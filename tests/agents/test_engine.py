@@ -202,7 +202,7 @@ def test_invalid_requests_are_refused() -> None:
     asyncio.run(play())
 
 
-def test_a_model_that_cannot_be_opened_is_refused_with_a_reason(tmp_path: Any) -> None:
+def test_an_engine_with_a_bad_model_or_setting_is_refused_with_a_reason(tmp_path: Any) -> None:
     async def open_and_close(model: Any, **more: Any) -> None:
         async with open_engine(model, **{"slots": 1, **more}):
             pass

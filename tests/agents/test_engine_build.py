@@ -97,6 +97,6 @@ def test_a_library_with_other_numbers_than_torch_is_not_used(tmp_path: Path, cpp
     assert found.detail.startswith("the check of its numbers failed: a logit differs from torch's by")
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(with_compiler: Compiler) -> None:
+def test_an_unwritable_cache_is_one_line(with_compiler: Compiler) -> None:
     build = replace(with_compiler("exit 1"), folder=Path("/proc/nothing"))
     assert find_library(build).detail == "the cache /proc/nothing cannot be written: No such file or directory"

@@ -82,7 +82,7 @@ def test_a_token_without_probability_is_never_drawn(draw: Draw) -> None:
     assert [draw(logits, [PLAIN], [number]).ids for number in (0.0, 1.0)] == [[1], [3]]
 
 
-def test_logits_that_are_not_numbers_give_a_logprob_that_is_not_a_number(draw: Draw) -> None:
+def test_nan_logits_give_a_nan_logprob(draw: Draw) -> None:
     assert math.isnan(draw(torch.full((1, 4), torch.nan), [PLAIN], [0.5]).logprobs[0])
 
 

@@ -96,7 +96,7 @@ def test_the_first_failure_of_a_kind_is_shown_with_the_users_lines_only(caplog: 
     assert 'guarded_agent.py", line' not in record.getMessage().replace("test_guarded_agent.py", "")
 
 
-def test_an_agent_that_cannot_be_made_is_an_agent_error() -> None:
+def test_a_failing_agent_factory_is_an_agent_error() -> None:
     def make() -> Does:
         raise ValueError("no such weights")
 
@@ -130,7 +130,7 @@ WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # 
         (GiveUp(outcome=Outcome.SCORED, reason="ha"), "up with the outcome scored"),
     ],
 )
-def test_an_answer_that_is_no_decision_is_an_agent_error(answer: object, says: str) -> None:
+def test_an_invalid_decision_is_an_agent_error(answer: object, says: str) -> None:
     ended = ask(guard(lambda: answer))
     assert isinstance(ended, GiveUp)
     assert (ended.outcome, says in ended.reason) == (Outcome.AGENT_ERROR, True), ended.reason
@@ -219,7 +219,7 @@ def test_a_cancelled_agent_may_clean_up() -> None:
     assert cleaned
 
 
-def test_a_model_that_is_not_there_is_no_failure_of_the_agent() -> None:
+def test_a_missing_model_is_not_an_agent_error() -> None:
     with pytest.raises(PolicyInfraError, match="gone"):
         ask(guard(fail(PolicyInfraError("gone"))))
     ended = ask(guard(fail(PromptTooLong("9 tokens"))))

@@ -85,7 +85,7 @@ def says(text: str) -> Message:
     return Message(role="user", content=text)
 
 
-def paid() -> Message:
+def payment_result() -> Message:
     return Message(role="tool", content="paid", tool_call_id="c")
 
 
@@ -108,7 +108,7 @@ def test_a_title_is_beside_the_steps_whenever_it_is_asked_for() -> None:
         assert (ids(step), step.context, beside(step)) == ((1,), 1, [(0, 0)])
         assert step.side_answers[0].asked == "Give it a title: Pay 5."
         assert step.spent == ModelUsage(model="m", prompt_tokens=10, completion_tokens=1)
-        history.append(paid())
+        history.append(payment_result())
         await talk.ask(history, PAY)
         await talk.ask([says("Give it another title.")])
         end = talk.end()
@@ -137,7 +137,7 @@ def test_a_delegation_is_in_a_context_of_the_agent() -> None:
         await talk.ask(helper, PAY)
         step = await talk.call(amount=5)
         assert (ids(step), step.context, beside(step)) == ((1,), 1, [(0, 0)])
-        helper.append(paid())
+        helper.append(payment_result())
         await talk.ask(helper, PAY)
         main.append(Message(role="tool", content="I paid.", tool_call_id="h"))
         await talk.ask(main, HELP)
@@ -183,7 +183,7 @@ def test_a_program_that_compacts_its_history_opens_a_context() -> None:
         await talk.ask(compacted, PAY)
         second = await talk.call(amount=6)
         assert [first.context, second.context, beside(second)] == [0, 2, [(1, 1)]]
-        compacted.append(paid())
+        compacted.append(payment_result())
         await talk.ask(compacted, PAY)
         assert talk.end().context == 2
 
@@ -209,7 +209,7 @@ def test_the_answers_that_no_decision_has_taken_are_handed_over_once() -> None:
         history = [says("Pay 5.")]
         await talk.ask(history, PAY)
         await talk.call(amount=5)
-        history.append(paid())
+        history.append(payment_result())
         await talk.ask(history, PAY)
         assert [answer.sampled.ids for answer in talk.exchange.take_rest() if answer.sampled is not None] == [(1,)]
         assert talk.exchange.take_rest() == ()
@@ -226,7 +226,7 @@ def test_an_answer_whose_call_the_program_never_made_is_beside_the_end() -> None
         await talk.ask(history, PAY)
         step = await talk.call(amount=6)
         assert (ids(step), beside(step)) == ((1,), [])
-        history.append(paid())
+        history.append(payment_result())
         await talk.ask(history, PAY)
         assert beside(talk.end()) == [(0, 0)]
 

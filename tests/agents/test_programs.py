@@ -143,7 +143,7 @@ CREW = str(Path(__file__).parent / "players" / "crew.py")
 ASK_HELPER = '<tool_call>\n{"name": "ask_helper", "arguments": {}}\n</tool_call>'
 
 
-def played_by_crew(tiny: TokenModel, *words: str, texts: Sequence[str]) -> tuple[Trajectory, list[tuple[int, ...]]]:
+def play_by_crew(tiny: TokenModel, *words: str, texts: Sequence[str]) -> tuple[Trajectory, list[tuple[int, ...]]]:
     """The episode of a program with several contexts, and what the model read and wrote in each request."""
     policy = Spelled(tiny, texts)
     (episode,) = play(replace(tiny, policy=policy), settings("python3", CREW, *words))
@@ -153,7 +153,7 @@ def played_by_crew(tiny: TokenModel, *words: str, texts: Sequence[str]) -> tuple
 
 def test_a_sub_agent_and_a_title_have_contexts_of_their_own(tiny: TokenModel) -> None:
     texts = ("Money for Bob", ASK_HELPER, PAY["qwen"], "I paid.", "Bob has his money.")
-    episode, contexts = played_by_crew(tiny, "title", "helper", texts=texts)
+    episode, contexts = play_by_crew(tiny, "title", "helper", texts=texts)
     _, delegates, pays, reports, ends = contexts
     assert [step.context for step in episode.steps] == [2, 1]
     assert [(answer.step, answer.context, answer.action.text) for answer in episode.side_answers] == [
@@ -175,7 +175,7 @@ def test_a_sub_agent_and_a_title_have_contexts_of_their_own(tiny: TokenModel) ->
 
 def test_a_program_that_compacts_its_history_opens_a_row(tiny: TokenModel) -> None:
     texts = (PAY["qwen"], "Ann has paid 5 to Bob.", "Bob has his money.")
-    episode, (pays, sums_up, ends) = played_by_crew(tiny, "compact", texts=texts)
+    episode, (pays, sums_up, ends) = play_by_crew(tiny, "compact", texts=texts)
     assert [step.context for step in episode.steps] == [0, 2]
     (summary,) = episode.side_answers
     assert (summary.context, summary.action.text, summary.asked[:7]) == (1, texts[1], "Sum up:")
@@ -293,7 +293,7 @@ def test_a_budget_of_answers_holds_at_the_gateway() -> None:
         ("cmd:a {prompt} {prompt_file}", "stands in it more than once"),
     ],
 )
-def test_a_command_that_is_none_is_refused(agent: str, words: str) -> None:
+def test_an_invalid_command_is_refused(agent: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_command(agent)
 
@@ -306,7 +306,7 @@ def test_a_command_that_is_none_is_refused(agent: str, words: str) -> None:
         (("sh", "/home"), (), "/home is too much to show to a program"),
     ],
 )
-def test_a_program_that_cannot_be_found_or_shown_is_refused(
+def test_a_missing_or_unmountable_program_is_refused(
     argv: tuple[str, ...], mounts: tuple[Path, ...], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -258,6 +258,6 @@ REVERSED = QWEN.replace("{%- for message in messages %}", "{%- for message in me
         ),
     ],
 )
-def test_a_template_that_cannot_be_continued_is_refused(template: str | None, why: str) -> None:
+def test_a_template_without_continuation_is_refused(template: str | None, why: str) -> None:
     with pytest.raises(ConfigError, match=f"model 'm': .*({why})"):
         Renderer(with_template(template), "model 'm'")

@@ -105,7 +105,7 @@ def test_digests_differ_between_environments_but_not_between_machines(
     assert len({here[0], *seen}) == 3
 
 
-def test_a_policy_that_cannot_be_reached_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_policy_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(task: Task, seed: int) -> Agent:
         raise PolicyInfraError("no policy at 127.0.0.1:1")
 

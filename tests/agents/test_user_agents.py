@@ -127,7 +127,7 @@ def test_a_module_has_agents_as_a_file_has() -> None:
         ("not a name", "'not a name' is no name; give FILE.py:NAME, MODULE:NAME"),
     ],
 )
-def test_something_that_is_no_agent_is_one_line(name: str, says: str, file: Path) -> None:
+def test_an_object_without_the_agent_protocol_is_one_line(name: str, says: str, file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_agent(f"{file}:{name}")
     assert says in str(caught.value)
@@ -142,7 +142,7 @@ def test_something_that_is_no_agent_is_one_line(name: str, says: str, file: Path
         ("Broken", "mine.py:25: KeyError: 'missing'"),
     ],
 )
-def test_an_agent_that_cannot_be_made_is_refused_before_the_first_episode(name: str, says: str, file: Path) -> None:
+def test_a_failing_agent_factory_is_refused_before_the_first_episode(name: str, says: str, file: Path) -> None:
     with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
         first_action(name, file)
 
@@ -155,7 +155,7 @@ def test_an_agent_that_cannot_be_made_is_refused_before_the_first_episode(name: 
         ("gymcp_no_such_module:Agent", "no module 'gymcp_no_such_module' is installed; give a file by its path"),
     ],
 )
-def test_a_place_that_is_not_there_is_one_line(text: str, says: str) -> None:
+def test_a_missing_file_or_name_is_one_line(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_agent(text)
 

@@ -174,7 +174,7 @@ def test_an_endpoint_that_is_down_is_one_clear_error() -> None:
         asyncio.run(play())
 
 
-def test_tied_embeddings_that_cannot_be_untied_are_not_reloaded(tmp_path: Path) -> None:
+def test_embeddings_that_stay_tied_are_not_reloaded(tmp_path: Path) -> None:
     """vLLM 0.32.0 would keep the old output layer, so the logprobs would belong to no version."""
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true, "architectures": ["Gemma3ForCausalLM"]}')
 

@@ -28,9 +28,7 @@ def end_of(process: object) -> ProcessEnd:
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
-    forked: bool, require: Callable[[str], None]
-) -> None:
+def test_a_waiter_learns_the_limit_of_an_end_seen_just_before(forked: bool, require: Callable[[str], None]) -> None:
     """Its pipe and its end are seen in the same turn of the loop, in any order."""
     require("bwrap")
     if not Bubblewrap().uses_cgroup:

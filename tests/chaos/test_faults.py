@@ -36,7 +36,7 @@ IN_DOCKER = (
 """A container costs a third of a second; `benchmarks/chaos.py --start-path docker` tries every fault."""
 
 
-def played(start_path: StartPath, faults: Sequence[str], token: str) -> dict[str, Trajectory]:
+def play_faults(start_path: StartPath, faults: Sequence[str], token: str) -> dict[str, Trajectory]:
     """Each fault and as many healthy episodes, at the same time, by task."""
     envs = [environment(start_path, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
     if start_path == "files":
@@ -77,7 +77,7 @@ def find_cgroups(start_path: StartPath) -> set[str]:
 
 
 @pytest.mark.parametrize("start_path", get_args(StartPath))
-def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with_it(
+def test_an_episode_with_a_broken_server_has_its_expected_end_and_takes_no_other_with_it(
     start_path: StartPath,
     require: Callable[[str], None],
     subtests: pytest.Subtests,
@@ -90,7 +90,7 @@ def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with
     must = {fault: end for fault, end in ends(start_path).items() if start_path != "docker" or fault in IN_DOCKER}
     token = f"test-{start_path}-{os.getpid()}"
     before = find_cgroups(start_path)
-    ended = played(start_path, list(must), token)
+    ended = play_faults(start_path, list(must), token)
     for fault, end in must.items():
         with subtests.test(f"a server that {fault}: {end.outcome} with {end.score}"):
             assert difference(ended.pop(fault), end, fault) is None

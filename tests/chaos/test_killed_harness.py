@@ -56,7 +56,7 @@ class Run:
             self.command = warm_command.start(words, said.fileno(), said.fileno(), cwd=None, env=env)
         self.owner = f"{self.command.pid}-{start_time(self.command.pid)}"
 
-    def recorded(self) -> int:
+    def count_recorded(self) -> int:
         if not (self.folder / "trajectories.sqlite").exists():
             return 0
         with TrajectoryStore.open(self.folder) as store:
@@ -64,9 +64,9 @@ class Run:
 
     def wait_until_it_plays(self) -> None:
         """Wait until some more episodes are recorded."""
-        until, deadline = self.recorded() + AT_FIRST, time.monotonic() + WAIT_S
+        until, deadline = self.count_recorded() + AT_FIRST, time.monotonic() + WAIT_S
         while not self.command.ends_within(0.05) and time.monotonic() < deadline:
-            if self.recorded() >= until:
+            if self.count_recorded() >= until:
                 return
         raise AssertionError(self.said())
 

@@ -100,7 +100,7 @@ def test_a_run_whose_agent_has_changed_is_not_resumed(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["eval", "stress"])
-def test_an_agent_that_cannot_be_used_is_one_line(verb: str, agent: tuple[str, ...], says: str, tmp_path: Path) -> None:
+def test_an_unusable_agent_is_one_line(verb: str, agent: tuple[str, ...], says: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CRASHING)
     (tmp_path / "bad.py").write_text("1 / 0\n")
     done = gymcp(verb, BANK, *agent, cwd=tmp_path)

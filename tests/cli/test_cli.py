@@ -241,7 +241,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     "where", [{"GYMCP_HOME": "/proc/x"}, {"GYMCP_HOME": "/etc/passwd"}, {"HOME": "/proc/x", "XDG_CACHE_HOME": ""}]
 )
 @pytest.mark.parametrize("env", [BANK, "bfcl", "time"])
-def test_a_cache_that_cannot_be_written_is_one_line(env: object, where: dict[str, str], tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_one_line(env: object, where: dict[str, str], tmp_path: Path) -> None:
     done = gymcp("eval", env, env={"GYMCP_HOME": "", **where}, cwd=tmp_path)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
     assert "set GYMCP_HOME to a folder that can be written" in done.stderr

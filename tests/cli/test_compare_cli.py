@@ -145,7 +145,7 @@ def test_compare_does_not_rank_differences_within_the_noise(type_command: Typed,
     assert "No run can be put before another in success" in done.stdout
 
 
-def test_a_run_that_cannot_be_compared_is_reported_and_the_rest_is_compared(
+def test_an_incomparable_run_is_reported_and_the_rest_is_compared(
     type_command: Typed, weak: Path, strong: Path, tmp_path: Path
 ) -> None:
     other = make_run(tmp_path / "other", [1.0] * 40, suite_version="2")

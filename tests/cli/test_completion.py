@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import GYMCP, gymcp
-from test_start import heavy, imported_by
+from test_start import heavy, imports_of
 
 from gymcp.cli.completion import MAX_OFFERED, complete_run, list_environments
 from gymcp.cli.known_names import PRESETS
@@ -101,12 +101,12 @@ def test_a_real_bash_completes_after_it_has_read_the_script(folder: Path) -> Non
 
 def test_completion_imports_nothing_that_runs(folder: Path) -> None:
     env = {"_GYMCP_COMPLETE": "complete_bash", "COMP_WORDS": "gymcp eval b", "COMP_CWORD": "2"}
-    modules, printed = imported_by([()], folder, env)[()]
+    modules, printed = imports_of([()], folder, env)[()]
     assert "backoffice" in printed
     assert heavy(modules) == set()
 
 
-def test_runs_are_found_below_absolute_paths_and_never_in_a_folder_that_cannot_be_read(folder: Path) -> None:
+def test_runs_are_found_below_absolute_paths_and_never_in_an_unreadable_folder(folder: Path) -> None:
     assert complete_run(f"{folder}/runs/") == [f"{folder}/runs/{name}" for name in ("a", "b", "train-x")]
     assert complete_run("/proc/1/") == []
     for number in range(MAX_OFFERED + 5):

@@ -31,7 +31,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
 
 
 @of_one_demo
-def test_the_first_part_says_what_must_be_and_what_is_and_ends_with_pages_that_are_there(
+def test_the_first_part_prints_expected_and_measured_scores_and_ends_with_existing_pages(
     quick: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, done = quick

@@ -38,7 +38,7 @@ def test_every_message_call_result_and_change_has_a_line() -> None:
     ]
 
 
-def test_what_does_not_fit_is_cut_and_counted() -> None:
+def test_text_beyond_the_width_is_cut_and_counted() -> None:
     long = episode(score=0.0, reason="x" * 100, result="y" * 100)
     lines = describe_episode(long, STATES.__getitem__, width=40, most=3)
     assert lines[2] == "  result  " + "y" * 27 + "..."

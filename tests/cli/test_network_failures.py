@@ -75,7 +75,7 @@ def test_calls_without_network_are_counted_and_said(tmp_path: Path) -> None:
         "x" * 100_000 + "OSError: [Errno 101] Network is unreachable",
     ],
 )
-def test_a_network_that_is_not_there_is_recognised(text: str) -> None:
+def test_a_missing_network_is_recognised(text: str) -> None:
     assert lacks_network(ToolResult(call_id="c", content=text, is_error=True))
     assert not lacks_network(ToolResult(call_id="c", content=text))
 

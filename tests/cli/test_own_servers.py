@@ -62,7 +62,7 @@ def plays(folder: Path, name: str, *options: str) -> dict[str, object]:
     return {**json.loads(done.stdout), "config": record["config"], "stderr": done.stderr}
 
 
-def made(folder: Path, name: str, *options: str) -> str:
+def make_env(folder: Path, name: str, *options: str) -> str:
     """Text of the environment file that ``gymcp new`` wrote."""
     done = gymcp("new", name, *options, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_a_check_that_breaks_off_leaves_the_files_and_says_how_to_go_on(tmp_path
 
 def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    text = made(tmp_path, "kv", "--server", "python kv_server.py")
+    text = make_env(tmp_path, "kv", "--server", "python kv_server.py")
     looks = re.sub(r"arguments=\{.*\}", "arguments={}", text.replace('name="put"', 'name="look"'))
     (tmp_path / "kv.py").write_text(looks)
     assert plays(tmp_path, "kv")["success"] == 1.0
@@ -146,7 +146,7 @@ def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> Non
 
 def test_a_changed_file_is_an_error_until_it_is_accepted(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    made(tmp_path, "kv", "--server", "python kv_server.py")
+    make_env(tmp_path, "kv", "--server", "python kv_server.py")
     wire = tmp_path / "wire.py"
     wire.write_text(wire.read_text() + "# harmless?\n")
     refused = gymcp("eval", "kv.py", "--agent", "oracle", "--out", "run-kv", cwd=tmp_path)
@@ -164,7 +164,7 @@ def test_a_changed_file_is_an_error_until_it_is_accepted(tmp_path: Path) -> None
 
 def test_dev_accepts_changes_and_says_so(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    made(tmp_path, "kv", "--server", "python kv_server.py", "--dev")
+    make_env(tmp_path, "kv", "--server", "python kv_server.py", "--dev")
     before = plays(tmp_path, "kv")["config"]
     program = tmp_path / "kv_server.py"
     program.write_text(program.read_text().replace("Store a value under a key.", "Keep a value."))
@@ -179,7 +179,7 @@ def test_dev_accepts_changes_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", [None, "python -m kv_tools.app"])
 def test_a_folder_with_a_project_becomes_an_environment(line: str | None, tmp_path: Path) -> None:
     write_project(tmp_path / "project")
-    made(tmp_path, "kv", "--path", "project", *(["--server", line] if line else []), "--server-name", "kv")
+    make_env(tmp_path, "kv", "--path", "project", *(["--server", line] if line else []), "--server-name", "kv")
     assert plays(tmp_path, "kv")["success"] == 1.0
     entry = read_lock(tmp_path / "servers.lock")["kv"]
     assert entry.command[:4] == ("uv", "run", "--directory", "./project")
@@ -192,7 +192,7 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
     write_javascript(tmp_path / "js", '{"is-number": "7.0.0"}')
     program = tmp_path / "js" / "kv.js"
     program.write_text('import isNumber from "is-number";\nif (!isNumber(1)) process.exit(1);\n' + program.read_text())
-    text = made(tmp_path, "kv", "--path", "js", "--server-name", "kv")
+    text = make_env(tmp_path, "kv", "--path", "js", "--server-name", "kv")
     assert "state=FileState()" in text
     assert plays(tmp_path, "kv")["success"] == 1.0
     entry = read_lock(tmp_path / "servers.lock")["kv"]
@@ -205,7 +205,7 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
 def test_typescript_becomes_an_environment(node: None, tmp_path: Path) -> None:
     """Its types are left out in the sandbox by the compiler that its package.json names."""
     write_typescript(tmp_path / "ts")
-    text = made(tmp_path, "kv", "--path", "ts", "--server-name", "kv")
+    text = make_env(tmp_path, "kv", "--path", "ts", "--server-name", "kv")
     assert "state=FileState()" in text
     assert plays(tmp_path, "kv")["success"] == 1.0
     entry = read_lock(tmp_path / "servers.lock")["kv"]
@@ -250,7 +250,7 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
         ("two.json:a", "--check: server 'a' runs elsewhere, so its answers are recorded first: leave out --check,"),
     ],
 )
-def test_an_entry_that_cannot_become_an_environment_is_one_line(given: str, said: str, tmp_path: Path) -> None:
+def test_an_entry_without_a_usable_server_is_one_line(given: str, said: str, tmp_path: Path) -> None:
     rows = {"a": {"url": "https://a.invalid/mcp"}, "b": {"command": "python", "args": ["b.py"]}}
     (tmp_path / "two.json").write_text(json.dumps({"mcpServers": rows}))
     done = gymcp("new", "kv", "--config", given, "--check", cwd=tmp_path)
@@ -261,7 +261,7 @@ def test_an_entry_that_cannot_become_an_environment_is_one_line(given: str, said
 
 def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text(HTTP)
-    made(tmp_path, "twice", "--server", "python web.py", "--http", "8123")
+    make_env(tmp_path, "twice", "--server", "python web.py", "--http", "8123")
     assert plays(tmp_path, "twice")["success"] == 1.0
 
 
@@ -278,7 +278,7 @@ def test_a_file_for_an_older_library_is_locked_with_it(given: bool, tmp_path: Pa
 
 def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) -> None:
     """It needs "mcp>=1.6.0", and dies with an AttributeError on version 2."""
-    text = made(tmp_path, "db", "--server", "uvx mcp-server-sqlite==2025.4.25 --db-path notes.db")
+    text = make_env(tmp_path, "db", "--server", "uvx mcp-server-sqlite==2025.4.25 --db-path notes.db")
     assert 'state=FileState(kind="sqlite", path="notes.db")' in text
     entry = read_lock(tmp_path / "servers.lock")["sqlite"]
     assert (entry.sdk_major, entry.until) == (1, "2025-04-26T00:00:00Z")
@@ -286,7 +286,7 @@ def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) ->
 
 
 def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> None:
-    assert "class TodoList:" in made(tmp_path, "todo_list")
+    assert "class TodoList:" in make_env(tmp_path, "todo_list")
     checked = gymcp("check", "todo_list.py", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_todo_list.py"]

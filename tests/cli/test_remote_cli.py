@@ -130,7 +130,7 @@ def test_a_lock_holds_remote_servers(tmp_path: Path) -> None:
 FAR = ServerSpec(name="far", url="https://example.org/mcp", headers={"A": "${GYMCP_TEST_UNSET}"}, state="stateless")
 
 
-def test_a_cassette_that_cannot_be_played_is_reported_before_anything_runs(tmp_path: Path) -> None:
+def test_an_unplayable_cassette_is_reported_before_anything_runs(tmp_path: Path) -> None:
     taped = replace(FAR, cassette=tmp_path / "far.jsonl")
     for servers, mode, said in (
         ((FAR,), "record", "--cassette record: no server has a cassette"),

@@ -63,7 +63,7 @@ for number, words in enumerate(json.loads(sys.argv[1])):
 """Program that imports what every command imports first, and then runs each in a fork."""
 
 
-def imported_by(
+def imports_of(
     commands: Iterable[tuple[str, ...]], folder: Path, env: Mapping[str, str] | None = None
 ) -> dict[tuple[str, ...], tuple[set[str], str]]:
     """Words of each command -> (modules that it has imported when it ends, what it printed)."""
@@ -78,7 +78,7 @@ def imported_by(
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
-    return imported_by(COMMANDS, tmp_path_factory.mktemp("started"))
+    return imports_of(COMMANDS, tmp_path_factory.mktemp("started"))
 
 
 def heavy(modules: set[str]) -> set[str]:

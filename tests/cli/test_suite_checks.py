@@ -12,7 +12,7 @@ from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.errors import UsageError
 
 
-def test_a_suite_that_cannot_be_loaded_ends_the_check_before_an_hour_of_results_is_lost(
+def test_an_unloadable_suite_ends_the_check_before_an_hour_of_results_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def load(spec: EnvSpec) -> LoadedEnv:

@@ -21,13 +21,13 @@ from gymcp.types import Usage
 CONFIG = {"env": "shop", "suite": "shop", "agent": "react", "policy": "tiny", "tasks": "*", "limit": 3, "trials": 2}
 
 
-def ended_at(seconds: float) -> EpisodeRow:
+def row_ended_at(seconds: float) -> EpisodeRow:
     return EpisodeRow(id=str(seconds), env="e", task="t", usage=Usage(started_at=seconds - 1, wall_s=1))
 
 
 def test_the_rate_is_that_of_the_last_two_minutes() -> None:
-    assert rate_per_s([ended_at(1000.0 + n) for n in range(60)], now=1059.0) == pytest.approx(1.0)
-    assert rate_per_s([ended_at(1000.0), ended_at(5000.0)], now=5060.0) == pytest.approx(1 / 120)
+    assert rate_per_s([row_ended_at(1000.0 + n) for n in range(60)], now=1059.0) == pytest.approx(1.0)
+    assert rate_per_s([row_ended_at(1000.0), row_ended_at(5000.0)], now=5060.0) == pytest.approx(1 / 120)
     assert rate_per_s([], now=5060.0) == 0.0
 
 
@@ -77,7 +77,7 @@ def test_a_run_that_has_ended_is_described_and_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty", "broken"])
-def test_what_is_no_run_is_one_line_and_exit_code_2(tmp_path: Path, name: str) -> None:
+def test_a_folder_without_a_run_is_one_line_and_exit_code_2(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text("{")

@@ -122,7 +122,7 @@ def _checks(folder: Path) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _passed(serve: Serve, suite: list[str], out: Path) -> Passed:
+def _checks_passed(serve: Serve, suite: list[str], out: Path) -> Passed:
     async def run() -> str:
         async with listening(serve) as url:
             return await _run([*suite, "server", "--url", url, "-o", str(out)])
@@ -137,7 +137,7 @@ def _passed(serve: Serve, suite: list[str], out: Path) -> Passed:
 
 @pytest.fixture(scope="module")
 def passed_directly(suite: list[str], tmp_path_factory: pytest.TempPathFactory) -> Passed:
-    return _passed(direct(EVERYTHING), suite, tmp_path_factory.mktemp("direct"))
+    return _checks_passed(direct(EVERYTHING), suite, tmp_path_factory.mktemp("direct"))
 
 
 @beside_the_server_itself
@@ -146,7 +146,10 @@ def test_sandbox_and_transport_change_nothing_except_that_they_drop_notification
 ) -> None:
     notifications = {(name, name) for name in ("tools-call-with-progress", "tools-call-with-logging")}
     assert notifications < passed_directly
-    assert _passed(wire(Launch(argv=ARGV, mounts=MOUNTS), bwrap), suite, tmp_path) == passed_directly - notifications
+    assert (
+        _checks_passed(wire(Launch(argv=ARGV, mounts=MOUNTS), bwrap), suite, tmp_path)
+        == passed_directly - notifications
+    )
     assert len({scenario for scenario, _ in passed_directly}) >= 28
 
 
@@ -155,7 +158,7 @@ def test_the_session_changes_nothing_except_what_it_documents_as_withheld(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
     spec = ServerSpec(name="everything", argv=ARGV, mounts=MOUNTS)
-    through = _passed(session(spec, bwrap), suite, tmp_path)
+    through = _checks_passed(session(spec, bwrap), suite, tmp_path)
     shown = {(scenario, check) for scenario, check in passed_directly if scenario not in WITHHELD}
     assert {(scenario, check) for scenario, check in through if scenario not in WITHHELD} == shown
     withheld = {scenario for scenario, _ in passed_directly} - {scenario for scenario, _ in through}

@@ -216,7 +216,7 @@ def test_native_and_file_servers_of_one_world_are_each_copied_in_their_own_way()
     in_warm_episode(BOTH, work)
 
 
-def test_a_world_with_a_server_that_cannot_be_copied_is_replayed() -> None:
+def test_a_world_with_an_uncopyable_server_is_replayed() -> None:
     plain = replace(native_server("plain", Counter), state="opaque")
     env = env_of({}, COUNTER, plain)
 

@@ -36,7 +36,7 @@ def test_the_places_go_through_all_kinds_and_then_on() -> None:
         (GeneratedTask(number=-1), "number is -1: tasks are numbered from 0"),
     ],
 )
-def test_what_cannot_be_made_is_one_error(wanted: GeneratedTask, says: str) -> None:
+def test_an_impossible_generated_task_is_one_error(wanted: GeneratedTask, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         generate_task(BACKOFFICE, wanted)
 
@@ -51,7 +51,7 @@ def test_a_generator_that_fails_is_one_error(error: BaseException) -> None:
         generate_task(replace(ENV, more_tasks=more_tasks), GeneratedTask())
 
 
-def test_what_this_machine_lacks_is_no_fault_of_the_request() -> None:
+def test_a_missing_sandbox_is_not_a_request_error() -> None:
     def more_tasks(split: str, **_: Any) -> list[Task]:
         raise SandboxUnavailable("bwrap: not here")
 

@@ -125,7 +125,7 @@ def test_no_answer_of_a_tool_takes_an_episode_out_of_the_mean(start: str) -> Non
     assert pair.states[pair.trajectory.final_state or ""]["held"] == "\U0001f600"
 
 
-def test_a_state_that_cannot_be_read_after_the_reset_is_env_infra() -> None:
+def test_an_unreadable_state_after_the_reset_is_env_infra() -> None:
     done = play_all(brittle("exec"), {"x": []}, {"hold": "circle"}, start="exec")["x"]
     assert (done.trajectory.outcome, done.trajectory.score) == LOST
 

@@ -30,7 +30,7 @@ COSTS = ToolCosts(
 )
 
 
-def made(*calls: tuple[str, ToolResult]) -> Step:
+def step_of(*calls: tuple[str, ToolResult]) -> Step:
     """A step with these calls, by the names that the agent used, and their results."""
     numbered = [
         (ToolCall(id=str(n), name=name), replace(result, call_id=str(n))) for n, (name, result) in enumerate(calls)
@@ -48,9 +48,11 @@ def result(**fields: Any) -> ToolResult:
 
 
 STEPS = (
-    made(("look", result(seconds=0.25, content_bytes=100)), ("refund", result(seconds=9.0, content_bytes=3, cost=2.0))),
-    made(("ask", result(seconds=0.5, content_bytes=20, cost=0.05)), ("ask", result(is_error=True))),
-    made(),
+    step_of(
+        ("look", result(seconds=0.25, content_bytes=100)), ("refund", result(seconds=9.0, content_bytes=3, cost=2.0))
+    ),
+    step_of(("ask", result(seconds=0.5, content_bytes=20, cost=0.05)), ("ask", result(is_error=True))),
+    step_of(),
 )
 """Two calls, of which one costs what is declared and not what was measured; a question and a refused one; a message."""
 
@@ -75,7 +77,7 @@ def test_an_episode_has_the_components_that_its_environment_declares() -> None:
 
 
 def test_a_renamed_tool_costs_what_the_servers_tool_costs() -> None:
-    renamed = made(("pay_back", result(executed_call=ToolCall(id="0", name="refund"))))
+    renamed = step_of(("pay_back", result(executed_call=ToolCall(id="0", name="refund"))))
     assert step_costs([renamed], COSTS)["risk"] == [1.0]
 
 
@@ -107,7 +109,7 @@ def test_the_old_name_of_costs_is_refused_with_the_new_one() -> None:
         replace(load_spec("rounds"), cost={"look": 1.0})
 
 
-def test_components_that_are_no_names_are_refused() -> None:
+def test_components_without_a_name_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="environment 'rounds': its components must be a tuple of names, not 'parcels'"
     ):
@@ -154,7 +156,7 @@ TRAINED = {
 @pytest.mark.parametrize("config", [{"source": "backoffice"}, TRAINED, {**TRAINED, "stress": ["faults"]}])
 def test_a_run_that_was_recorded_before_has_costs_in_its_report(config: dict[str, Any], tmp_path: Path) -> None:
     before = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
-    steps = (made(("refund_order", result(content_bytes=9, seconds=3.0)), ("get_order", result(content_bytes=1))),)
+    steps = (step_of(("refund_order", result(content_bytes=9, seconds=3.0)), ("get_order", result(content_bytes=1))),)
     assert find_prices(before)(steps) == {"seconds": 1.0, "calls": 2.0, "bytes": 10.0, "risk": 1.0}
     other = replace(before, config={"source": "/home/me/shop.py"})
     assert find_prices(other)(steps) == {}, "a report runs no code of a file"
@@ -175,4 +177,4 @@ def test_an_environment_that_only_has_a_name_of_the_catalog_has_not_its_costs(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     run = Run(folder=tmp_path, created="", config=config, seeds=(), versions={}, git=None)
-    assert find_prices(run)((made(("refund_order", result())),)) == {}
+    assert find_prices(run)((step_of(("refund_order", result())),)) == {}

@@ -45,7 +45,7 @@ def test_tasks_that_were_not_played_or_lack_gold_are_named() -> None:
     ]
 
 
-def test_servers_that_cannot_be_seen_into_are_named() -> None:
+def test_servers_without_observable_state_are_named() -> None:
     servers = (
         ServerSpec(name="blind"),
         ServerSpec(name="far", url="https://x.invalid/mcp", state="stateless"),

@@ -121,7 +121,7 @@ def test_mounts_end_with_a_harness_that_is_killed() -> None:
     remove_leftovers(find_leftovers())
 
 
-def test_a_cache_that_cannot_be_mounted_is_copied_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_of_an_unmountable_cache_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "a:b,c"))
 
     async def main() -> None:

@@ -113,7 +113,7 @@ def test_after_a_crash_the_next_reset_is_clean_and_nothing_is_left_behind() -> N
     assert {path.name.split("-")[0] for path in set(scratch_folder().iterdir()) - left} <= {"etc", "empty", "dev"}
 
 
-def test_a_tree_that_cannot_be_walked_by_path_is_removed() -> None:
+def test_a_tree_with_paths_beyond_the_limit_is_removed() -> None:
     deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nos.chmod('.', 0)"
     done = play(desk_env(desk_task({"files": {"deep.py": deep}})), act("run", command="/usr/bin/python3 deep.py"))
     assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED

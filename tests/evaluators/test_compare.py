@@ -174,7 +174,7 @@ def test_a_run_at_the_floor_is_ranked() -> None:
     assert compare([WEAK, at_floor]).pairs[0].better == "at floor"
 
 
-def test_what_to_do_depends_on_what_was_lost() -> None:
+def test_the_advice_depends_on_the_kind_of_loss() -> None:
     rows = [
         EpisodeRow(id=f"e{n}", env="shop", task=f"t{n}", score=None if n < 5 else 1.0, outcome=outcome)
         for n, outcome in enumerate([Outcome.GRADER_ERROR] * 5 + [Outcome.SCORED] * 15)

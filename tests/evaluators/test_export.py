@@ -230,7 +230,7 @@ def test_words_are_folded_as_the_search_of_the_viewer_does() -> None:
     assert fold_words("… _ -") == ""
 
 
-def test_the_command_prints_the_page_and_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_command_prints_the_page_and_refuses_impossible_exports(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "steady", paying=1, tasks=2)
     ask = CliRunner().invoke
     done = ask(app, ["view", str(run), "--export", str(tmp_path / "out"), "--limit", "0"])

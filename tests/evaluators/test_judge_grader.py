@@ -89,7 +89,7 @@ def ask(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Asked:
     return asyncio.run(ask_judge(grader, TASK, remove_grade(record), no_states, judge))
 
 
-def judged(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Trajectory:
+def judge_and_grade(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Trajectory:
     """The record after the judge was asked, graded."""
     truths = ask(grader, judge, record).truths
     return apply_grader(grader, TASK, replace(record, provenance={"truths": truths}), no_states)
@@ -112,14 +112,14 @@ def test_without_a_judge_there_is_no_score_and_the_reason_names_the_option() -> 
 
 @pytest.mark.parametrize(("reply", "score"), [(polite, 1.0), (rude, 0.0)])
 def test_a_verdict_is_the_score(reply: Reply, score: float) -> None:
-    graded = judged(judge_by_rubric(MANNERS), seat(Scripted(reply)))
+    graded = judge_and_grade(judge_by_rubric(MANNERS), seat(Scripted(reply)))
     assert (graded.outcome, graded.score) == (Outcome.SCORED, score)
     assert graded.components == {"judge.polite": score, "judge.verdicts": 1.0, "judge.unanimous": 1.0}
 
 
-def test_grading_again_asks_nobody_and_gives_the_same_record() -> None:
+def test_grading_again_asks_no_judge_and_gives_the_same_record() -> None:
     grader = judge_by_rubric(MANNERS, votes=3)
-    once = judged(grader, seat(Scripted(polite)))
+    once = judge_and_grade(grader, seat(Scripted(polite)))
     assert apply_grader(grader, TASK, once, no_states) == once
 
 
@@ -136,7 +136,7 @@ def test_grading_again_asks_nobody_and_gives_the_same_record() -> None:
     ],
 )
 def test_a_judge_without_a_verdict_gives_no_score_and_never_0(judge: object, reason: str) -> None:
-    graded = judged(judge_by_rubric(MANNERS), seat(judge, timeout_s=0.05))
+    graded = judge_and_grade(judge_by_rubric(MANNERS), seat(judge, timeout_s=0.05))
     assert (graded.outcome, graded.score, graded.components) == (Outcome.GRADER_ERROR, None, {})
     assert graded.reason.startswith(f"grader raised {reason}")
 
@@ -150,7 +150,7 @@ def test_parts_of_a_grade_are_a_state_and_two_judges(combine: Callable[[dict[str
 
     judge = Scripted(reply)
     parts = {"state": state(1.0), "manners": judge_by_rubric(MANNERS), "colour": judge_by_rubric(COLOURS)}
-    graded = judged(combine(parts), seat(judge))
+    graded = judge_and_grade(combine(parts), seat(judge))
     assert judge.asked == 2
     assert {name: graded.components[name] for name in parts} == {"state": 1.0, "manners": 1.0, "colour": 0.5}
     assert graded.components["manners.judge.verdicts"] == 1.0
@@ -160,7 +160,7 @@ def test_parts_of_a_grade_are_a_state_and_two_judges(combine: Callable[[dict[str
 
 def test_a_part_without_a_verdict_takes_the_score_with_it() -> None:
     parts = {"state": state(1.0), "manners": judge_by_rubric(MANNERS)}
-    graded = judged(all_of(parts), seat(Unreachable()))
+    graded = judge_and_grade(all_of(parts), seat(Unreachable()))
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
 
 
@@ -183,7 +183,7 @@ def test_answers_are_paid_for_once_and_those_that_failed_are_asked_for_again(tmp
 
 def test_an_episode_that_is_not_what_the_judge_saw_is_not_judged_by_its_answers() -> None:
     """Neither another rubric of the same name nor another record may use an old verdict."""
-    once = judged(judge_by_rubric(MANNERS), seat(Scripted(polite)))
+    once = judge_and_grade(judge_by_rubric(MANNERS), seat(Scripted(polite)))
     stricter = replace(MANNERS, points=(Point(id="polite", text="It was most polite."),))
     other = replace(once, steps=once.steps[:1])
     for grader, record in ((judge_by_rubric(stricter), once), (judge_by_rubric(MANNERS), other)):
@@ -211,7 +211,7 @@ def test_votes_are_counted(votes: int) -> None:
         judge_by_rubric(MANNERS, votes=votes)
 
 
-def test_a_rubric_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_rubric_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         judge_by_rubric(tmp_path / "none.toml")
 

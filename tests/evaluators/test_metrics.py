@@ -125,7 +125,7 @@ def test_bounds_are_the_means_if_all_lost_episodes_had_failed_or_succeeded() -> 
 
 
 def test_bounds_hold_whatever_the_lost_episodes_would_have_scored() -> None:
-    """Of 200 complete runs, episodes are lost at random or because they failed: the whole success is in the bounds."""
+    """200 complete runs lose episodes, at random or because they failed: the success without loss is in the bounds."""
     draw = np.random.default_rng(0)
     for _ in range(200):
         whole = draw.random(30) < draw.random()

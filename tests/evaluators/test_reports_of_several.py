@@ -58,7 +58,7 @@ def test_a_report_of_several_runs_has_verdict_differences_and_weak_spots(tmp_pat
     assert found["runs"][1]["worst"][0]["mean"] == 0.0
 
 
-def test_runs_that_cannot_be_ranked_are_not(tmp_path: Path) -> None:
+def test_runs_that_differ_by_chance_are_not_ranked(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, name, paying=paying, tasks=10) for name, paying in (("one", 5), ("two", 6))]
     assert "cannot be told apart" in Page(read_report(runs, no_tasks).text("html")).text
 
@@ -121,7 +121,7 @@ def test_only_episodes_of_the_runs_own_tasks_prove_a_gate(tmp_path: Path) -> Non
     assert f"gymcp eval shop --agent null --tasks 't[01]' --limit 2 --seed 7 --out {beside}" in text
 
 
-def test_the_hint_of_a_gate_names_a_folder_that_is_free_and_no_command_that_cannot_be_typed(tmp_path: Path) -> None:
+def test_the_hint_of_a_gate_names_a_free_folder_and_a_command_to_type(tmp_path: Path) -> None:
     run = gate(tmp_path / "mine", "react", [0.5], source="a b.py")
     (tmp_path / "mine-null").mkdir()
     null, other = (

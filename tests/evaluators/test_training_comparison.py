@@ -109,9 +109,7 @@ REFUSED: Mapping[str, tuple[Break, tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_training_runs_that_cannot_be_compared_are_one_line(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomparable_training_runs_are_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change, words, says = REFUSED[name]
     training(tmp_path / "a", {0: 10, 8: 14})
     change(training(tmp_path / "b", {0: 10, 8: 30}))

@@ -62,7 +62,7 @@ TASK = Task(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What a user says or does after the agent's message, and the kinds of slips that a reader would name."""
+    """A user's words or calls after the agent's message, and the kinds of slips that a reader would name."""
 
     says: str = ""
     after: str = "How can I help you?"
@@ -178,7 +178,7 @@ def test_a_finding_names_the_turn_and_the_words() -> None:
     assert (finding.trajectory, finding.task, finding.step, finding.what) == ("e", "slow", 1, "C1001")
 
 
-def test_what_was_given_away_once_is_found_once() -> None:
+def test_one_disclosure_is_found_once() -> None:
     first = play(SLIPS[0])
     again = replace(first, steps=(*first.steps, first.steps[1]))
     assert len(audit_user(again, TASK)) == 1

@@ -172,7 +172,7 @@ def test_trees_have_one_digest_exactly_if_they_look_alike(
         os.close(kept._root)
 
 
-def test_what_is_left_out_of_trees_is_left_out() -> None:
+def test_trees_are_digested_without_the_documented_parts() -> None:
     with folders(2) as (one, two):
         for folder, pairs in ((one, ("ab", "cd")), (two, ("ac", "bd"))):
             for pair in pairs:
@@ -264,7 +264,7 @@ def test_databases_have_one_digest_exactly_if_they_say_the_same(
         os.close(kept._root)
 
 
-def test_what_is_left_out_of_databases_is_left_out() -> None:
+def test_databases_are_digested_without_the_documented_parts() -> None:
     with folders(1) as (folder,):
         run_sql(folder / "one", "CREATE TABLE t (a); INSERT INTO t VALUES (1), (2)")
         run_sql(
@@ -275,7 +275,7 @@ def test_what_is_left_out_of_databases_is_left_out() -> None:
         assert fresh_key(folder, "sqlite", "one") == fresh_key(folder, "sqlite", "two")
 
 
-def test_rows_behind_a_virtual_table_that_is_none_are_not_hidden() -> None:
+def test_a_false_virtual_table_hides_no_rows() -> None:
     """The schema says that there is nothing to read; the pages are there, and another edit of the schema shows them."""
     with folders(1) as (folder,):
         for name, row in (("one", 1), ("two", 2)):
@@ -349,7 +349,7 @@ def do_to_repository(folder: Path, op: Op) -> None:
         git(folder, *op)
 
 
-def told_by_git(folder: Path) -> Any:
+def read_by_git(folder: Path) -> Any:
     """Commits, index with its flags, work tree, settings and hooks."""
     hooks = (folder / ".git" / "hooks").glob("*")
     pending = [name for name in ("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE") if (folder / ".git" / name).exists()]
@@ -387,7 +387,7 @@ def test_repositories_have_one_digest_exactly_if_git_tells_the_same(
         for op in ops:
             do_to_repository(one, op)
         kept = teller(one, "git")
-        before, seen = key(kept), told_by_git(one)
+        before, seen = key(kept), read_by_git(one)
         two.rmdir()
         copy_tree(one, two)
         git(two, "status")  # refreshes the index: inodes and times
@@ -396,12 +396,12 @@ def test_repositories_have_one_digest_exactly_if_git_tells_the_same(
             do_to_repository(one, op)
             now = key(kept)
             assert now == fresh_key(one, "git")
-            assert (now == before) == (told_by_git(one) == seen)
+            assert (now == before) == (read_by_git(one) == seen)
         os.close(kept._root)
 
 
 @pytest_git
-def test_what_is_left_out_of_repositories_is_left_out(first: Path) -> None:
+def test_repositories_are_digested_without_the_documented_parts(first: Path) -> None:
     with folders(1) as (folder,):
         folder.rmdir()
         copy_tree(first, folder)

@@ -64,15 +64,15 @@ def places(found: Json) -> list[tuple[str | int, ...]]:
     return [place for key, part in pairs for place in ((key,), *((key, *inner) for inner in places(part)))]
 
 
-def changed(found: Json, place: tuple[str | int, ...], value: Json) -> Json:
+def replace_at(found: Json, place: tuple[str | int, ...], value: Json) -> Json:
     if not place:
         return value
     copy = found.copy()
-    copy[place[0]] = changed(found[place[0]], place[1:], value)
+    copy[place[0]] = replace_at(found[place[0]], place[1:], value)
     return copy
 
 
-def imported(text: str, suffix: str = ".jsonl") -> None:
+def import_text(text: str, suffix: str = ".jsonl") -> None:
     """A run that can be read, or one line."""
     with tempfile.TemporaryDirectory(prefix="gymcp-fuzz-") as folder:
         file = (Path(folder) / "in").with_suffix(suffix)
@@ -90,19 +90,19 @@ def imported(text: str, suffix: str = ".jsonl") -> None:
 def test_a_part_of_another_kind(kind: str, data: st.DataObject) -> None:
     document = documents()[kind]
     place = data.draw(st.sampled_from(places(document)))
-    imported(json.dumps(changed(document, place, data.draw(values))) + "\n")
+    import_text(json.dumps(replace_at(document, place, data.draw(values))) + "\n")
 
 
 @given(st.dictionaries(st.sampled_from(("format", "schema_version", "steps", "agent", "extra", "tools")), values))
 @example({"schema_version": "ATIF-v1.0", "steps": [1], "agent": {}})
 def test_documents_of_any_shape(document: dict[str, Json]) -> None:
-    imported(json.dumps(document))
+    import_text(json.dumps(document))
 
 
 @given(st.text(max_size=60), st.sampled_from((".json", ".jsonl")))
 @example("[" * 100_000, ".json")
 def test_any_text(text: str, suffix: str) -> None:
-    imported(text.encode(errors="replace").decode(), suffix)
+    import_text(text.encode(errors="replace").decode(), suffix)
 
 
 @given(trajectories, st.sampled_from(("jsonl", "atif", "parquet", "csv")))

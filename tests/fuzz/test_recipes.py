@@ -38,7 +38,7 @@ def keys() -> list[tuple[str, ...]]:
     return found
 
 
-def made(table: dict[str, Json]) -> None:
+def make_or_refuse(table: dict[str, Json]) -> None:
     try:
         recipe = make_recipe(table)
     except ConfigError as error:
@@ -50,7 +50,7 @@ def made(table: dict[str, Json]) -> None:
 @given(st.sampled_from(keys()), values)
 def test_any_value_of_any_key(key: tuple[str, ...], value: Json) -> None:
     table: dict[str, Json] = {"env": "backoffice"}
-    made({**table, key[0]: {key[1]: value} if len(key) == 2 else value})
+    make_or_refuse({**table, key[0]: {key[1]: value} if len(key) == 2 else value})
 
 
 @given(
@@ -59,13 +59,13 @@ def test_any_value_of_any_key(key: tuple[str, ...], value: Json) -> None:
 )
 @example("gigpo", {"gamma": 10**18})
 def test_any_credit_options(preset: str, options: dict[str, Json]) -> None:
-    made({"env": "backoffice", "credit": {"preset": preset, **options}})
+    make_or_refuse({"env": "backoffice", "credit": {"preset": preset, **options}})
 
 
 @given(st.dictionaries(texts | st.sampled_from(("clip_low", "weight", "kl")), values))
 @example({"weight": {"rule": []}})
 def test_any_loss_settings(loss: dict[str, Json]) -> None:
-    made({"env": "backoffice", "loss": loss})
+    make_or_refuse({"env": "backoffice", "loss": loss})
 
 
 @given(st.dictionaries(texts, values, max_size=3), st.lists(st.tuples(texts, values), max_size=2))

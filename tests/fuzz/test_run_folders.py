@@ -62,7 +62,7 @@ cells = (
 
 
 @functools.cache
-def prepared() -> Path:
+def prepare_run() -> Path:
     """A run with episodes, a later grade and credits, and what a training and a judge leave beside it."""
     folder = Path(tempfile.mkdtemp(prefix="gymcp-fuzz-"))
     run = write_run(folder / "run", "react", paying=1, tasks=1, trials=2)
@@ -95,9 +95,9 @@ def _name_the_bank(run: Path) -> None:
 
 
 @contextmanager
-def copied() -> Iterator[Path]:
+def copy_run() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gymcp-fuzz-") as folder:
-        shutil.copytree(prepared(), folder, dirs_exist_ok=True)
+        shutil.copytree(prepare_run(), folder, dirs_exist_ok=True)
         yield Path(folder) / "run"
 
 
@@ -161,7 +161,7 @@ def see(run: Path) -> None:
 @pytest.mark.parametrize("verb", [*VERBS])
 def test_without_a_change_each_verb_reads_the_whole_folder(verb: str) -> None:
     """Control: a verb that refuses the folder as it is would try nothing of what is changed in it."""
-    with copied() as run:
+    with copy_run() as run:
         result = CliRunner().invoke(app, [str(word) for word in VERBS[verb](run)])
         assert result.exit_code == (1 if verb == "grade" else 0), result.output  # the grader says otherwise
         assert not isinstance(result.exception, GymcpError)
@@ -171,7 +171,7 @@ def test_without_a_change_each_verb_reads_the_whole_folder(verb: str) -> None:
 def test_columns(verb: str, table: str, data: st.DataObject) -> None:
     column = data.draw(st.sampled_from(COLUMNS[table]))
     cell = data.draw(cells)
-    with copied() as run:
+    with copy_run() as run:
         change_column(run, table, column, cell)
         holds(run, verb)
 
@@ -187,7 +187,7 @@ changes = st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8))
 
 @given(VERB, changes)
 def test_bytes_of_the_database(verb: str, changes: list[tuple[float, bytes]]) -> None:
-    with copied() as run:
+    with copy_run() as run:
         file = run / FILE_NAME
         content = bytearray(file.read_bytes())
         for place, new in changes:
@@ -202,13 +202,13 @@ def test_bytes_of_the_database(verb: str, changes: list[tuple[float, bytes]]) ->
 @example("report", "run.json", 12, None)
 def test_records(verb: str, name: str, place: int, value: Json) -> None:
     """One value of a record, wherever it stands, becomes another."""
-    with copied() as run:
+    with copy_run() as run:
         file = run / name
         if name == "training.json":
             file.write_text(json.dumps(training()))
             (run / "run.json").unlink()
         found = [json.loads(line) for line in file.read_text().splitlines()] if name.endswith("l") else read(file)
-        change = _changed(found, [place])
+        change = _change_of(found, [place])
         replaced = change(value) if change else value
         lines = replaced if isinstance(replaced, list) else [replaced]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -224,14 +224,14 @@ def training() -> dict[str, Json]:
     return {"iteration": 2, "trackers": {}, "recipe": recipe, "ended": "finished"}
 
 
-def _changed(found: Any, left: list[int]) -> Callable[[Json], Json] | None:
+def _change_of(found: Any, left: list[int]) -> Callable[[Json], Json] | None:
     """A function that replaces the part with that number, counted depth first; None beyond the last."""
     pairs = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
     for key, part in pairs:
         if left[0] == 0:
             return functools.partial(_with, found, key)
         left[0] -= 1
-        if isinstance(part, dict | list) and (inner := _changed(part, left)) is not None:
+        if isinstance(part, dict | list) and (inner := _change_of(part, left)) is not None:
             return functools.partial(_within, found, key, inner)
     return None
 
@@ -250,6 +250,6 @@ def _within(found: Any, key: Any, inner: Callable[[Json], Json], value: Json) ->
 @example("report", "run.json", b"[" * 100_000)
 @example("report", "metrics.jsonl", b'{"iteration": 1, "success": "x"}\n')
 def test_any_bytes_as_a_file(verb: str, name: str, content: bytes) -> None:
-    with copied() as run:
+    with copy_run() as run:
         (run / name).write_bytes(content)
         holds(run, verb)

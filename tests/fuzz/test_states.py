@@ -34,7 +34,7 @@ Odd = st.binary(max_size=3) | st.frozensets(st.integers(), max_size=2) | st.buil
 Key = Text | st.integers() | st.floats() | st.booleans() | st.none() | st.tuples(st.integers())
 
 
-def nested(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def nest(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(
         leaf,
         lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(Key, inner, max_size=4),
@@ -42,13 +42,13 @@ def nested(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-def deepened(value: Any, levels: int) -> Any:
+def deepen(value: Any, levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
 
 
-Value = nested(Leaf) | nested(Leaf | Odd) | st.builds(deepened, nested(Leaf), st.integers(0, 2 * MAX_VALUE_DEPTH))
+Value = nest(Leaf) | nest(Leaf | Odd) | st.builds(deepen, nest(Leaf), st.integers(0, 2 * MAX_VALUE_DEPTH))
 
 
 def depth_of(value: Any) -> int:
@@ -77,9 +77,9 @@ def same(a: Any, b: Any) -> bool:
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(Value)
-@example(deepened(0, MAX_VALUE_DEPTH))
-@example(deepened(0, MAX_VALUE_DEPTH + 1))
-@example(deepened("[" * 300, 3))
+@example(deepen(0, MAX_VALUE_DEPTH))
+@example(deepen(0, MAX_VALUE_DEPTH + 1))
+@example(deepen("[" * 300, 3))
 @example({1: "a", "1": "b"})
 @example({"a": "\ud83d\ude00"})
 def test_a_state_is_told_as_python_reads_it_or_said_to_be_none(value: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_state_is_told_as_python_reads_it_or_said_to_be_none(value: Any) -> No
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
-@given(nested(Leaf), nested(Leaf))
+@given(nest(Leaf), nest(Leaf))
 def test_states_have_one_key_exactly_if_they_are_the_same_json(left: Any, right: Any) -> None:
     try:
         plain = [as_python_reads(left), as_python_reads(right)]

@@ -111,7 +111,7 @@ async def _serve(sock: socket.socket, said: Sequence[bytes]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[ToolSession]:
+async def open_scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[ToolSession]:
     ours, theirs = socket.socketpair()
     serving = asyncio.create_task(_serve(theirs, said))
     reader, writer = await asyncio.open_connection(sock=ours)
@@ -125,11 +125,11 @@ async def scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[T
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def _called(said: Sequence[bytes], state: StateSource) -> list[ToolResult | EnvInfraError]:
+async def _call_tools(said: Sequence[bytes], state: StateSource) -> list[ToolResult | EnvInfraError]:
     """Results or errors of two calls."""
     found: list[ToolResult | EnvInfraError] = []
     with contextlib.suppress(EnvInfraError):
-        async with asyncio.timeout(BOUND_S), scripted(said, state) as session:
+        async with asyncio.timeout(BOUND_S), open_scripted(said, state) as session:
             for number in range(2):
                 try:
                     found.append(await session.call_tool(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
@@ -151,7 +151,7 @@ async def _called(said: Sequence[bytes], state: StateSource) -> list[ToolResult 
 @example([b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":""}}\n'], "opaque")
 @example([b'{"jsonrpc":"2.0","id":3,"result":' + b"[" * 300 + b"\n"], "opaque")
 def test_lines_of_a_server_end_in_a_result_or_a_typed_error(said: list[bytes], state: StateSource) -> None:
-    ended = asyncio.run(_called(said, state))
+    ended = asyncio.run(_call_tools(said, state))
     assert len(ended) == 2
     for each in ended:
         text = each.content if isinstance(each, ToolResult) else str(each)
@@ -176,7 +176,7 @@ def _marks(value: Any) -> int:
 
 
 @given(lines())
-def test_what_can_be_read_can_be_written(line: bytes) -> None:
+def test_every_readable_message_can_be_written(line: bytes) -> None:
     """No half of a character is left."""
     with contextlib.suppress(ValueError):
         json.dumps(decode_line(line), ensure_ascii=False).encode()

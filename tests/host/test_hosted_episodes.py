@@ -140,7 +140,7 @@ def test_a_wrong_call_is_an_observation(hosted: Hosted) -> None:
     assert hosted.ask(episode, "finish")["metrics"]["tool_errors"] == 3
 
 
-def test_what_comes_after_the_end_is_one_error(hosted: Hosted) -> None:
+def test_a_request_after_the_end_is_one_error(hosted: Hosted) -> None:
     episode, other = hosted.start("bank", FIRST.id), hosted.start("bank", FIRST.id)
     path = f"/v1/episodes/{episode['id']}"
     hosted.ask(episode, "finish")

@@ -28,7 +28,7 @@ def test_a_generated_task_is_played_recorded_and_graded_again(hosted: Hosted) ->
         ]
 
 
-def test_what_the_environment_cannot_make_is_one_error(hosted: Hosted) -> None:
+def test_a_task_that_the_environment_cannot_make_is_one_error(hosted: Hosted) -> None:
     environments = {each["name"]: each["generates"] for each in hosted.get("/v1/environments").json()["environments"]}
     assert (environments["debts"], environments["bank"]) == (True, False)
     for wanted, says in (

@@ -131,7 +131,7 @@ def test_a_token_that_is_forged_or_expired_is_refused(hosted: Hosted, which: str
         ("POST", {"mcp-protocol-version": "2099-01-01"}, {}, 400, "has no sessions"),
     ],
 )
-def test_what_is_no_session_is_one_error(
+def test_an_invalid_session_is_one_error(
     hosted: Hosted, method: str, headers: dict[str, str], body: Any, status: int, words: str
 ) -> None:
     episode = hosted.start("bank", "pay_back_5")

@@ -113,7 +113,7 @@ def test_a_request_that_is_wrong_is_one_error_that_leaves_nothing(
     [b"{", b"\xff", b"[" * 100_000, b'{"environment": "\\ud800", "task": "a"}'],
     ids=["broken off", "not UTF-8", "deep", "half a character"],
 )
-def test_a_body_that_is_no_json_is_one_error(tmp_path: Path, body: bytes) -> None:
+def test_a_body_without_valid_json_is_one_error(tmp_path: Path, body: bytes) -> None:
     answer = ask(tmp_path, "POST", "/v1/episodes", content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("the body: invalid JSON")

@@ -33,7 +33,7 @@ def limited(request: pytest.FixtureRequest) -> Bubblewrap:
 
 @pytest.fixture(scope="session")
 def inside(bwrap: Bubblewrap) -> Callable[..., str]:
-    """What code prints inside; the code must not fail."""
+    """Run code inside and return its output; the code must not fail."""
 
     def run(code: str, launch: Launch | None = None) -> str:
         ended = run_to_end(bwrap, code, launch)
@@ -50,7 +50,7 @@ def to_end() -> Callable[..., Ended]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a sandbox mounts: the runtime and one program, in folders without `__init__.py`."""
+    """The folder that a sandbox mounts: the runtime and one program, without `__init__.py`."""
     root = tmp_path_factory.mktemp("mounted")
     programs = root / "gymcp" / "mcp_servers" / "programs"
     programs.mkdir(parents=True)

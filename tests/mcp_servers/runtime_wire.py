@@ -30,7 +30,7 @@ json_values = st.recursive(
 )
 
 
-def isolated(root: Path) -> list[str]:
+def isolated_argv(root: Path) -> list[str]:
     code = f"import sys; sys.path.insert(0, {str(root)!r}); import gymcp.mcp_servers.programs.notes"
     return [sys.executable, "-I", "-S", "-c", code]
 
@@ -40,7 +40,7 @@ class Wire:
 
     def __init__(self, root: Path) -> None:
         self.process = subprocess.Popen(
-            isolated(root), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            isolated_argv(root), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self.asked = 0
 

@@ -50,7 +50,7 @@ def spec(code: str, *words: str, timeout_s: float = 20.0, tools_sha256: str | No
     )
 
 
-def started(server: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
+def start_and_list(server: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
     async def run() -> tuple[Tool, ...]:
         async with open_session(server, sandbox, initial_state=None, seed=0) as session:
             return session.tools
@@ -59,7 +59,7 @@ def started(server: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
 
 
 def test_a_valid_list_is_accepted(bwrap: Sandbox) -> None:
-    listed = started(spec(SERVER, json.dumps([tool("add", properties={"a": {"type": "integer"}})])), bwrap)
+    listed = start_and_list(spec(SERVER, json.dumps([tool("add", properties={"a": {"type": "integer"}})])), bwrap)
     assert [found.name for found in listed] == ["add"]
 
 
@@ -92,17 +92,17 @@ def test_a_valid_list_is_accepted(bwrap: Sandbox) -> None:
 )
 def test_a_bad_list_is_one_error(tools: list[object], said: str, bwrap: Sandbox) -> None:
     with pytest.raises(ProtocolError) as caught:
-        started(spec(SERVER, json.dumps(tools)), bwrap)
+        start_and_list(spec(SERVER, json.dumps(tools)), bwrap)
     assert said in str(caught.value)
 
 
-def doubled(levels: int = 40) -> dict[str, object]:
+def doubling_schema(levels: int = 40) -> dict[str, object]:
     """Each reference leads to two of the next."""
     steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(levels)}
     return {"allOf": [{"$ref": "#/$defs/s0"}], "$defs": steps | {f"s{levels}": {"type": "object"}}}
 
 
-@pytest.mark.parametrize("schema", [{"properties": {"a": {"pattern": "^(a+)+$"}}}, doubled()])
+@pytest.mark.parametrize("schema", [{"properties": {"a": {"pattern": "^(a+)+$"}}}, doubling_schema()])
 def test_a_hostile_output_schema_costs_the_harness_nothing(schema: dict[str, object], bwrap: Sandbox) -> None:
     """Python's own matcher would take years over that answer, and no timeout would end it."""
     listed = json.dumps([{**tool("add"), "outputSchema": OBJECT | schema}])
@@ -117,19 +117,19 @@ def test_a_hostile_output_schema_costs_the_harness_nothing(schema: dict[str, obj
 def test_a_list_without_an_end_is_one_error(bwrap: Sandbox) -> None:
     endless = SERVER.replace("json.loads(sys.argv[1])}", 'json.loads(sys.argv[1]) * 2000, "nextCursor": "more"}')
     with pytest.raises(ProtocolError) as caught:
-        started(spec(endless, json.dumps([tool("add")])), bwrap)
+        start_and_list(spec(endless, json.dumps([tool("add")])), bwrap)
     said = "server 'bad': list: it lists more than 10000 tools; its last words: I am starting"
     assert str(caught.value) == said
 
 
 def test_a_server_that_prints_before_its_handshake_is_named(bwrap: Sandbox) -> None:
     with pytest.raises(ProtocolError, match=r"server 'bad': handshake: a line on standard output is not a JSON-RPC"):
-        started(spec("print('Welcome!')\n" + SERVER, "[]"), bwrap)
+        start_and_list(spec("print('Welcome!')\n" + SERVER, "[]"), bwrap)
 
 
 def test_a_server_that_dies_at_start_is_quoted(bwrap: Sandbox) -> None:
     with pytest.raises(ServerDied) as caught:
-        started(spec("import sys; sys.exit('no API key was given')"), bwrap)
+        start_and_list(spec("import sys; sys.exit('no API key was given')"), bwrap)
     assert str(caught.value) == (
         "server 'bad': start: the server ended (exit status 1); its last words: no API key was given"
     )
@@ -138,7 +138,7 @@ def test_a_server_that_dies_at_start_is_quoted(bwrap: Sandbox) -> None:
 def test_the_last_words_of_a_server_are_its_last_lines(bwrap: Sandbox) -> None:
     noise = "for n in range(100): print('loading part', n, file=sys.stderr)"
     with pytest.raises(ServerDied) as caught:
-        started(spec(f"import sys\n{noise}\nsys.exit('no API key was given')"), bwrap)
+        start_and_list(spec(f"import sys\n{noise}\nsys.exit('no API key was given')"), bwrap)
     said = str(caught.value)
     assert said.endswith("loading part 99\nno API key was given")
     assert re.search(r"its last words: loading part \d+\n", said), "no line is begun in its middle"
@@ -150,20 +150,20 @@ def test_the_last_words_of_a_server_are_its_last_lines(bwrap: Sandbox) -> None:
 def test_a_silent_server_is_given_up(bwrap: Sandbox) -> None:
     code = "import sys\nprint('still loading', file=sys.stderr)\nfor line in sys.stdin: pass"
     with pytest.raises(ServerTimeout) as caught:
-        started(spec(code, timeout_s=5.0), bwrap)
+        start_and_list(spec(code, timeout_s=5.0), bwrap)
     said = f"server 'bad': handshake: no answer within 5 s, {START_LIMIT}; its last words: still loading"
     assert str(caught.value) == said
 
 
 def test_a_missing_command_is_named(bwrap: Sandbox) -> None:
     with pytest.raises(GymcpError, match=r"server 'bad': start: .*no-such-program"):
-        started(ServerSpec(name="bad", argv=("/usr/bin/no-such-program",), wire="legacy"), bwrap)
+        start_and_list(ServerSpec(name="bad", argv=("/usr/bin/no-such-program",), wire="legacy"), bwrap)
 
 
 def test_a_session_refuses_tools_that_are_not_locked(bwrap: Sandbox) -> None:
     listed = json.dumps([tool("add", properties={"a": {"type": "integer"}})])
-    locked = combine_hashes(hash_tools(started(spec(SERVER, listed), bwrap)))
-    started(spec(SERVER, listed, tools_sha256=locked), bwrap)
+    locked = combine_hashes(hash_tools(start_and_list(spec(SERVER, listed), bwrap)))
+    start_and_list(spec(SERVER, listed, tools_sha256=locked), bwrap)
     drifted = listed.replace("integer", "number")
     with pytest.raises(IntegrityError, match=r"server 'bad': list: its tools are not the locked ones.*servers check"):
-        started(spec(SERVER, drifted, tools_sha256=locked), bwrap)
+        start_and_list(spec(SERVER, drifted, tools_sha256=locked), bwrap)

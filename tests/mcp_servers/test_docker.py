@@ -270,13 +270,13 @@ def test_files_without_any_permission_are_digested(pool: Pool, tmp_path: Path) -
             os.chown(path, NOBODY, NOBODY)
         path.chmod(0)
 
-    async def digested() -> Json:
+    async def digest_files() -> Json:
         workspace = Workspace(folder=tmp_path, upper_folder=tmp_path, seed=tmp_path)
         async with open_digester("desk", FileState(), workspace, Docker(pool=pool)) as digester:
             return (await digester.state(await digester.key()))[1]
 
     try:
-        files = asyncio.run(digested())["files"]
+        files = asyncio.run(digest_files())["files"]
     finally:
         closed.chmod(0o700)
     assert files == {

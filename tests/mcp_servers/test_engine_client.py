@@ -247,7 +247,7 @@ def test_an_engine_that_hangs_is_not_waited_for(
     released.set()
 
 
-def test_a_cache_that_cannot_be_written_is_no_obstacle(engine_with: Serve, tmp_path: Path) -> None:
+def test_the_client_works_with_an_unwritable_cache(engine_with: Serve, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     engine_with({})
     discard(start(LAUNCH, init=False))

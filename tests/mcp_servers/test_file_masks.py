@@ -57,7 +57,7 @@ def test_a_masked_part_does_not_count(
 
 
 @pytest.mark.parametrize("kind", ["zip_timestamps", "regex", "json_pointer"])
-def test_a_file_that_is_not_what_its_mask_expects_counts_as_it_is(kind: MaskKind, tmp_path: Path) -> None:
+def test_a_file_that_its_mask_does_not_fit_counts_unmasked(kind: MaskKind, tmp_path: Path) -> None:
     pattern = {"regex": "id", "json_pointer": "/id"}.get(kind, "")
     (tmp_path / "file").write_bytes(b"\xff[")
     found = record_masked(tmp_path, kind, pattern)
@@ -87,7 +87,7 @@ def test_the_service_says_which_masks_had_an_effect(tmp_path: Path) -> None:
         (lambda: Mask(files="", kind="ignore"), "a pattern of paths below the state's folder is needed"),
     ],
 )
-def test_a_mask_that_cannot_be_applied_is_refused(make: Callable[[], object], words: str) -> None:
+def test_an_inapplicable_mask_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert words in str(caught.value)

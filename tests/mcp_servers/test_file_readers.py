@@ -166,7 +166,7 @@ def test_the_smallest_contents_are_recorded_if_not_all_fit(tmp_path: Path) -> No
         ),
     ],
 )
-def test_a_setting_that_cannot_be_applied_is_refused(make: Callable[[], object], words: str) -> None:
+def test_an_inapplicable_setting_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert words in str(caught.value)

@@ -304,7 +304,7 @@ def test_a_killed_copy_ends_no_other_server(bwrap: Bubblewrap) -> None:
         ),
     ],
 )
-def test_server_that_cannot_be_copied_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:
+def test_an_uncopyable_server_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:
     async def episode() -> str:
         async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             await run(opened, code)

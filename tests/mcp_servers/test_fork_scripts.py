@@ -172,7 +172,7 @@ def test_a_death_at_start_quotes_standard_error(bwrap: Bubblewrap, make: Make, b
         ("import os\nif os.getpid() == 1: raise OSError('not as the first process')\n", "not as the first process"),
     ],
 )
-def test_a_program_that_cannot_be_forked_is_started_with_a_warning(
+def test_an_unforkable_program_is_started_with_a_warning(
     bwrap: Bubblewrap, make: Make, caplog: pytest.LogCaptureFixture, imported: str, said: str
 ) -> None:
     async def episodes() -> list[bool]:

@@ -48,7 +48,7 @@ def shout(docker: Sandbox, tmp_path: Path) -> Iterator[Shout]:
     made.remove()
 
 
-def _locked(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
+def _lock(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
     wanted = parse_command(["docker", "run", "-i", "--rm", shout.build(), *args], name="loud")
     return lock_server(wanted, docker)
 
@@ -68,7 +68,7 @@ def image_ids() -> set[str]:
 
 
 def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, docker: Sandbox) -> None:
-    server = _locked(shout, docker, "!")
+    server = _lock(shout, docker, "!")
     assert (server.runtime, server.package, server.version) == ("image", *shout.name.split(":"))
     assert server.packages[0].files == {"id": shout.id()}
     assert is_present(server)
@@ -78,7 +78,7 @@ def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, do
 
 
 def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shout: Shout, docker: Sandbox) -> None:
-    server = _locked(shout, docker)
+    server = _lock(shout, docker)
     was = shout.id()
     shout.change("louder", "softer")
     shout.build()
@@ -92,7 +92,7 @@ def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shou
 
 
 def test_tools_that_differ_from_the_lock_are_named(shout: Shout, docker: Sandbox) -> None:
-    server = _locked(shout, docker)
+    server = _lock(shout, docker)
     shout.change("text: str", "text: str, twice: bool")
     shout.build()
     merged = replace(server.packages[0], files={"id": shout.id()})  # as if the id alone had been merged
@@ -101,7 +101,7 @@ def test_tools_that_differ_from_the_lock_are_named(shout: Shout, docker: Sandbox
 
 
 def test_an_image_that_is_gone_and_cannot_be_pulled_is_one_line(shout: Shout, docker: Sandbox) -> None:
-    server = _locked(shout, docker)
+    server = _lock(shout, docker)
     shout.remove()
     assert not is_present(server)
     with pytest.raises(ConfigError, match=f"'loud': install: no image '{shout.name}' on .* pulled: ") as caught:
@@ -111,7 +111,7 @@ def test_an_image_that_is_gone_and_cannot_be_pulled_is_one_line(shout: Shout, do
 
 def test_a_registry_s_digest_is_locked_beside_the_id(shout: Shout, docker: Sandbox) -> None:
     """Engines with another kind of store give the same image another id."""
-    server = _locked(shout, docker)
+    server = _lock(shout, docker)
     digest = f"sha256:{'d' * 64}"
     pulled = replace(server.packages[0], files={"id": f"sha256:{'e' * 64}", "digest": digest})
     here = {"Id": shout.id(), "RepoDigests": [f"{server.package}@{digest}"]}
@@ -167,7 +167,7 @@ def test_a_failed_build_leaves_nothing(docker: Sandbox, tmp_path: Path) -> None:
     assert mine == []
 
 
-def test_a_dockerfile_that_cannot_be_built_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
+def test_a_failing_dockerfile_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM gymcp-base\nRUN echo nearly && exit 3\n")
     with pytest.raises(
         ConfigError, match=r"cannot be built: .*returned a non-zero code: 3; its last words: nearly"
@@ -226,7 +226,7 @@ def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
 def test_without_an_engine_no_image_is_present_and_the_reason_is_given(
     shout: Shout, docker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = _locked(shout, docker)
+    server = _lock(shout, docker)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     assert not is_present(server)
     with pytest.raises(SandboxUnavailable, match=r"no engine answers at /nowhere/docker\.sock"):

@@ -51,7 +51,7 @@ def time_copy(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return folder_of(time)
 
 
-def called(spec: ServerSpec, sandbox: Sandbox, tool: str, arguments: Mapping[str, Json]) -> str:
+def call_tool(spec: ServerSpec, sandbox: Sandbox, tool: str, arguments: Mapping[str, Json]) -> str:
     async def run() -> str:
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name=tool, arguments=arguments)
@@ -67,14 +67,14 @@ def test_servers_that_need_different_major_versions_of_the_sdk_run_side_by_side(
 ) -> None:
     assert (time.sdk_major, calculator.sdk_major) == (2, 1)
     noon = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Asia/Kathmandu"}
-    answer = json.loads(called(make_spec(time), bwrap, "convert_time", noon))
+    answer = json.loads(call_tool(make_spec(time), bwrap, "convert_time", noon))
     assert answer["target"]["datetime"][11:16] == "08:45"
-    assert called(make_spec(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
+    assert call_tool(make_spec(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
 
 
 def test_a_node_server_runs_in_the_sandbox(memory: LockedServer, bwrap: Sandbox) -> None:
     ann = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
-    assert "likes tea" in called(make_spec(memory), bwrap, "create_entities", {"entities": [ann]})
+    assert "likes tea" in call_tool(make_spec(memory), bwrap, "create_entities", {"entities": [ann]})
 
 
 def test_resolving_again_gives_the_locked_bytes(calculator: LockedServer, node: None) -> None:
@@ -297,7 +297,7 @@ def test_with_other_arguments_the_tools_are_not_compared(time: LockedServer, bwr
     """Tools may depend on the arguments, so they are compared only for the locked arguments."""
     spec = locked_server("time", lock=LOCK, args=["--local-timezone", "Asia/Tokyo"])
     assert (spec.tools_sha256, locked_server("time", lock=LOCK).tools_sha256) == (None, time.tools_sha256)
-    assert "Asia/Tokyo" in called(spec, bwrap, "get_current_time", {"timezone": "Asia/Tokyo"})
+    assert "Asia/Tokyo" in call_tool(spec, bwrap, "get_current_time", {"timezone": "Asia/Tokyo"})
 
 
 def test_nothing_is_imported_from_the_folder_that_the_agent_writes_to(time: LockedServer) -> None:

@@ -76,7 +76,7 @@ def test_the_number_of_files_is_bounded(home: Path, monkeypatch: pytest.MonkeyPa
     assert len(list((home / "logs").iterdir())) == 3
 
 
-def test_a_file_that_cannot_be_written_does_not_hide_the_error(home: Path) -> None:
+def test_an_unwritable_file_does_not_hide_the_error(home: Path) -> None:
     (home / "logs").write_text("in the way")
     assert describe_last_words("x" * 600 + " no API key", "kv").startswith("; its last words: x")
 

@@ -186,7 +186,7 @@ def test_clean_keeps_packages_that_a_lock_names(lock: Path) -> None:
         ("pip install loudly==9.9", "server 'crier': resolve: .*loudly"),
     ],
 )
-def test_packages_that_cannot_be_had_are_one_line(command: str, said: str, index: Path) -> None:
+def test_unavailable_packages_are_one_line(command: str, said: str, index: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve(parse_command(command, name="crier"))
     assert re.search(said, str(caught.value))
@@ -206,7 +206,7 @@ def test_packages_that_cannot_be_had_are_one_line(command: str, said: str, index
         ("pip uninstall loudly", "of pip only 'pip install PACKAGE==VERSION ...' can be locked"),
     ],
 )
-def test_what_is_no_exact_package_is_refused_before_anything_is_fetched(command: str, said: str) -> None:
+def test_an_inexact_package_is_refused_before_anything_is_fetched(command: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(command, name="crier")
     assert said in str(caught.value)
@@ -323,7 +323,7 @@ def test_an_environment_with_packages_passes_its_checks_once_they_are_locked(ind
         (("pip install loudly==2.0", "--name", "crier", "--http", "3000"), "packages take no env and no http"),
     ],
 )
-def test_what_cannot_be_locked_is_one_line_and_leaves_no_lock(
+def test_an_unlockable_package_is_one_line_and_leaves_no_lock(
     words: tuple[str, ...], said: str, index: Path, tmp_path: Path
 ) -> None:
     done = gymcp("servers", "add", *words, cwd=tmp_path)

@@ -18,7 +18,7 @@ from gymcp.mcp_servers.packages.own_source.lines import words_of_folder
 from gymcp.mcp_servers.packages.own_source.source import check_dev, compare_source, lock_source, read_source
 
 
-def locked(wanted: InstallRequest) -> LockedServer:
+def lock(wanted: InstallRequest) -> LockedServer:
     return LockedServer(
         name=wanted.name,
         runtime=wanted.runtime,
@@ -186,7 +186,7 @@ def test_typescript_needs_a_compiler_or_a_new_node(
 )
 def test_a_change_is_named_with_the_command_that_accepts_it(change: dict[str, str], said: str, shop: Path) -> None:
     wanted = request("python kv_server.py", shop)
-    server = locked(wanted)
+    server = lock(wanted)
     compare_source(server, read_source(wanted))
     write(shop, change)
     with pytest.raises(IntegrityError) as caught:
@@ -197,7 +197,7 @@ def test_a_change_is_named_with_the_command_that_accepts_it(change: dict[str, st
 
 def test_dev_accepts_changed_code_but_no_changed_dependencies(shop: Path) -> None:
     wanted = request("python kv_server.py", shop, dev=True)
-    server = locked(wanted)
+    server = lock(wanted)
     write(shop, {"store.py": "x = 1"})
     compare_source(server, read_source(wanted))
     write(shop, {"kv_server.py": SCRIPT.replace('"rich"', '"httpx"')})
@@ -217,7 +217,7 @@ def test_dev_shows_no_files_outside_of_the_lock_s_folder(shop: Path, tmp_path: P
 
 
 def test_a_lock_keeps_the_source(shop: Path) -> None:
-    server = locked(request("python kv_server.py", shop, include=("notes.txt",), constraints=("mcp<3",)))
+    server = lock(request("python kv_server.py", shop, include=("notes.txt",), constraints=("mcp<3",)))
     write_lock(shop / "servers.lock", {"kv": server})
     assert read_lock(shop / "servers.lock") == {"kv": server}
     text = (shop / "servers.lock").read_text()

@@ -98,7 +98,7 @@ def test_the_nearest_version_that_fits_is_chosen_and_one_that_does_not_start_is_
         ("", "3.4", "--python 3.4: the oldest that servers run on is 3.9"),
     ],
 )
-def test_a_python_that_cannot_be_had_is_refused(requires: str, wanted: str, words: str, bare: Path) -> None:
+def test_an_unavailable_python_is_refused(requires: str, wanted: str, words: str, bare: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         choose_version("server 's'", requires, wanted)
     assert str(caught.value).startswith(f"server 's': {words}")
@@ -208,7 +208,7 @@ def test_a_python_that_only_the_mirror_has_is_chosen_and_fetched(mirror: Path) -
     assert find_interpreter((OWN[0], OWN[1] + 1)) is not None
 
 
-def test_a_chosen_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:
+def test_a_failed_download_of_a_chosen_python_is_one_clear_error(mirror: Path) -> None:
     for archive in mirror.glob("*/*"):
         archive.unlink()
     with pytest.raises(UsageError) as caught:
@@ -226,7 +226,7 @@ def test_a_machine_without_uv_is_told_how_to_get_it(bare: Path, monkeypatch: pyt
         choose_version("server 's'", f">={NEWER}")
 
 
-def test_a_python_that_cannot_be_fetched_is_one_clear_error(mirror: Path) -> None:
+def test_a_failed_download_of_a_python_is_one_clear_error(mirror: Path) -> None:
     for archive in mirror.glob("*/*"):
         archive.unlink()
     with pytest.raises(UsageError) as caught:

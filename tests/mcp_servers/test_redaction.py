@@ -170,11 +170,11 @@ def test_errors_of_a_remote_server_do_not_hold_the_token(ascii_token: str) -> No
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": f"bad {token}", "data": token}}
         return 400, "application/json", json.dumps(error).encode()
 
-    async def told(session: Any) -> None:
+    async def call_and_read(session: Any) -> None:
         result = await call(session)
         assert (result.is_error, result.content) == (True, f"bad {NAME}")
 
-    repeating(FAR, fault, ascii_token, told)
+    repeating(FAR, fault, ascii_token, call_and_read)
 
     for cut in (0, 280, 295):  # an excerpt of 300 characters does not end in the middle of one
 
@@ -250,7 +250,7 @@ def in_file(folder: Path, program: str) -> ServerSpec:
     return replace(NEAR, argv=IN_FILE, mounts=(mount,), fork=forkable_script(IN_FILE))
 
 
-async def told(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
+async def ask_server(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
     """Result of a call, or the error with which the server ends."""
     async with open_session(server, sandbox, initial_state=None, seed=0) as session:
         assert session.tools[0].description == NAME
@@ -269,9 +269,9 @@ def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = Fa
             if forked:
                 async with open_session(server, sandbox, initial_state=None, seed=0) as session:
                     assert isinstance(session.process, ForkedProcess)
-            assert await told(server, sandbox, "say") == f"it is {NAME}"
+            assert await ask_server(server, sandbox, "say") == f"it is {NAME}"
             for how in ("die", "babble"):
-                said = await told(server, sandbox, how)
+                said = await ask_server(server, sandbox, how)
                 assert NAME in said
                 assert_without(said)
 

@@ -53,7 +53,7 @@ from gymcp.mcp_servers.packages.own_source.source import read_source
         ({"s.js": "", "package.json": "["}, "node s.js", "'package.json' is not JSON"),
     ],
 )
-def test_a_program_that_cannot_be_locked_is_named(tree: dict[str, str], line: str, said: str, tmp_path: Path) -> None:
+def test_an_unlockable_program_is_named(tree: dict[str, str], line: str, said: str, tmp_path: Path) -> None:
     write(tmp_path, tree)
     with pytest.raises(ConfigError) as caught:
         source(line, tmp_path)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult
-from runtime_wire import RUNTIME, isolated
+from runtime_wire import RUNTIME, isolated_argv
 
 from gymcp.mcp_servers.native.runtime import STATE_KEY, state_key
 
@@ -24,7 +24,7 @@ MODES: list[Literal["auto", "legacy", "2026-07-28"]] = ["auto", "legacy", "2026-
 
 def talk(root: Path, mode: Any, steps: Callable[[Client], Awaitable[T]]) -> T:
     async def session() -> T:
-        command, *args = isolated(root)
+        command, *args = isolated_argv(root)
         async with Client(StdioServerParameters(command=command, args=args), mode=mode, read_timeout_seconds=20) as c:
             return await steps(c)
 

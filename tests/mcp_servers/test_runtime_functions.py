@@ -187,7 +187,7 @@ def test_a_lone_surrogate_in_a_result_costs_one_character_not_the_answer() -> No
     assert ask(server, "tools/call", name="t")["result"]["content"] == [{"type": "text", "text": "a?b"}]
 
 
-def test_an_exception_that_cannot_be_printed_is_an_error_result_too() -> None:
+def test_an_unprintable_exception_is_an_error_result_too() -> None:
     class Unspeakable(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""What a confined server cannot see, change or reach, tried from inside."""
+"""A confined server cannot see, change or reach these: tried from inside."""
 
 from __future__ import annotations
 

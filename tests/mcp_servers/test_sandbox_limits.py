@@ -143,7 +143,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_a_program_that_is_not_there(bwrap: Bubblewrap) -> None:
+def test_a_missing_program_is_an_error(bwrap: Bubblewrap) -> None:
     async def start() -> tuple[int, str]:
         async with bwrap.start(Launch(argv=("no-such-program",))) as process:
             status = await process.wait()
@@ -155,7 +155,7 @@ def test_a_program_that_is_not_there(bwrap: Bubblewrap) -> None:
     assert "no-such-program: not found" in err
 
 
-def test_sandbox_that_cannot_be_made_is_an_infrastructure_error(bwrap: Bubblewrap) -> None:
+def test_a_sandbox_that_fails_to_start_is_an_infrastructure_error(bwrap: Bubblewrap) -> None:
     async def start() -> None:
         async with bwrap.start(Launch(argv=("true",), env={"A=B": "x"})):
             pass

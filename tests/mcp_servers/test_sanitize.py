@@ -65,7 +65,7 @@ def test_a_schema_keeps_its_constraints() -> None:
 
 
 def test_results_and_reasons_hold_no_escapes_and_a_lone_surrogate_is_no_violation(bwrap: Sandbox) -> None:
-    async def said(session: ToolSession, kind: str) -> ToolResult:
+    async def ask(session: ToolSession, kind: str) -> ToolResult:
         return await session.call_tool(ToolCall(id="c", name="say"), {"kind": kind}, timeout_s=60)
 
     async def main() -> None:
@@ -74,10 +74,10 @@ def test_results_and_reasons_hold_no_escapes_and_a_lone_surrogate_is_no_violatio
             (tool,) = session.tools
             assert tool.description == "red"
             assert tool.input_schema["properties"]["x"] == {"description": "red", "enum": ["\x1b"]}
-            assert (await said(session, "escape")).content == " hi\n\tyou"
-            assert (await said(session, "half")).content == "a ? b"
-            assert (await said(session, "error")).content == "no"
+            assert (await ask(session, "escape")).content == " hi\n\tyou"
+            assert (await ask(session, "half")).content == "a ? b"
+            assert (await ask(session, "error")).content == "no"
             with pytest.raises(ServerDied, match=r"its last words: gone$"):
-                await said(session, "die")
+                await ask(session, "die")
 
     asyncio.run(main())

@@ -97,7 +97,7 @@ def test_a_remote_server_gets_a_valid_name(url: str, name: str) -> None:
         ("uvx 'calc", "No closing quotation"),
     ],
 )
-def test_a_command_that_cannot_be_locked_names_those_that_can(line: str, said: str) -> None:
+def test_an_unsupported_command_names_the_supported_ones(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(line)
     assert said in str(caught.value)

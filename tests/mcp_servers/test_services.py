@@ -178,7 +178,7 @@ def test_a_server_that_cannot_have_services_is_refused(spec: ServerSpec, words: 
         ("'a b'", "tcp:1", 1, "service 'a b': its name must be made of letters"),
     ],
 )
-def test_a_service_that_cannot_be_declared_is_refused(line: str, ready: str, seconds: float, words: str) -> None:
+def test_an_invalid_service_is_refused(line: str, ready: str, seconds: float, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Service.parse(line, ready, seconds)
     assert words in str(caught.value)

@@ -135,12 +135,12 @@ def test_a_failure_is_the_answer_of_its_request(server: Server, method: str, say
 
 
 @pytest.mark.parametrize("line", [b"{\n", b"[]\n", b"\xff\n", b"[" * 100_000 + b"\n"])
-def test_a_line_that_is_no_message_is_answered(server: Server, line: bytes) -> None:
+def test_an_invalid_line_is_answered(server: Server, line: bytes) -> None:
     broken, fine = relay(server.url, line, request("x"))
     assert (broken["error"]["code"], fine["result"]["said"]) == (-32700, "x")
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_a_missing_server_is_named() -> None:
     (failed,) = relay("http://127.0.0.1:9/mcp", request("x"))
     assert "http://127.0.0.1:9/mcp" in failed["error"]["message"]
     assert "refused" in failed["error"]["message"]

@@ -65,7 +65,7 @@ def test_a_file_without_a_table_of_credits_is_read_and_gets_one_when_written(tmp
         assert store.credits("a-0-0")[0].advantages == (1.0, 0.0)
 
 
-def test_options_that_are_no_object_are_one_error(tmp_path: Path) -> None:
+def test_options_of_another_type_are_one_error(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(episode("a"), {})
         store.add_credits([credit("a-0-0", 1.0, 0.0)])

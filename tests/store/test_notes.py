@@ -74,7 +74,7 @@ def test_a_cut_last_line_is_skipped_and_the_next_note_is_whole(tmp_path: Path, c
     assert {"ann", "eve"} <= set(read_notes(tmp_path)["e1"])
 
 
-def test_lines_that_are_no_notes_are_skipped(tmp_path: Path) -> None:
+def test_invalid_lines_are_skipped(tmp_path: Path) -> None:
     good = append_note(tmp_path, note(), seen="")
     line = json.loads((tmp_path / NOTES_FILE).read_text())
     bad = [
@@ -103,7 +103,7 @@ def test_lines_that_are_no_notes_are_skipped(tmp_path: Path) -> None:
         ({"criteria": {"asks": "x"}}, "the verdict is 'x'"),
     ],
 )
-def test_a_note_that_cannot_be_kept_changes_nothing(tmp_path: Path, fields: dict[str, object], why: str) -> None:
+def test_an_invalid_note_changes_nothing(tmp_path: Path, fields: dict[str, object], why: str) -> None:
     append_note(tmp_path, note(who="bob"), seen="")
     before = (tmp_path / NOTES_FILE).read_bytes()
     with pytest.raises(InvalidNote, match=why) as raised:
@@ -129,6 +129,6 @@ def test_a_link_a_pipe_and_a_full_file_are_refused(tmp_path: Path) -> None:
         append_note(tmp_path, note(), seen="")
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=rf"run folder .*: {NOTES_FILE} cannot be written: No such file or directory"):
         append_note(tmp_path / "absent", note(), seen="")

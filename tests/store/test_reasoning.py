@@ -50,7 +50,7 @@ def test_reasoning_of_an_endpoint_comes_with_the_decision(key: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", 3, ["a"], {"a": 1}])
-def test_reasoning_that_is_no_text_is_left_out(value: Json) -> None:
+def test_reasoning_of_another_type_is_left_out(value: Json) -> None:
     assert decision(reasoning_content=value).reasoning == ""
     assert decision().reasoning == ""
 

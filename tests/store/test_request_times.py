@@ -23,7 +23,7 @@ from gymcp.types import Json, RequestTimes, Trajectory
 WHOLE, STREAMED = RequestTimes(request_s=1.25), RequestTimes(request_s=2.5, first_token_s=0.125)
 
 
-def timed(*times: RequestTimes | None) -> Trajectory:
+def record_timed(*times: RequestTimes | None) -> Trajectory:
     shown = episode("pay", steps=len(times))
     steps = (replace(step, request_times=each) for step, each in zip(shown.steps, times, strict=True))
     return replace(shown, steps=tuple(steps))
@@ -40,13 +40,13 @@ def payloads(record: Trajectory) -> list[Json]:
 
 
 def test_times_come_back_from_the_store(tmp_path: Path) -> None:
-    record = timed(WHOLE, None, STREAMED)
+    record = record_timed(WHOLE, None, STREAMED)
     with TrajectoryStore.open(write(tmp_path, record)) as store:
         assert store.load(record.id) == record
 
 
 def test_a_run_without_times_still_reads(tmp_path: Path) -> None:
-    record = timed(None, None)
+    record = record_timed(None, None)
     assert all("request_times" not in payload for payload in payloads(record))
     with TrajectoryStore.open(write(tmp_path, record)) as store:
         assert [step.request_times for step in store.load(record.id).steps] == [None, None]
@@ -54,7 +54,7 @@ def test_a_run_without_times_still_reads(tmp_path: Path) -> None:
 
 def test_steps_keep_the_fields_that_earlier_versions_read() -> None:
     """An earlier version reads only ``steps`` and ``kinds``, and refuses a step with a field that it does not know."""
-    (with_times,), (without,) = payloads(timed(WHOLE, None)), payloads(timed(None, None))
+    (with_times,), (without,) = payloads(record_timed(WHOLE, None)), payloads(record_timed(None, None))
     assert with_times["steps"] == without["steps"]
     assert (with_times.keys() - without.keys(), with_times["request_times"]) == (
         {"request_times"},
@@ -63,8 +63,8 @@ def test_steps_keep_the_fields_that_earlier_versions_read() -> None:
 
 
 @pytest.mark.parametrize("times", [[1], [[1.0, "soon"], None], [[1.0], None], [{"request_s": 1.0}, None], 7])
-def test_times_from_elsewhere_that_are_no_times_are_refused(tmp_path: Path, times: Json) -> None:
-    record = timed(WHOLE, None)
+def test_invalid_times_from_elsewhere_are_refused(tmp_path: Path, times: Json) -> None:
+    record = record_timed(WHOLE, None)
     write(tmp_path, record)
     (payload,) = payloads(record)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
@@ -75,7 +75,7 @@ def test_times_from_elsewhere_that_are_no_times_are_refused(tmp_path: Path, time
 
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
 def test_exports_carry_the_times(tmp_path: Path, format: str) -> None:
-    record = timed(STREAMED, None, WHOLE)
+    record = record_timed(STREAMED, None, WHOLE)
     run, out, back = write(tmp_path / "run", record), tmp_path / "out", tmp_path / "back"
     with open_source(run) as source:
         export(source, format, out)
@@ -86,7 +86,7 @@ def test_exports_carry_the_times(tmp_path: Path, format: str) -> None:
 
 
 def test_an_atif_document_holds_the_times_in_its_metrics(tmp_path: Path) -> None:
-    with open_source(write(tmp_path / "run", timed(STREAMED, None))) as source:
+    with open_source(write(tmp_path / "run", record_timed(STREAMED, None))) as source:
         export(source, "atif", tmp_path / "out")
     (file,) = (tmp_path / "out").iterdir()
     agents = [step for step in json.loads(file.read_text())["steps"] if step["source"] == "agent"]

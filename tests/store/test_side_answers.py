@@ -21,17 +21,17 @@ from gymcp.store.record_json import encode_side_answers
 from gymcp.types import Action, Json, ModelUsage, Sampled, SideAnswer, ToolCall, Trajectory
 
 
-def drawn(prompt: tuple[int, ...], *ids: int) -> Sampled:
+def sample(prompt: tuple[int, ...], *ids: int) -> Sampled:
     spans = (("7", 0, len(ids)),)
     return Sampled(prompt_ids=prompt, ids=ids, logprobs=(-0.1,) * len(ids), versions=spans, finish="stop")
 
 
 SPENT = ModelUsage(model="m", prompt_tokens=3, completion_tokens=2, cost=0.5)
 CALL = ToolCall(id="9", name="ask_helper", arguments="{", parse_error="the arguments are broken")
-TITLE = SideAnswer(step=0, context=1, asked="a title, \ud800", action=Action(text="T"), sampled=drawn((1, 2), 3, 4))
-ASKS = SideAnswer(step=1, context=2, action=Action(tool_calls=(CALL,)), sampled=drawn((5, 6), 7), spent=SPENT)
-GOES_ON = replace(ASKS, step=2, action=Action(text="so"), sampled=drawn((5, 6, 7, 8), 9))
-EDITED = replace(ASKS, step=2, sampled=drawn((6, 7, 8), 9))
+TITLE = SideAnswer(step=0, context=1, asked="a title, \ud800", action=Action(text="T"), sampled=sample((1, 2), 3, 4))
+ASKS = SideAnswer(step=1, context=2, action=Action(tool_calls=(CALL,)), sampled=sample((5, 6), 7), spent=SPENT)
+GOES_ON = replace(ASKS, step=2, action=Action(text="so"), sampled=sample((5, 6, 7, 8), 9))
+EDITED = replace(ASKS, step=2, sampled=sample((6, 7, 8), 9))
 WORDS = SideAnswer(step=2, context=3, asked="sum up", action=Action(text="short"))
 
 

@@ -126,9 +126,7 @@ def test_an_id_is_taken_once(store: TrajectoryStore) -> None:
         (episode("a", usage=Usage(), components={"x": {1, 2}}), "cannot be stored: set is not JSON"),
     ],
 )
-def test_a_record_that_cannot_be_stored_leaves_nothing_behind(
-    store: TrajectoryStore, trajectory: Trajectory, why: str
-) -> None:
+def test_an_unstorable_record_leaves_nothing_behind(store: TrajectoryStore, trajectory: Trajectory, why: str) -> None:
     with pytest.raises(StoreError, match=why):
         store.append(trajectory, {})
     assert store.summaries() == []

@@ -107,7 +107,7 @@ def test_leaving_out_the_last_necessary_call_fails_all_800(
     assert passed == []
 
 
-def test_what_is_mounted_is_the_classes_their_documents_and_mpmath(files: SuiteFiles) -> None:
+def test_only_classes_their_documents_and_mpmath_are_mounted(files: SuiteFiles) -> None:
     found = {path.relative_to(files.server) for path in files.server.rglob("*") if path.suffix not in ("", ".pyc")}
     of_upstream = {str(path) for path in found if path.parts[0] != "mpmath"}
     assert {path.parts[0] for path in found} == {"bfcl_eval", "mpmath"}
@@ -115,7 +115,7 @@ def test_what_is_mounted_is_the_classes_their_documents_and_mpmath(files: SuiteF
     assert not any("answer" in name or "BFCL" in name for name in of_upstream)
 
 
-def test_no_gold_is_in_what_is_mounted(suite: Suite, files: SuiteFiles) -> None:
+def test_no_mounted_file_holds_gold(suite: Suite, files: SuiteFiles) -> None:
     wanted = set()
     for path in (files.private / "gold").iterdir():
         for line in path.read_text().splitlines():

@@ -180,7 +180,7 @@ def test_a_state_has_one_digest_and_one_answer_whichever_way_led_to_it() -> None
     assert set(state_of(world)) == {"parcels", "at", "aside", "spoiled", "over"}
 
 
-def test_nobody_says_that_a_round_is_spoiled_and_it_goes_on() -> None:
+def test_a_spoiled_round_goes_on_without_a_message() -> None:
     do = tools_by_effect(at_second(SECOND))
     spoiled, good = at_second(SECOND)(), at_second(SECOND)()
     assert use(spoiled, *do["spoil"], *do["right"]) == use(good, *do["nothing"], *do["right"])
@@ -261,7 +261,7 @@ def test_the_same_arguments_make_the_same_tasks_and_there_is_no_last_one(laborat
         ({"split": "train", "families": ["coin"]}, "rounds: no family 'coin'; have round"),
     ],
 )
-def test_what_the_laboratory_does_not_have_is_refused(arguments: dict[str, Any], says: str) -> None:
+def test_an_unknown_setting_of_the_laboratory_is_refused(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_tasks(ROUNDS, **arguments)
 
@@ -313,7 +313,7 @@ def test_the_teachers_win_as_often_as_the_laboratory_is_meant_for(
         assert success(ROUNDS, tasks, agent) == pytest.approx(share, abs=3 * error)
 
 
-def test_a_habit_is_what_the_teacher_does_most_and_is_wrong_but_harmless() -> None:
+def test_a_habit_is_the_teachers_most_frequent_call_and_wrong_but_harmless() -> None:
     house, who = make_house(0), Teacher(0, random.Random(1), has_habits=True)
     effects: Counter[str] = Counter()
 

@@ -55,7 +55,7 @@ def play(agent: str, task: Task) -> Trajectory:
 
 
 @pytest.mark.parametrize("agent", EXPECTED)
-def test_scripted_agents_score_in_the_sandbox_what_they_must(agent: str, task: Task) -> None:
+def test_scripted_agents_have_the_expected_scores_in_the_sandbox(agent: str, task: Task) -> None:
     record = play(agent, task)
     assert (record.score, round(record.components["progress"], 2)) == EXPECTED[agent], record.reason
 

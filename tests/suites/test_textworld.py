@@ -61,7 +61,7 @@ def env(tasks: list[Task]) -> LoadedEnv:
 
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
-def test_scripted_agents_score_in_the_sandbox_what_they_must(env: LoadedEnv, agent: str, score: float) -> None:
+def test_scripted_agents_have_the_expected_scores_in_the_sandbox(env: LoadedEnv, agent: str, score: float) -> None:
     assert {name: record.score for name, record in play_tasks(env, agent).items()} == dict.fromkeys(
         [task.id for task in env.suite.tasks], score
     )

@@ -161,7 +161,7 @@ def at_once(task: Task, seed: int) -> Replay:
     return Replay(iter([*actions, Action(text=task.gold[0].final_text)]))
 
 
-def test_scripted_agents_score_what_they_must(env: LoadedEnv) -> None:
+def test_scripted_agents_have_the_expected_scores(env: LoadedEnv) -> None:
     assert {server for task in env.suite.tasks for server in task.offer.servers or ()} == set(TOOLS)
     assert scores(env, SCRIPTED["oracle"]) == dict.fromkeys(SAMPLE, 1.0)
     assert scores(env, SCRIPTED["mutated"]) == dict.fromkeys(SAMPLE, 0.0)

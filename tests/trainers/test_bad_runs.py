@@ -96,7 +96,7 @@ def test_the_tokens_after_a_lost_iteration_are_of_the_learners_weights(
     assert "skipped" in rows[2]
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+def test_a_non_finite_loss_ends_the_run_with_the_reason(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
     recipe = make_recipe(table(model, credit={"preset": "gigpo", "step_weight": 1e39}))  # more than float32 holds
     ending = train(recipe, bank, tmp_path, resume=False)
     assert ending.iterations < 5
@@ -133,7 +133,7 @@ def test_an_iteration_whose_episodes_are_all_filtered_out_is_passed_over(
     assert [(row["dropped"], row["advantage/size"], "loss" in row) for row in rows] == [(8, 0.0, False)] * 2
 
 
-def test_a_folder_that_cannot_be_made_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+def test_an_unwritable_run_folder_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
         train(make_recipe(table(model)), bank, tmp_path / "file" / "run", resume=False)

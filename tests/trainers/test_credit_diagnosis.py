@@ -136,7 +136,7 @@ def test_opaque_servers_are_told_by_keys_that_never_return() -> None:
         ([], "credit: no trajectory with a score and a step is left"),
     ],
 )
-def test_runs_that_cannot_be_diagnosed_are_refused(records: Sequence[Trajectory], said: str) -> None:
+def test_runs_without_a_diagnosis_are_refused(records: Sequence[Trajectory], said: str) -> None:
     with pytest.raises(ConfigError, match=said[:60]):
         diagnose(records, {}, gigpo())
 

@@ -77,7 +77,7 @@ def test_few_groups_have_no_interval() -> None:
     assert found.missing == "1 group has a state that enough episodes visited, and it takes 5"
 
 
-def test_states_that_nobody_shares_have_no_signal() -> None:
+def test_states_of_a_single_episode_have_no_signal() -> None:
     batch = batch_of_columns([[0.0, 1.0], [0.0, 0.0]] * 10, [n // 2 for n in range(20)])
     found = estimate(Played(batch=batch, places=np.arange(40), actions=np.zeros(40, np.int64)))
     assert (found.signals, found.steps_used, found.missing.split(" have ")[0]) == ((), 0.0, "0 groups")

@@ -86,6 +86,6 @@ def test_a_training_run_with_a_judge_has_scores(env: LoadedEnv, tmp_path: Path) 
     assert open_run(tmp_path / "run").config["judge"] == own.reward.judge
 
 
-def test_a_judge_that_is_no_policy_is_refused_before_anything_is_played(env: LoadedEnv) -> None:
+def test_an_invalid_judge_is_refused_before_anything_is_played(env: LoadedEnv) -> None:
     with pytest.raises(ConfigError, match=r"recipe 'run': reward\.judge: no policy 'gpt'; write tiny"):
         check_reward(recipe("gpt"), env.spec)

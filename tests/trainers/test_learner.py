@@ -180,7 +180,7 @@ def test_an_update_changes_the_adapter_and_no_frozen_weight(tmp_path: Path) -> N
     assert (tmp_path / "learner.pt").stat().st_size < 100_000
 
 
-def test_a_loss_that_is_not_finite_changes_no_weight() -> None:
+def test_a_non_finite_loss_changes_no_weight() -> None:
     learner = Learner(tiny.model(), SETTINGS)
     before = [weight.clone() for weight in learner.model.parameters()]
     with pytest.raises(FloatingPointError, match="update 1 is not finite; no weight was changed"):

@@ -83,7 +83,7 @@ def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
         ("title", "title title", "is not TOML"),
     ],
 )
-def test_what_cannot_be_registered_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_an_invalid_registration_is_named(tmp_path: Path, old: str, new: str, says: str) -> None:
     assert old in TEXT
     with pytest.raises(ConfigError, match="registration 'small-1'") as raised:
         write_registration(tmp_path, TEXT.replace(old, new))

@@ -212,7 +212,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_training_would_refuse_is_one_line(
+def test_a_recipe_that_training_would_refuse_is_one_line(
     name: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sections, env, says = REFUSED[name]
