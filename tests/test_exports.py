@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,9 @@ from page_blocks import read_blocks
 
 ROOT = Path(__file__).parents[1]
 LAZY = ("gymcp", "gymcp.envs", "gymcp.mcp_servers", "gymcp.agents", "gymcp.evaluators", "gymcp.trainers")
-PUBLIC = (*LAZY, "gymcp.evaluators.graders")
+PUBLIC = (*LAZY, "gymcp.evaluators.graders", "gymcp.store")
 HEAVY = ("mcp", "torch", "transformers", "docker", "starlette", "matplotlib")
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 CONSTANTS = ("gymcp.__version__",)
 
 
@@ -97,6 +99,11 @@ def test_the_reference_has_a_page_for_each_public_package() -> None:
     tree = ast.parse((ROOT / "docs" / "site" / "hooks.py").read_text(encoding="utf-8"))
     (pages,) = [node.value for node in tree.body if isinstance(node, ast.Assign) and "PACKAGES" in ast.unparse(node)]
     assert set(ast.literal_eval(pages)) == set(PUBLIC)
+
+
+def test_the_promise_of_stable_names_lists_the_public_packages() -> None:
+    (row,) = re.findall(r"^\| names in `__all__` of the public packages \(([^)]+)\)", CHANGELOG, re.MULTILINE)
+    assert set(re.findall(r"`([\w.]+)`", row)) == set(PUBLIC)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

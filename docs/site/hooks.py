@@ -20,6 +20,7 @@ PACKAGES = (
     "gymcp.evaluators",
     "gymcp.evaluators.graders",
     "gymcp.trainers",
+    "gymcp.store",
 )
 
 _NAVIGATION_LABEL = re.compile(

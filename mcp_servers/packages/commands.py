@@ -25,6 +25,7 @@ from gymcp.mcp_servers.packages.own_source.files import to_plain_path
 from gymcp.mcp_servers.packages.own_source.lines import (
     NODE_FILES,
     PYTHON_FILES,
+    advise_source,
     parse_node,
     parse_python,
     parse_uv,
@@ -272,7 +273,8 @@ def _parse_npx(who: str, words: Sequence[str]) -> InstallRequest:
     package = package or rest.pop(0)
     match = _NPM.fullmatch(package)
     if match is None:
-        raise ConfigError(f"{who}: '{package}' is not PACKAGE@VERSION of a package registry; {_EXPECTED}")
+        advice = advise_source(package, _EXPECTED)
+        raise ConfigError(f"{who}: '{package}' is not PACKAGE@VERSION of a package registry; {advice}")
     version = match["version"]
     return InstallRequest(
         name="",
@@ -305,7 +307,7 @@ def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
     try:
         requirement = Requirement(re.sub(r"@(?=[\w.+!-]+$)", "==", text))
     except InvalidRequirement as error:
-        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {advise_source(text, str(error))}") from error
     pins = list(requirement.specifier)
     if requirement.url or len(pins) > 1 or any(pin.operator != "==" or "*" in pin.version for pin in pins):
         raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION of a package index; {_EXPECTED}")
@@ -341,7 +343,7 @@ def parse_requirement(who: str, text: str, *, pinned: bool) -> str:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {advise_source(text, str(error))}") from error
     pins = list(requirement.specifier)
     exact = all(pin.operator == "==" and "*" not in pin.version for pin in pins) and len(pins) <= 1
     if requirement.url or requirement.marker or not exact or (pinned and not pins):

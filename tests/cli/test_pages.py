@@ -59,10 +59,11 @@ def test_recorded_runs_are_reported_and_viewed(folder: Path) -> None:
     assert play_page(DOCS / "report-and-viewer.md", folder) == 3
 
 
-def test_a_grader_of_the_user_grades_a_run(folder: Path) -> None:
-    assert play_page(DOCS / "evaluation.md", folder) == 2
-    with TrajectoryStore.open(folder / "runs" / "oracle") as store:
-        assert {row.reason for row in store.summaries()} == {"called transfer"}
+def test_a_grader_of_the_user_grades_runs_and_an_environment(folder: Path) -> None:
+    assert play_page(DOCS / "writing-a-grader.md", folder) == 7
+    for run, score in (("oracle", 0.8), ("null", 0.0), ("polite", 0.5)):
+        with TrajectoryStore.open(folder / "runs" / run) as store:
+            assert {row.score for row in store.summaries()} == {score}, run
 
 
 def test_a_run_is_exported_and_imported(folder: Path) -> None:

@@ -24,6 +24,16 @@ _PYTHON_WORDS = ("-u", "-s", "-B", "-I", "-E")
 """Options of the interpreter that change nothing inside the sandbox."""
 
 
+def advise_source(text: str, otherwise: str) -> str:
+    """Advice for a command that names a repository or a folder in place of a package; else the first line of
+    `otherwise`."""
+    if text.startswith("git+") or "://" in text:
+        return "it is a repository or a file elsewhere: fetch it, and lock its folder with --path FOLDER"
+    if text.startswith((".", "/", "~")):
+        return f"it is a folder or a file of your own: lock it with --path {text}"
+    return otherwise.splitlines()[0]
+
+
 def parse_python(who: str, words: Sequence[str], base: Path, start: Path, *, project: bool = False) -> InstallRequest:
     """Parse the words after ``python``: a file, or ``-m`` and a module of the folder `start`.
 

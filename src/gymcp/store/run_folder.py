@@ -46,6 +46,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
+    """The record of a run in `RUN_FILE`: what was run, and with what."""
+
     folder: Path
     created: str
     """UTC, ISO 8601."""

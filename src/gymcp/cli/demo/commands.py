@@ -34,7 +34,8 @@ def demo(
 ) -> None:
     """Show what gymcp does, in three parts.
 
-    Agents play BFCL, a small policy plays a back office, and a smaller one is trained there. Some episodes are shown as
-    they end, and the last lines name the pages to open. Exit code 1 if an agent's success is not what it must be, or an
-    episode was lost. Without the extra `train` only the first part can be run.
+    Agents play BFCL, a small policy plays a back office, and a smaller one is trained on `rounds`: twelve parcels, each
+    with the one tool that it needs. Some episodes are shown as they end, and the last lines name the pages to open.
+    Exit code 1 if an agent's success is not what it must be, or an episode was lost. Without the extra `train` only the
+    first part can be run.
     """

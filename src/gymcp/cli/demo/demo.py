@@ -2,7 +2,7 @@
 
 BFCL multi-turn, a third-party suite of 800 tasks, is benchmarked under bubblewrap with agents whose scores are known in
 advance, and one whose score is not. Then `tiny`, the policy that the package ships, plays `backoffice`. Then a smaller
-policy is trained there, from random weights, while you watch.
+policy is trained on `rounds`, from random weights, while you watch.
 """
 
 from __future__ import annotations
