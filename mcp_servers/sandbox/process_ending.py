@@ -1,6 +1,8 @@
-"""The end of a server process on the host: the limit that caused it, the tail of standard error, the cgroup's removal.
+"""The end of a server process: the limit that caused it, the tail of standard error, the cgroup's removal.
 
-`HostProcess` and `ForkedProcess` have a `ProcessEnding` each, and know themselves how to kill and when it has ended.
+`HostProcess`, `ForkedProcess` and `ContainerProcess` have a `ProcessEnding` each, and know themselves how to kill and
+when it has ended. That of a container has no cgroup: the engine counts there, and its standard error is complete only
+once the container has been killed.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from gymcp.mcp_servers.sandbox.docker.container import Container, State, parse_o
 from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, open_engine, remove
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, StreamDemultiplexer
+from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, SharedReading, StreamDemultiplexer
+from gymcp.mcp_servers.sandbox.process_ending import StderrTail
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.seccomp import docker_profile
 from gymcp.mcp_servers.spec import FileState
@@ -306,13 +307,64 @@ def test_streams_are_separated_wherever_their_frames_are_split(size: int) -> Non
 
     async def feed() -> tuple[bytes, bytes]:
         stdout = asyncio.StreamReader()
-        streams = StreamDemultiplexer(stdout, tail_bytes=5)
+        stderr = StderrTail(5)
+        streams = StreamDemultiplexer(stdout, stderr)
         for start in range(0, len(wire), size):
             streams.data_received(wire[start : start + size])
         streams.eof_received()
-        return await stdout.read(), bytes(streams.tail)
+        assert stderr.ended.done()
+        return await stdout.read(), bytes(stderr.content)
 
     assert asyncio.run(feed()) == (b"out more\n", b", two")
+
+
+class Connection(asyncio.ReadTransport):
+    """A connection that records when it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[bool] = []
+        self.resumed = asyncio.Event()
+
+    def pause_reading(self) -> None:
+        self.reads.append(False)
+
+    def resume_reading(self) -> None:
+        self.reads.append(True)
+        self.resumed.set()
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_a_flood_of_standard_error_is_read_no_faster_than_its_share() -> None:
+    async def flood(frames: int) -> list[bool]:
+        connection = Connection()
+        streams = StreamDemultiplexer(asyncio.StreamReader(), StderrTail(5))
+        streams.connection_made(connection)
+        streams.data_received(_frame(2, b"e") * frames)
+        if connection.reads:
+            async with asyncio.timeout(TIMEOUT_S):
+                await connection.resumed.wait()
+        return connection.reads
+
+    assert asyncio.run(flood(100)) == []
+    reads = asyncio.run(flood(8_000))
+    assert (reads[0], reads[-1]) == (False, True)
+
+
+def test_a_connection_is_read_while_none_of_its_streams_is_paused() -> None:
+    async def reads() -> list[bool]:
+        connection, paused = Connection(), set[SharedReading]()
+        stdout, stderr = SharedReading(connection, paused), SharedReading(connection, paused)
+        stdout.pause_reading()
+        stderr.pause_reading()
+        stderr.resume_reading()
+        assert True not in connection.reads
+        stdout.resume_reading()
+        return connection.reads
+
+    assert asyncio.run(reads()) == [False, False, True]
 
 
 def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:

@@ -14,6 +14,7 @@ from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, cgroup_of, inspect_container
 from gymcp.mcp_servers.sandbox.docker.engine_api import EngineError, kill
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding, StderrTail
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits
 from gymcp.mcp_servers.sandbox.watchdog import memory_limit, watchdog
 
@@ -29,18 +30,44 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
-class StreamDemultiplexer(asyncio.StreamReaderProtocol):
-    """Splits the engine's frames: standard output goes to the reader, the end of standard error into ``tail``."""
+class SharedReading(asyncio.ReadTransport):
+    """The reading of one of several streams that share a connection: they are all read while none of them is paused."""
 
-    def __init__(self, stdout: asyncio.StreamReader, tail_bytes: int) -> None:
+    def __init__(self, connection: asyncio.ReadTransport, paused: set[SharedReading]) -> None:
+        """`paused`: the streams of the connection that are paused, one set for all of them."""
+        super().__init__()
+        self._connection = connection
+        self._paused = paused
+
+    def pause_reading(self) -> None:
+        self._paused.add(self)
+        self._connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused.discard(self)
+        if not self._paused:
+            self._connection.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing()
+
+
+class StreamDemultiplexer(asyncio.StreamReaderProtocol):
+    """Splits the engine's frames: standard output goes to the reader, standard error to a protocol of its own."""
+
+    def __init__(self, stdout: asyncio.StreamReader, stderr: StderrTail) -> None:
         super().__init__(stdout)
-        self.tail = bytearray()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tail_bytes = tail_bytes
+        self._stderr = stderr
         self._header = bytearray()
         self._stream = 0
         self._left = 0
         """Bytes of the current frame still to come: frames arrive in pieces, and one may be larger than memory."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        paused = set[SharedReading]()
+        super().connection_made(SharedReading(transport, paused))
+        self._stderr.connection_made(SharedReading(transport, paused))
 
     def data_received(self, data: bytes) -> None:
         view = memoryview(data)
@@ -58,20 +85,15 @@ class StreamDemultiplexer(asyncio.StreamReaderProtocol):
             if self._stream == _STDOUT:
                 super().data_received(bytes(piece))
             elif self._stream == _STDERR:
-                self.tail += piece
-                del self.tail[: -self._tail_bytes]
+                self._stderr.data_received(bytes(piece))
 
     def eof_received(self) -> bool | None:
-        self._end()
+        self._stderr.connection_lost(None)
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end()
+        self._stderr.connection_lost(exc)
         super().connection_lost(exc)
-
-    def _end(self) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
 
 
 class HalfCloseTransport(asyncio.WriteTransport):
@@ -124,10 +146,11 @@ class ContainerProcess:
         self._pid = state.pid if self._cgroup is not None else -1  # an id of another machine means nothing here
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[int] = self._loop.create_future()
-        self._limit: str | None = None
+        self._ending = ProcessEnding(
+            launch.limits, None
+        )  # the engine says if the memory ran out, and removes the cgroup
         self._tasks: set[asyncio.Task[None]] = set()
         self._connection: asyncio.WriteTransport | None = None
-        self._streams: StreamDemultiplexer | None = None
 
     @property
     def pid(self) -> int:
@@ -158,30 +181,30 @@ class ContainerProcess:
         return await asyncio.shield(self._end)
 
     def stderr_tail(self) -> str:
-        return self._streams.tail.decode(errors="replace") if self._streams else ""
+        return self._ending.stderr_tail()
 
     async def drain_stderr(self) -> None:
         """Kill the server: the engine copies the two streams independently, so both are complete only at their end."""
         await self._kill()
-        if self._streams is not None:
-            await asyncio.wait([self._streams.ended], timeout=_DRAIN_TIMEOUT_S)
+        if self._connection is not None:
+            await asyncio.wait([self._ending.stderr.ended], timeout=_DRAIN_TIMEOUT_S)
 
     def limit_hit(self) -> str | None:
-        return self._limit
+        return self._ending.limit
 
     def end(self, limit: str) -> None:
         """Kill the process tree, and remember the limit as the reason."""
-        if self._limit is None and not self._end.done():
-            self._limit = limit
+        if self._ending.limit is None and not self._end.done():
+            self._ending.record_limit(limit)
             self._spawn(self._kill)
 
     async def open(self) -> None:
         """Connect the standard streams."""
         self.stdout = asyncio.StreamReader(limit=self.limits.line_bytes)
         connection, streams = await self._loop.create_unix_connection(
-            lambda: StreamDemultiplexer(self.stdout, self.limits.stderr_bytes), sock=self._container.streams
+            lambda: StreamDemultiplexer(self.stdout, self._ending.stderr), sock=self._container.streams
         )
-        self._connection, self._streams = connection, streams
+        self._connection = connection
         self.stdin = asyncio.StreamWriter(HalfCloseTransport(connection), streams, None, self._loop)
         watchdog().add(self)
         self._spawn(self._follow)
@@ -203,8 +226,7 @@ class ContainerProcess:
 
     async def _follow(self) -> None:
         """Wait for the end of the streams, then for the end of the server, which may outlive its streams."""
-        assert self._streams is not None
-        await asyncio.shield(self._streams.ended)
+        await asyncio.shield(self._ending.stderr.ended)
         pause = _MIN_POLL_S
         while True:
             try:
@@ -216,8 +238,8 @@ class ContainerProcess:
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_POLL_S)
-        if state.out_of_memory and self._limit is None:
-            self._limit = memory_limit(self.limits)
+        if state.out_of_memory:
+            self._ending.record_limit(memory_limit(self.limits))
         self._end.set_result(state.status)
 
     async def _kill(self) -> None:
