@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
+from gymcp import seeds
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.envs.users import SimulatedUser
 from gymcp.protocols import UserView
 from gymcp.seeds import derive_seed
 from gymcp.types import Action, Decision, Message, Sampling, Task, Tool
 
+ROOT = Path(__file__).parents[1]
 TASKS = (Task(id="refund", prompts=("Refund it.",)), Task(id="lookup/2", prompts=("Look it up.",)))
 
 
@@ -22,6 +26,15 @@ def test_names_give_the_seeds_of_recorded_runs() -> None:
     assert derive_seed(0, 1) == 1419524863
     assert derive_seed(1234567890, 12) == 1638515852
     assert derive_seed("user", 41, 5) == 1630594132
+    assert derive_seed(0, "transfer") == 1217086079
+
+
+def test_every_module_that_derives_a_seed_by_itself_is_named() -> None:
+    folders = [ROOT / name for name in ("agents", "envs", "evaluators", "trainers")]
+    files = [path for folder in folders for path in folder.rglob("*.py") if "suites" not in path.parts]
+    own = [path for path in files if re.search(r"Random\((?:f\"|hashlib)", path.read_text(encoding="utf-8"))]
+    named = re.findall(r"`(\w[\w/]+\.py)`", seeds.__doc__ or "")
+    assert sorted(str(path.relative_to(ROOT)) for path in own) == sorted(named)
 
 
 def test_every_job_of_a_plan_has_the_seed_it_always_had() -> None:

@@ -1,15 +1,23 @@
 """Seeds derived from the seed of a run, so that each random choice depends on nothing but its own place in the run.
 
-A name space is a fixed sequence of names. These are all of them; names are joined by slashes before they are hashed:
+A name space is a fixed sequence of names. These are all that `derive_seed` is called with; names are joined by slashes
+before they are hashed:
 
 | names | seed for |
 |---|---|
 | run's seed, task id, trial | an episode, in an evaluation and in training |
 | episode's seed, number of the answer | one answer of the agent's model |
 | ``user``, episode's seed, number of messages | one answer of a model that plays the user |
+| check's seed, name of the tool | arguments of a trial call of `gymcp check`; nothing of it is recorded |
 
 A name space added here must differ from all others in the number of its names or in a word in front: recorded runs
-depend on every number, so none of them may change.
+depend on every number, so none of them may change. Trial calls came without such a word. They do no harm: a tool whose
+name is a number would only share its draws with an answer of a model.
+
+For the same reason three modules keep a derivation of their own, which seeds `random.Random` with a text:
+`envs/layers.py` (draws of a layer), `trainers/rollouts/curriculum.py` (order of the training tasks) and
+`trainers/rollouts/recorded_demonstrations.py` (order of the demonstrations). Suites make each task from a text that
+names the task, without the seed of a run.
 """
 
 from __future__ import annotations
