@@ -17,9 +17,9 @@ from gymcp.types import Json
 
 MAX_CHANGES = 200
 """Most changes that `list_changes` spells out."""
-MAX_VALUE = 2_000
+MAX_VALUE_CHARS = 2_000
 """Most characters of a value before or after a change."""
-MAX_BRIEF = 120
+MAX_BRIEF_CHARS = 120
 """Most characters of a value in a grader's reason."""
 ABSENT: Json = object()
 """Stands for the value on the side of a difference that has none."""
@@ -105,15 +105,15 @@ def list_changes(before: Json, after: Json) -> dict[str, Json]:
 
 
 def brief(value: Json) -> str:
-    """The value as JSON, cut to `MAX_BRIEF` characters; the cut is marked."""
+    """The value as JSON, cut to `MAX_BRIEF_CHARS` characters; the cut is marked."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_BRIEF else f"{text[:MAX_BRIEF]}... ({len(text)} characters)"
+    return text if len(text) <= MAX_BRIEF_CHARS else f"{text[:MAX_BRIEF_CHARS]}... ({len(text)} characters)"
 
 
 def shorten_value(value: Json) -> str:
-    """Text as it is, any other value as indented JSON, cut to `MAX_VALUE` characters; the cut is marked."""
+    """Text as it is, any other value as indented JSON, cut to `MAX_VALUE_CHARS` characters; the cut is marked."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(text):,} characters)"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}… ({len(text):,} characters)"
 
 
 def _pair_keys(left: Mapping[str, Json], right: Mapping[str, Json], rule: DiffRule) -> Iterator[tuple[str, Json, Json]]:

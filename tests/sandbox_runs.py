@@ -34,7 +34,7 @@ def run_to_end(sandbox: Sandbox, code: str, launch: Launch | None = None) -> End
         async with asyncio.timeout(TIMEOUT_S), sandbox.start(python) as process:
             out = await process.stdout.read()
             status = await process.wait()
-            return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.limit_hit())
+            return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.exceeded_limit())
 
     return asyncio.run(run())
 

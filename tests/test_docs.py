@@ -103,6 +103,13 @@ def test_the_glossary_is_short_and_sorted() -> None:
     assert words == sorted(words)
 
 
+def test_new_paths_of_renamed_modules_exist() -> None:
+    table = (DOCS / "renames.md").read_text(encoding="utf-8").split("\n## ", 2)[1]
+    paths = re.findall(r"`(tests/[\w/]+\.py|benchmarks/[\w/]+\.py)` \|$", table, re.MULTILINE)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
 def test_blocks_that_are_not_run_are_counted() -> None:
     counts = {str(page.relative_to(DOCS)): count_not_run(page) for page in DOCS.rglob("*.md")}
     assert {page: count for page, count in counts.items() if count} == NOT_RUN

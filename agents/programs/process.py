@@ -19,7 +19,7 @@ MAX_ANSWER_CHARS = 100_000
 """Characters of a program's answer that the user reads; the rest is cut and the cut is marked."""
 _MAX_OUTPUT_BYTES = 1_000_000
 _PIECE_BYTES = 65_536
-_WORDS = 600
+_REASON_CHARS = 600
 """Characters of standard error in the reason of a failure."""
 
 
@@ -99,8 +99,8 @@ async def _report_end(process: SandboxProcess, exchange: Exchange, output: str |
         return
     with contextlib.suppress(EnvInfraError):
         await process.drain_stderr()
-    why = process.limit_hit() or f"it ended with status {status}"
-    words = process.stderr_tail().strip()[-_WORDS:]
+    why = process.exceeded_limit() or f"it ended with status {status}"
+    words = process.stderr_tail().strip()[-_REASON_CHARS:]
     reason = f"the program failed: {why}{': ' + words if words else ''}"
     exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason))
 

@@ -24,7 +24,7 @@ from gymcp.seeds import derive_seed
 from gymcp.types import Json, Tool, ToolCall
 
 CALL_TIMEOUT_S = 10.0
-DRAWS = 20
+MAX_DRAWS = 20
 """Most times that arguments are drawn until the tool's schema allows them."""
 DEFECTS = (
     "AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "NotImplementedError", "RecursionError",
@@ -119,7 +119,7 @@ async def _try_tools(setup: EpisodeSetup, tools: Sequence[Tool], *, native: bool
 def _draw_arguments(tool: Tool, words: Sequence[str], seed: int, *, native: bool) -> dict[str, Json] | None:
     """Arguments that the tool's schema allows; None if none were drawn. A foreign schema is not tested against."""
     rng = random.Random(derive_seed(seed, tool.name))
-    for _ in range(DRAWS):
+    for _ in range(MAX_DRAWS):
         arguments = sample_instance(tool.input_schema, rng, words)
         if not isinstance(arguments, dict):
             arguments = {}

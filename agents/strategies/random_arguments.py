@@ -14,7 +14,7 @@ MAX_ITEMS = 3
 """Maximum number of array items beyond the schema's minimum."""
 MAX_CHARS = 1_000
 """Maximum length of a text, whatever the schema demands: this bounds what an untrusted schema can cost the harness."""
-MAX_SIZE = 10**15
+MAX_NUMBER = 10**15
 """Maximum absolute value of a number."""
 MAX_WORDS = 2000
 """Maximum number of words of one message that are used."""
@@ -68,7 +68,7 @@ def _scalar(kind: str, schema: Mapping[str, Json], rng: random.Random, words: Se
         return None
     if kind in ("integer", "number"):
         low, high = (
-            max(-MAX_SIZE, min(MAX_SIZE, schema.get(name, default)))
+            max(-MAX_NUMBER, min(MAX_NUMBER, schema.get(name, default)))
             for name, default in (("minimum", 0), ("maximum", 100))
         )
         if kind == "integer":

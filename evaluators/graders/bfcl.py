@@ -18,7 +18,7 @@ from gymcp.errors import GraderError
 from gymcp.protocols import StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
-MAX_INLINE = 2000
+MAX_INLINE_CHARS = 2000
 """Most characters of a value that a target holds; for a longer value it holds the digest."""
 DIGEST = "$sha256"
 _TAGS = re.compile(r"\.\$(?:directory|file)\[1\]|\$number:")
@@ -133,7 +133,7 @@ def _is_readable(arguments: Mapping[str, Json] | str) -> bool:
 
 def _shorten(value: Json) -> Json:
     text = _canonical(value)
-    if len(text) <= MAX_INLINE:
+    if len(text) <= MAX_INLINE_CHARS:
         return value
     return {DIGEST: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}
 

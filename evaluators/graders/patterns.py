@@ -14,7 +14,7 @@ from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 
-MAX_ANSWER = 1_000_000
+MAX_ANSWER_CHARS = 1_000_000
 """Most characters that are matched; a longer answer does not match."""
 
 
@@ -35,7 +35,7 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
         if answer is None:
             return NEVER_SPOKE
         text = answer.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2
-        is_match = len(text) <= MAX_ANSWER and (compiled.fullmatch(text) if whole else compiled.search(text))
+        is_match = len(text) <= MAX_ANSWER_CHARS and (compiled.fullmatch(text) if whole else compiled.search(text))
         if is_match:
             return Score(value=1.0, reason=f"the answer {brief(answer)} matches {pattern!r}")
         return Score(value=0.0, reason=f"the answer {brief(answer)} does not match {pattern!r}")

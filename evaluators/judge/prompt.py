@@ -29,9 +29,9 @@ PROMPT_VERSION = "1"
 """Version of the prompt, raised with every change of a word that a judge reads: verdicts of another version are not
 comparable."""
 
-MAX_TEXT = 8_000
+MAX_TEXT_CHARS = 8_000
 """Most characters of one text of an episode; the middle of a longer text is left out, with a note."""
-MAX_TRANSCRIPT = 120_000
+MAX_TRANSCRIPT_CHARS = 120_000
 """Most characters of the whole record; lines in the middle of a longer one are left out, with a note."""
 
 _SYSTEM = """\
@@ -122,10 +122,10 @@ def _line(event: dict[str, Json]) -> str:
     cut = {key: _shorten(value) if isinstance(value, str) else value for key, value in event.items()}
     text = json.dumps(cut, ensure_ascii=False, default=str)
     escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-    return _shorten(escaped, 4 * MAX_TEXT)
+    return _shorten(escaped, 4 * MAX_TEXT_CHARS)
 
 
-def _shorten(text: str, most: int = MAX_TEXT) -> str:
+def _shorten(text: str, most: int = MAX_TEXT_CHARS) -> str:
     if len(text) <= most:
         return text
     half = most // 2
@@ -135,10 +135,10 @@ def _shorten(text: str, most: int = MAX_TEXT) -> str:
 def _cut(lines: Iterator[str]) -> list[str]:
     """The first and the last lines of a record that is too long, as many as fit."""
     all_lines = list(lines)
-    if sum(map(len, all_lines)) <= MAX_TRANSCRIPT:
+    if sum(map(len, all_lines)) <= MAX_TRANSCRIPT_CHARS:
         return all_lines
     chosen: list[tuple[int, str]] = []
-    room = MAX_TRANSCRIPT
+    room = MAX_TRANSCRIPT_CHARS
     order = sorted(range(len(all_lines)), key=lambda n: min(n, len(all_lines) - 1 - n))
     for number in order:
         if len(all_lines[number]) > room:

@@ -13,7 +13,7 @@ from gymcp.evaluators.judge.rubric import Point, Rubric
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
-MAX_REASON = 500
+MAX_REASON_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def read_vote(answer: str | None, mark: str, points: Sequence[Point], scale: int
     if verdict.get("mark") != mark:
         raise InvalidVerdict(f"the mark is not this episode's: {_quote(answer)}")
     reason = verdict.get("reason", "")
-    reason = reason[:MAX_REASON] if isinstance(reason, str) else ""
+    reason = reason[:MAX_REASON_CHARS] if isinstance(reason, str) else ""
     if not points:
         score = verdict.get("score")
         if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= scale:

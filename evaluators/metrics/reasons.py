@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 CUT = "…"
-MAX_REASON = 600
+MAX_REASON_CHARS = 600
 """Characters of a reason that its kind is made of."""
-MAX_KIND = 140
-MAX_EXAMPLE = 200
+MAX_KIND_CHARS = 140
+MAX_EXAMPLE_CHARS = 200
 
 _NAMED = r"(\b(?:argument|attribute|column|field|file|key|parameter|property|table|tool)s? )?"
 _QUOTED = re.compile(_NAMED + r"""("(?:[^"\\]|\\.)*"|(?<!\w)'[^']*'(?!\w))""")
@@ -44,11 +44,13 @@ def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
     """Kinds of the (task, reason) pairs, most frequent first."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for task, reason in failed:
-        kinds.setdefault(reason_kind(reason), []).append((task, " ".join(reason[:MAX_REASON].split())))
+        kinds.setdefault(reason_kind(reason), []).append((task, " ".join(reason[:MAX_REASON_CHARS].split())))
     found = []
     for kind, of_kind in sorted(kinds.items(), key=lambda each: (-len(each[1]), each[0])):
         task, example = min(of_kind)
-        found.append(ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=_shorten(example, MAX_EXAMPLE)))
+        found.append(
+            ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=_shorten(example, MAX_EXAMPLE_CHARS))
+        )
     return found
 
 
@@ -57,7 +59,7 @@ def reason_kind(reason: str) -> str:
 
     Names of fields and their paths stay; a part of a path that holds a digit becomes ``*``.
     """
-    kind = " ".join(reason[:MAX_REASON].split())
+    kind = " ".join(reason[:MAX_REASON_CHARS].split())
     if " characters)" in kind:
         kind = "".join(_CUT_SHORT.sub(CUT, part) for part in _BETWEEN_VALUES.split(kind))
     kind = _QUOTED.sub(_cut_quoted, kind)
@@ -67,7 +69,7 @@ def reason_kind(reason: str) -> str:
     kind = kind.replace(f"({CUT})", "[*]")
     kind = _COMPARED.sub(lambda found: f"{found['is'] or found['after']}{CUT}", kind)
     kind = _WORD.sub(_cut_digits, kind)
-    return _shorten(kind or "no reason given", MAX_KIND)
+    return _shorten(kind or "no reason given", MAX_KIND_CHARS)
 
 
 def _shorten(text: str, limit: int) -> str:

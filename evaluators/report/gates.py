@@ -17,7 +17,7 @@ from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
 
 GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> the score that it must have in every episode."""
-MAX_BESIDE = 200
+MAX_FOLDERS_BESIDE = 200
 """Most folders that are searched for gate runs."""
 _UNTOLD = frozenset({"privileges", "retrieval"})
 """Keys of a config that do not hold the words that were typed."""
@@ -108,7 +108,7 @@ def gate_command(gate: Gate, run: Run) -> str:
 def _free_folder(folder: Path, agent: str) -> Path:
     """A folder beside the run's that does not exist yet."""
     folder = folder if folder.name else folder.resolve()
-    names = (f"{folder.name}-{agent}{'' if number == 1 else f'-{number}'}" for number in range(1, MAX_BESIDE))
+    names = (f"{folder.name}-{agent}{'' if number == 1 else f'-{number}'}" for number in range(1, MAX_FOLDERS_BESIDE))
     return next((free for name in names if not (free := folder.with_name(name)).exists()), folder / agent)
 
 
@@ -117,7 +117,7 @@ def _beside(run: Run) -> list[Run]:
     if any(key not in run.config for key in _SAME):
         return []
     try:
-        folders = sorted(run.folder.resolve().parent.iterdir())[:MAX_BESIDE]
+        folders = sorted(run.folder.resolve().parent.iterdir())[:MAX_FOLDERS_BESIDE]
     except OSError:
         return []
     runs = []

@@ -36,7 +36,7 @@ from gymcp.evaluators.training_curves import read_held_out
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10
-MAX_REASON = 200
+MAX_REASON_CHARS = 200
 
 
 def render_markdown(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequence[str]) -> str:
@@ -112,7 +112,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
             shorten(each.task, 80),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
-            shorten(each.worst.reason, MAX_REASON),
+            shorten(each.worst.reason, MAX_REASON_CHARS),
         )
         for each in evidence.worst[:MAX_LISTED]
     ]
@@ -120,9 +120,9 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     if evidence.credit is not None:
         lines += _part(level, CREDIT, ("", ""), evidence.credit.figures)
         lines += [line for sentence in evidence.credit.advice for line in (plain(sentence), "")]
-    recipe = [(key, shorten(value, MAX_REASON)) for key, value in list_leaves(evidence.recipe or {})]
+    recipe = [(key, shorten(value, MAX_REASON_CHARS)) for key, value in list_leaves(evidence.recipe or {})]
     lines += _part(level, "Recipe", ("", ""), recipe)
-    origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
+    origin = [(name, shorten(value, MAX_REASON_CHARS)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
 
 

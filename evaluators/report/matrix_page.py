@@ -11,7 +11,7 @@ from gymcp.evaluators.report.comparison_page import compare_runs
 from gymcp.evaluators.report.formatting import interval, interval_bar, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.page import is_gate, latency_cells, reasons, weak
-from gymcp.evaluators.report.run_data import WORST, Evidence
+from gymcp.evaluators.report.run_data import WORST_TASKS, Evidence
 from gymcp.evaluators.report.sections import (
     amount,
     document,
@@ -27,7 +27,7 @@ from gymcp.evaluators.report.sections import (
 from gymcp.evaluators.report.training_page import anchor_of, trainings
 from gymcp.evaluators.suite_groups import group_by_suite, list_models, model_of
 
-MAX_NAME = 60
+MAX_NAME_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def matrix_title(suites: Sequence[SuiteRuns]) -> str:
     word = "model" if any(each.run.config.get("policy") for each in runs) else "agent"
     parts = ((len(suites), "suite"), (len(list_models(each.run.config for each in runs)), word))
     size = " × ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
-    return f"{size}: {', '.join(shorten(each.name, MAX_NAME) for each in suites)}"
+    return f"{size}: {', '.join(shorten(each.name, MAX_NAME_CHARS) for each in suites)}"
 
 
 def render_matrix(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], notices: Sequence[str]) -> str:
@@ -82,7 +82,7 @@ def _matrix(suites: Sequence[SuiteRuns]) -> Html:
     models = list_models(each.run.config for of_suite in suites for each in of_suite.runs)
     rows: list[tuple[Html | str, ...]] = [
         (
-            shorten(of_suite.name, MAX_NAME),
+            shorten(of_suite.name, MAX_NAME_CHARS),
             *(join(*(_rate(each) for each in of_suite.runs if model_of(each.run.config) == model)) for model in models),
         )
         for of_suite in suites
@@ -90,7 +90,7 @@ def _matrix(suites: Sequence[SuiteRuns]) -> Html:
     note = "Share of scored episodes with a full score, with its 95 % interval. A figure leads to its run."
     if any(net_of_price(each) for of_suite in suites for each in of_suite.runs):
         note += " Net of price: the mean score less what questions or calls cost."
-    return rows_section("Success", ("suite", *(shorten(model, MAX_NAME) for model in models)), rows, note)
+    return rows_section("Success", ("suite", *(shorten(model, MAX_NAME_CHARS) for model in models)), rows, note)
 
 
 def _rate(evidence: Evidence) -> Html:
@@ -117,7 +117,7 @@ def _rate(evidence: Evidence) -> Html:
 
 def _verdicts(suites: Sequence[SuiteRuns]) -> Html:
     lines = [
-        element("li", element("b", shorten(each.name, MAX_NAME)), f": {_verdict(each.comparison)}")
+        element("li", element("b", shorten(each.name, MAX_NAME_CHARS)), f": {_verdict(each.comparison)}")
         for each in suites
         if each.comparison is not None
     ]
@@ -141,8 +141,8 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
             cost, calls = metrics.effort.get("cost"), metrics.effort.get("tool_calls")
             rows.append(
                 (
-                    shorten(of_suite.name, MAX_NAME),
-                    element("span", shorten(model_of(each.run.config), MAX_NAME), class_="word"),
+                    shorten(of_suite.name, MAX_NAME_CHARS),
+                    element("span", shorten(model_of(each.run.config), MAX_NAME_CHARS), class_="word"),
                     amount(metrics.spent.cost) if metrics.spent.cost else "–",
                     amount(cost.per_pass) if cost and cost.mean.value else "–",
                     f"{metrics.spent.prompt_tokens:,}" if metrics.spent.prompt_tokens else "–",
@@ -173,7 +173,7 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
     tasks = join()
     if evidence.worst and not is_gate(evidence):
         words = f"tasks it fails: {len(evidence.worst):,}; the worst with transcripts"
-        listed = worst(evidence, prefix=prefix, most=WORST), transcripts(evidence, prefix=prefix)
+        listed = worst(evidence, prefix=prefix, most=WORST_TASKS), transcripts(evidence, prefix=prefix)
         tasks = element("details", element("summary", words), *listed)
     return element(
         "div",

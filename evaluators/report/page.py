@@ -27,7 +27,7 @@ from gymcp.evaluators.report.links import open_in_viewer, query_of_reason
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     MAX_LISTED,
-    MAX_REASON,
+    MAX_REASON_CHARS,
     amount,
     document,
     effort_rows,
@@ -392,7 +392,7 @@ def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
             "–" if row.score is None else f"{row.score:.2f}",
             outcome_name(row.outcome),
             str(row.steps),
-            element("pre", shorten(row.reason, MAX_REASON)),
+            element("pre", shorten(row.reason, MAX_REASON_CHARS)),
         )
         for row in rows[:MAX_LISTED]
     ]

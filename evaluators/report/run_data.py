@@ -42,7 +42,7 @@ RECIPE = "recipe"
 _FINISHED = "finished"
 MAX_DRAWN = 10**12
 """Bound on whole numbers in a row of metrics, such as iterations, tokens and calls; rows beyond it are not drawn."""
-WORST = 8
+WORST_TASKS = 8
 """Tasks whose transcripts are in the report."""
 
 
@@ -81,7 +81,7 @@ class Evidence:
     worst: tuple[TaskFigures, ...]
     """Tasks with a score below 1, lowest mean first."""
     transcripts: Mapping[str, Trajectory]
-    """Transcripts of the first `WORST` of them, by trajectory id."""
+    """Transcripts of the first `WORST_TASKS` of them, by trajectory id."""
     curves: Sequence[Mapping[str, Json]] = ()
     """Rows of metrics of a training run."""
     heldout: Sequence[HeldoutResult] = ()
@@ -95,7 +95,7 @@ class Evidence:
     user_audit: UserAudit | None = None
     """Audit of a user that a model played; None for another user, or if the tasks are not at hand."""
     user_transcripts: Mapping[str, Trajectory] = field(default_factory=dict)
-    """Transcripts of the first `WORST` episodes in which the audit found something, by trajectory id."""
+    """Transcripts of the first `WORST_TASKS` episodes in which the audit found something, by trajectory id."""
     min_coverage: float = MIN_COVERAGE
     """Share of the episodes that must have a score for a headline figure."""
     credit: CreditAdvice | None = None
@@ -181,11 +181,11 @@ def read_evidence(
             worst = worst_tasks(attempts)
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
-            transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST]}
+            transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
                 found = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
-                flagged = {id: _load(store, id) for id in list(found)[:WORST]}
+                flagged = {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
         credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):

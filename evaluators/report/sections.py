@@ -12,7 +12,7 @@ from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.links import open_in_viewer, query_of_task
-from gymcp.evaluators.report.run_data import RECIPE, WORST, Evidence, TaskFigures
+from gymcp.evaluators.report.run_data import RECIPE, WORST_TASKS, Evidence, TaskFigures
 from gymcp.evaluators.transcript import (
     AnswerEvent,
     CallEvent,
@@ -27,11 +27,11 @@ from gymcp.store import Run
 from gymcp.types import Json, ToolCall, ToolResult, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
-MAX_REASON = 600
+MAX_REASON_CHARS = 600
 """Most characters of a reason on the page; the store has all of it."""
-MAX_TEXT = 2_000
+MAX_TEXT_CHARS = 2_000
 """Most characters of one text in a transcript."""
-MAX_TRANSCRIPT = 30_000
+MAX_TRANSCRIPT_CHARS = 30_000
 MAX_LISTED = 20
 MAX_DEPTH = 5
 """Levels of a nested config that get dotted keys; what lies deeper is shown as JSON."""
@@ -155,7 +155,7 @@ def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Ht
             f"{each.passed}/{each.trials}",
             outcome_name(each.worst.outcome),
             str(each.worst.steps),
-            element("pre", shorten(each.worst.reason, MAX_REASON)),
+            element("pre", shorten(each.worst.reason, MAX_REASON_CHARS)),
         )
         for number, each in enumerate(evidence.worst[:most])
     ]
@@ -165,7 +165,7 @@ def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Ht
         f"Tasks it fails, worst first{more}",
         ("task", "#mean score", "#solved", "worst trial", "#steps", ">why"),
         listed,
-        f"The first {min(WORST, len(evidence.worst))} lead to their transcripts below; for all: {seen}",
+        f"The first {min(WORST_TASKS, len(evidence.worst))} lead to their transcripts below; for all: {seen}",
     )
 
 
@@ -179,7 +179,7 @@ def _link_to_transcript(figures: TaskFigures, number: int, evidence: Evidence, p
 def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
     """Worst trials of the worst tasks, step by step."""
     parts = []
-    for number, each in enumerate(evidence.worst[:WORST]):
+    for number, each in enumerate(evidence.worst[:WORST_TASKS]):
         if (record := evidence.transcripts.get(each.worst.id)) is None:
             continue
         head = f"{shorten(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
@@ -189,15 +189,17 @@ def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
 
 
 def transcript(record: Trajectory) -> list[Html]:
-    """Messages, answers, calls and results of an episode, each text cut to `MAX_TEXT` characters."""
-    parts = [element("p", record.reason[:MAX_REASON], class_="soft")]
-    room = MAX_TRANSCRIPT
+    """Messages, answers, calls and results of an episode, each text cut to `MAX_TEXT_CHARS` characters."""
+    parts = [element("p", record.reason[:MAX_REASON_CHARS], class_="soft")]
+    room = MAX_TRANSCRIPT_CHARS
     for number, of_step in enumerate(events(record)):
-        lines = [(kind, text[: MAX_TEXT + 1]) for event in of_step for kind, text in _lines(event)]
+        lines = [(kind, text[: MAX_TEXT_CHARS + 1]) for event in of_step for kind, text in _lines(event)]
         room -= sum(len(text) for _, text in lines)
         for kind, text in lines:
             parts.append(
-                element("div", element("span", kind), element("pre", shorten(text, MAX_TEXT)), class_=f"line {kind}")
+                element(
+                    "div", element("span", kind), element("pre", shorten(text, MAX_TEXT_CHARS)), class_=f"line {kind}"
+                )
             )
         if room < 0 and number + 1 < len(record.steps):
             parts.append(element("p", f"... {len(record.steps) - number - 1} more steps: gymcp view", class_="soft"))

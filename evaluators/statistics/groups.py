@@ -12,7 +12,7 @@ import numpy.typing as npt
 SHUFFLES = 2_000
 """Shuffles of the groups that are drawn at random if tasks have several trials."""
 
-_CHUNK = 1_000_000  # episodes in memory at a time
+_CHUNK_EPISODES = 1_000_000  # episodes in memory at a time
 
 Floats = npt.NDArray[np.float64]
 Labelled = Sequence[tuple[bool, float]]
@@ -89,7 +89,7 @@ def shuffle_groups(tasks: Sequence[Labelled], *, seed: int = 0) -> float:
     in_order = sum((each * label).sum() for each, label in zip(values, labels, strict=True))
     observed = float(differ(np.array([in_order]))[0]) - 1e-9
     extreme = 0
-    rows = max(1, _CHUNK // sum(each.size for each in values))
+    rows = max(1, _CHUNK_EPISODES // sum(each.size for each in values))
     for start in range(0, SHUFFLES, rows):
         count = min(rows, SHUFFLES - start)
         second = np.zeros(count)

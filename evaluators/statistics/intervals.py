@@ -15,7 +15,7 @@ RESAMPLES = 10_000
 Z95 = 1.959963984540054
 """Normal quantile of a 95 % interval."""
 
-_CHUNK = 1_000_000  # draws in memory at a time
+_CHUNK_DRAWS = 1_000_000  # draws in memory at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def bootstrap_by_task(scores: Scores, *, seed: int = 0) -> Interval | None:
     counts = np.array([len(scores[task]) for task in tasks])
     draw = np.random.default_rng(seed)
     means = np.empty(RESAMPLES)
-    rows = max(1, _CHUNK // len(tasks))
+    rows = max(1, _CHUNK_DRAWS // len(tasks))
     for start in range(0, RESAMPLES, rows):
         end = min(start + rows, RESAMPLES)
         drawn = draw.integers(len(tasks), size=(end - start, len(tasks)))

@@ -16,7 +16,7 @@ FLIPS = 20_000
 EXACT_UP_TO = 16
 """Largest number of differing tasks for which all sign flips are tried."""
 
-_CHUNK = 4_000_000
+_CHUNK_DRAWS = 4_000_000
 
 K = TypeVar("K")
 
@@ -99,7 +99,7 @@ def sign_flip(differences: Sequence[float], *, seed: int = 0) -> float:
         signs = 1.0 - 2.0 * ((np.arange(2**values.size)[:, None] >> np.arange(values.size)) & 1)
         return float(np.mean(np.abs(signs @ values) >= observed))
     draw = np.random.default_rng(seed)
-    rows = max(1, _CHUNK // values.size)
+    rows = max(1, _CHUNK_DRAWS // values.size)
     extreme = 0
     for start in range(0, FLIPS, rows):
         signs = draw.integers(2, size=(min(rows, FLIPS - start), values.size), dtype=np.int8) * 2.0 - 1.0

@@ -13,9 +13,9 @@ from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
-MAX_TEXT = 6_000
+MAX_TEXT_CHARS = 6_000
 """Most characters of one text; the page can ask for more of it."""
-MAX_WHOLE = 100_000
+MAX_WHOLE_CHARS = 100_000
 """Most characters of one text that was asked for: a browser takes seconds to lay out a million."""
 MAX_STEPS = 400
 MAX_TOKENS = 2_000
@@ -87,8 +87,8 @@ def side_answer_objects(record: Trajectory, decode: Decode | None) -> dict[str, 
             "step": answer.step,
             "context": answer.context,
             "kind": "agent" if id(answer) in own else "side call",
-            "asked": answer.asked[:MAX_TEXT],
-            "text": answer.action.text[:MAX_TEXT],
+            "asked": answer.asked[:MAX_TEXT_CHARS],
+            "text": answer.action.text[:MAX_TEXT_CHARS],
             "calls": [_call(call) for call in answer.action.tool_calls],
             "tokens": _tokens(answer.sampled, decode) if answer.sampled else None,
         }
@@ -140,7 +140,7 @@ def _result(result: ToolResult) -> dict[str, Json]:
 
 def cut(text: str) -> Json:
     """The text, or its beginning and its length."""
-    return text if len(text) <= MAX_TEXT else {"text": text[:MAX_TEXT], "length": len(text)}
+    return text if len(text) <= MAX_TEXT_CHARS else {"text": text[:MAX_TEXT_CHARS], "length": len(text)}
 
 
 def format_arguments(arguments: Json) -> str:
@@ -166,7 +166,9 @@ def cut_texts(record: Trajectory) -> dict[str, Json]:
     """The texts that the episode's page shows only the beginning of, by ``STEP-PART-ITEM``."""
     shown = range(min(len(record.steps), MAX_STEPS))
     return {
-        f"{at}-{part}-{item}": _whole(text) for (at, part, item), text in _texts(record, shown) if len(text) > MAX_TEXT
+        f"{at}-{part}-{item}": _whole(text)
+        for (at, part, item), text in _texts(record, shown)
+        if len(text) > MAX_TEXT_CHARS
     }
 
 
@@ -188,7 +190,11 @@ def _texts(record: Trajectory, places: Sequence[int]) -> Iterator[tuple[tuple[in
 
 
 def _whole(text: str) -> str:
-    return text if len(text) <= MAX_WHOLE else f"{text[:MAX_WHOLE]}\n… {len(text) - MAX_WHOLE:,} more are in the store"
+    return (
+        text
+        if len(text) <= MAX_WHOLE_CHARS
+        else f"{text[:MAX_WHOLE_CHARS]}\n… {len(text) - MAX_WHOLE_CHARS:,} more are in the store"
+    )
 
 
 def anchor_objects(runs: Runs, n: int, places: Sequence[int]) -> dict[int, list[dict[str, Json]]]:

@@ -25,11 +25,11 @@ from gymcp.store import EpisodeRow
 from gymcp.store.notes import Note
 from gymcp.types import Json, ToolCall, Trajectory
 
-MAX_TRANSCRIPT = 40_000
+MAX_TRANSCRIPT_CHARS = 40_000
 """Most characters of an episode that can be searched, from its beginning."""
-MAX_PIECE = 4_000
+MAX_PIECE_CHARS = 4_000
 """Most characters of one message or result among them."""
-PAGE = 200
+PAGE_EPISODES = 200
 MAX_DIGITS = 15
 """Digits of the longest version number that is read."""
 """Episodes on one page."""
@@ -129,12 +129,12 @@ class EpisodeIndex:
         return (rows[0][0], restore_surrogates(rows[0][1])) if rows else None
 
     def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
-        """The episodes that match the query: their number, and `PAGE` of them. Raises QueryError."""
+        """The episodes that match the query: their number, and `PAGE_EPISODES` of them. Raises QueryError."""
         where = condition(query)
         is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
         total = self._all(f"SELECT count(*) FROM episodes WHERE {is_listed}", run, *where.values)[0][0]
         rows = self._all(
-            f"SELECT {_LISTED} FROM episodes WHERE {is_listed} ORDER BY {_order(order)} LIMIT {PAGE} OFFSET ?",
+            f"SELECT {_LISTED} FROM episodes WHERE {is_listed} ORDER BY {_order(order)} LIMIT {PAGE_EPISODES} OFFSET ?",
             run,
             *where.values,
             offset,
@@ -167,7 +167,7 @@ class EpisodeIndex:
         rows = self._all(
             f"SELECT {listed}, b.n, b.score, b.outcome, b.steps {source} WHERE 1 {parted}"
             " ORDER BY abs(coalesce(a.score, 0) - coalesce(b.score, 0)) DESC, a.task, a.trial"
-            f" LIMIT {PAGE} OFFSET ?",
+            f" LIMIT {PAGE_EPISODES} OFFSET ?",
             *where.values,
             offset,
         )
@@ -262,13 +262,13 @@ def restore_surrogates(value: str) -> str:
 def transcript(record: Trajectory) -> str:
     """The words of an episode for the search: messages, answers, calls and results."""
     pieces: list[str] = [record.reason]
-    room = MAX_TRANSCRIPT
+    room = MAX_TRANSCRIPT_CHARS
     for of_step in events(record):
         pieces += [piece for event in of_step for piece in _pieces(event)]
-        room -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
+        room -= sum(min(len(piece), MAX_PIECE_CHARS) for piece in pieces[-8:])
         if room < 0:
             break
-    return escape_surrogates("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+    return escape_surrogates("\n".join(piece[:MAX_PIECE_CHARS] for piece in pieces)[:MAX_TRANSCRIPT_CHARS])
 
 
 def _pieces(event: Event) -> list[str]:
@@ -352,7 +352,7 @@ def _whole_object(columns: dict[str, Any]) -> dict[str, Json]:
         name: [restore_surrogates(each) for each in filter(None, columns[name].split(_SEPARATOR))]
         for name in ("tags", "tools", "labels", "verdicts")
     }
-    reason = restore_surrogates(columns["reason"])[:MAX_PIECE]
+    reason = restore_surrogates(columns["reason"])[:MAX_PIECE_CHARS]
     return {**columns, **texts, **lists, "reason": reason, "latest": bool(columns["latest"])}
 
 

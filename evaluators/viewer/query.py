@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-MAX_QUERY = 1_000
+MAX_QUERY_CHARS = 1_000
 """Most characters of a query."""
 MAX_WORDS = 32
 
@@ -55,8 +55,8 @@ def condition(query: str) -> Condition:
     word. ``key:value`` searches one column, ``steps>3`` compares, ``-`` before a word excludes, quotes hold words
     together.
     """
-    if len(query) > MAX_QUERY:
-        raise QueryError(f"the query is longer than {MAX_QUERY} characters")
+    if len(query) > MAX_QUERY_CHARS:
+        raise QueryError(f"the query is longer than {MAX_QUERY_CHARS} characters")
     parts: list[str] = []
     values: list[str | float] = []
     for sign, key, operator, quoted, bare in _WORD.findall(query)[:MAX_WORDS]:

@@ -24,9 +24,9 @@ SCAN_EVERY_S = 5.0
 """Seconds between two searches for new runs."""
 CHECK_EVERY_S = 1.0
 """Seconds between two looks at the files of the listed runs."""
-REST = 10
+MIN_REST_FACTOR = 10
 """A run is read again at the earliest after this many times the time that reading it took."""
-MAX_OPENED = 8
+MAX_OPEN_RUNS = 8
 """Runs that stay open after their pages were looked at."""
 
 
@@ -154,7 +154,7 @@ class RunList:
             self._opened.move_to_end(numbers)
             entry.users += 1
             spare = [key for key, each in self._opened.items() if not each.users]
-            closed = [self._opened.pop(key) for key in spare[: max(0, len(self._opened) - MAX_OPENED)]]
+            closed = [self._opened.pop(key) for key in spare[: max(0, len(self._opened) - MAX_OPEN_RUNS)]]
         try:
             for each in closed:
                 each.stack.close()
@@ -214,7 +214,7 @@ class RunList:
         if summary is not None:
             new = replace(new, **{name: getattr(summary, name) for name in TIMED})
         self._put(run, new, stamp)
-        run.due = time.monotonic() + REST * (time.monotonic() - began)
+        run.due = time.monotonic() + MIN_REST_FACTOR * (time.monotonic() - began)
         return True
 
     def _time(self, run: ListedRun) -> None:
@@ -222,7 +222,7 @@ class RunList:
         if run.summary is not None and run.summary.readable:
             self._put(run, replace(run.summary, **time_steps(run.folder)), stamp)
         run.timed = stamp
-        run.due = time.monotonic() + REST * (time.monotonic() - began)
+        run.due = time.monotonic() + MIN_REST_FACTOR * (time.monotonic() - began)
 
     def _put(self, run: ListedRun, summary: RunSummary, stamp: Stamp) -> None:
         with self._lock:

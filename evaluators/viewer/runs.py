@@ -17,7 +17,7 @@ from gymcp.store.notes import NOTES_FILE, Note, read_notes
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.types import Json, Task
 
-_BATCH = 50
+_BATCH_EPISODES = 50
 """Episodes whose transcripts are added in one transaction; a search may have to wait for one."""
 
 
@@ -133,7 +133,7 @@ class Runs:
 
     def _read_batch(self, run: OpenedRun) -> bool:
         """Read the next transcripts of a run; False if there are none."""
-        waiting = self.index.ids(run.number, self._read[run.number], _BATCH)
+        waiting = self.index.ids(run.number, self._read[run.number], _BATCH_EPISODES)
         texts = []
         for n, _, id in waiting:
             if self._stop.is_set():

@@ -161,7 +161,7 @@ class ForkedProcess:
     async def drain_stderr(self) -> None:
         await self._ending.drain_stderr()
 
-    def limit_hit(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         return self._ending.limit
 
     def end(self, limit: str) -> None:

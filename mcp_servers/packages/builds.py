@@ -23,7 +23,7 @@ TIMEOUT_S = 900.0
 LIMITS = Limits(memory_mb=2048, processes=256, cpu_s=1800.0, disk_mb=1000)
 _FOR_COMPILERS = ("/usr/include", "/usr/lib/gcc", "/usr/share/pkgconfig", "/usr/local/include")
 _TAIL_BYTES = 64_000
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _ENVIRONMENT = {"SOURCE_DATE_EPOCH": "315532800", "PYTHONHASHSEED": "0", "CI": "1"}
 """Settings with which builds that support it are reproducible. The date is in 1980, when zip's time begins."""
 
@@ -100,10 +100,10 @@ async def _run(sandbox: Sandbox, launch: Launch, timeout_s: float) -> str | None
                 process.stdin.close()
             output = await _read_tail(process)
             status = await process.wait()
-            if status == 0 and process.limit_hit() is None:
+            if status == 0 and process.exceeded_limit() is None:
                 return None
             words = last_words(plain_text(process.stderr_tail() + "\n" + output))
-            return f"{process.limit_hit() or f'the build ended with status {status}'}; its last words: {words}"
+            return f"{process.exceeded_limit() or f'the build ended with status {status}'}; its last words: {words}"
     except TimeoutError:
         return f"the build did not end within {timeout_s:g} s"
 
@@ -111,7 +111,7 @@ async def _run(sandbox: Sandbox, launch: Launch, timeout_s: float) -> str | None
 async def _read_tail(process: SandboxProcess) -> str:
     """End of the standard output. Only the end is kept in memory, because a build may write without end."""
     tail = bytearray()
-    while chunk := await process.stdout.read(_CHUNK):
+    while chunk := await process.stdout.read(_CHUNK_BYTES):
         tail += chunk
         del tail[:-_TAIL_BYTES]
     return tail.decode(errors="replace")

@@ -104,7 +104,7 @@ class HostProcess:
     async def drain_stderr(self) -> None:
         await self._ending.drain_stderr()
 
-    def limit_hit(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         return self._ending.limit
 
     async def wait(self) -> int:

@@ -128,7 +128,7 @@ class SandboxProcess(Protocol):
         """
         ...
 
-    def limit_hit(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         """The limit that ended the server, in words; None if no limit did."""
         ...
 

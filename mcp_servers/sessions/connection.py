@@ -103,7 +103,7 @@ class ServerConnection:
         """The reason why the connection has closed: a violation of the protocol, a limit, or the server's end."""
         if self._violation.text:
             await self.process.drain_stderr()
-        if self._violation.text and self.process.limit_hit() is None:  # else it was ended in the middle of a line
+        if self._violation.text and self.process.exceeded_limit() is None:  # else it was ended in the middle of a line
             return self._violation.error(self.message(stage, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT_S):
@@ -112,7 +112,7 @@ class ServerConnection:
         if stage == "handshake" and status is not None:
             stage = "start"
         ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
-        return ServerDied(self.message(stage, self.process.limit_hit() or ended))
+        return ServerDied(self.message(stage, self.process.exceeded_limit() or ended))
 
 
 async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:

@@ -122,7 +122,7 @@ class ToolSession:
         """
         if self.spec.services and self.process.returncode is not None:
             lost = await self._server.explain_loss("services")
-            raise lost if self.process.limit_hit() is None else ServerLimitExceeded(str(lost))
+            raise lost if self.process.exceeded_limit() is None else ServerLimitExceeded(str(lost))
         await self._tracker.verify(self._server)
 
     async def state(self) -> tuple[str, Json]:
@@ -153,7 +153,7 @@ class ToolSession:
             why = f"did not end within {timeout_s:g} s, {CALL_LIMIT}"
             raise ServerLimitExceeded(self._server.message(stage, why)) from error
         except ServerDied as error:
-            if self.process.limit_hit() is None:
+            if self.process.exceeded_limit() is None:
                 raise
             raise ServerLimitExceeded(str(error)) from error
         self._tracker.log_call(call.name, arguments)

@@ -224,7 +224,7 @@ class DeclaredTracker(StateTracker):
             async with server.boundary("gymcp/state", server.spec.start_timeout_s):
                 answer = await server.request("gymcp/state", {}, _StateResult)
         except (ServerTimeout, ServerDied) as error:
-            if isinstance(error, ServerDied) and server.process.limit_hit() is None:
+            if isinstance(error, ServerDied) and server.process.exceeded_limit() is None:
                 raise
             raise ServerLimitExceeded(str(error)) from error
         self._fetched_state = self._verify_digest(server, "gymcp/state", answer.state, self._key, answer.stateKey)

@@ -10,7 +10,7 @@ from typing import Any
 from gymcp.mcp_servers.digest import digest
 from gymcp.types import Json, Tool
 
-SHORT = 16
+PART_HASH_DIGITS = 16
 """Hex digits of the hash of a part; the whole tool has a full one."""
 
 
@@ -101,4 +101,4 @@ def _hash_tool(tool: Tool) -> ToolHashes:
 
 
 def _short(value: Json) -> str:
-    return digest(value)[:SHORT]
+    return digest(value)[:PART_HASH_DIGITS]

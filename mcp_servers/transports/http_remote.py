@@ -83,7 +83,7 @@ class RemoteProcess:
     async def drain_stderr(self) -> None:
         """Return at once, because the standard error of a remote server cannot be seen."""
 
-    def limit_hit(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         return None
 
 

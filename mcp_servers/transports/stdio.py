@@ -55,7 +55,7 @@ MAX_SERVER_REQUESTS = 100
 MAX_ID_CHARS = 256
 """Characters of the id of a server's own request, which is sent back."""
 TOO_LONG = "is longer than any message may be"
-_CHUNK = 262_144
+_CHUNK_BYTES = 262_144
 _MAX_SKIPPED_BYTES = 64_000_000
 """Bytes of a line whose request is answered with an error. A server that writes a longer line is given up."""
 _LINES_PER_TURN = 50
@@ -212,7 +212,7 @@ class _LineReader:
         raise TooMuch(f"a line on standard output {TOO_LONG}")
 
     async def _read_piece(self) -> bytes:
-        piece = await self._stdout.read(_CHUNK)
+        piece = await self._stdout.read(_CHUNK_BYTES)
         self.share.charge(_READ_S + len(piece) * _READ_S_PER_BYTE)
         if wait_s := self.share.owed_s():
             # Nothing is read meanwhile, so that the server is held back by its pipe and does not fill our memory.

@@ -96,7 +96,7 @@ class Digester:
         answer = await self._exchange(request)
         if answer is None:
             reason = await self._end_reason()
-            if self._process.limit_hit() is None:
+            if self._process.exceeded_limit() is None:
                 self._process = await self._start_another()
                 answer = await self._exchange(request)
                 reason = reason if answer is not None else await self._end_reason()
@@ -140,7 +140,7 @@ class Digester:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await self._process.wait()
-        return self._process.limit_hit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
+        return self._process.exceeded_limit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
 
 
 class StateCache:

@@ -132,7 +132,7 @@ async def _run(argv: tuple[str, ...], folder: Path, sandbox: Sandbox) -> None:
             status = await process.wait()
             if status != 0:
                 words = quote_last_lines(drop_noise(show_output(process.stderr_tail())))
-                why = process.limit_hit() or f"ended with {status}: {words}"
+                why = process.exceeded_limit() or f"ended with {status}: {words}"
                 raise EnvInfraError(f"seed: command {argv[0]!r}: {why}")
     except TimeoutError as error:
         raise EnvInfraError(f"seed: command {argv[0]!r}: not done within {COMMAND_TIMEOUT_S:g} s") from error

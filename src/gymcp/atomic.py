@@ -20,7 +20,7 @@ from gymcp.errors import UsageError
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import staging_folder
 
-MAX_STEM = 200
+MAX_STEM_BYTES = 200
 """Bytes of a file's name that its temporary name repeats; a file name has at most 255 bytes."""
 
 
@@ -121,7 +121,7 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _temporary_name(path: Path) -> str:
-    stem = os.fsdecode(os.fsencode(path.name)[:MAX_STEM])
+    stem = os.fsdecode(os.fsencode(path.name)[:MAX_STEM_BYTES])
     return f".{stem}.{secrets.token_hex(8)}.tmp"
 
 

@@ -15,7 +15,7 @@ import warm_command
 from chat_server import Answer, Reply, chat_server, says
 from page_blocks import DOCS, read_blocks
 from page_player import play_page
-from said import errors
+from stderr_lines import errors
 
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 

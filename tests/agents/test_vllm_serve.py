@@ -16,7 +16,7 @@ import pytest
 import torch
 import warm_command
 from engine_models import error_of
-from said import errors
+from stderr_lines import errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_serving import GYMCP, KEY, nothing_is_left, serving
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from case import SECRET, Case
 from endpoints import serve_model
-from said import ACTS, errors
+from stderr_lines import ACTS, errors
 
 from gymcp.cli.app import run
 from gymcp.store import TrajectoryStore

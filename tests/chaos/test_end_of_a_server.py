@@ -53,6 +53,6 @@ def test_a_waiter_learns_the_limit_of_an_end_seen_just_before(forked: bool, requ
             if isinstance(process, ForkedProcess):
                 process.set_status(137)
             await process.wait()
-            return process.limit_hit()
+            return process.exceeded_limit()
 
     assert asyncio.run(main()) == "memory: the process tree used more than 96 MB"

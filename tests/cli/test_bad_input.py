@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.mcp_servers.sessions.connection import START_LIMIT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, GYMCP, gymcp
 from equipment import without_bubblewrap
-from said import errors
+from stderr_lines import errors
 
 from gymcp.cli.evaluation.eval_run import make_run_folder
 from gymcp.envs import load_env, load_spec

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from cli_runner import BANK, GYMCP, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.agents.runner.run import RunEnd
 from gymcp.cli.evaluation.eval_matrix import Played, describe_cell

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_runner import gymcp
 
-from gymcp.cli.output import MAX_LINE, in_one_line
+from gymcp.cli.output import MAX_LINE_CHARS, in_one_line
 from gymcp.envs.episodes.network_failures import lacks_network
 from gymcp.types import ToolResult
 
@@ -90,5 +90,5 @@ def test_a_long_line_keeps_its_beginning_and_its_last_words() -> None:
     line = in_one_line(f"server 'x': start: the server ended; its last words: {noise}\nno API key was given")
     assert line.startswith("server 'x': start: the server ended; its last words: loading")
     assert line.endswith("loading no API key was given")
-    assert len(line) == MAX_LINE + len(" [...] ")
-    assert in_one_line("a" * MAX_LINE) == "a" * MAX_LINE
+    assert len(line) == MAX_LINE_CHARS + len(" [...] ")
+    assert in_one_line("a" * MAX_LINE_CHARS) == "a" * MAX_LINE_CHARS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_runner import gymcp
 from own_programs import write_javascript, write_kv, write_project, write_typescript
-from said import errors
+from stderr_lines import errors
 
 from gymcp.mcp_servers.packages.lockfile import read_lock
 from gymcp.mcp_servers.packages.own_source.source import folder_of_copy

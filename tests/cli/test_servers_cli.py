@@ -11,7 +11,7 @@ import pytest
 from cli_runner import gymcp
 from page_blocks import DOCS, NOT_PLAYED, read_sections
 from page_player import play_blocks
-from said import errors
+from stderr_lines import errors
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"

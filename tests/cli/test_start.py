@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp import __version__
 from gymcp.cli.app import app

@@ -18,7 +18,7 @@ from cli_runner import GYMCP
 from records import order_episode
 from rich.live import Live
 from rich.text import Text
-from said import ACTS
+from stderr_lines import ACTS
 
 from gymcp.cli.app import app, run
 from gymcp.cli.output import CleanStream, OutputConsole, console

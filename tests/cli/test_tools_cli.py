@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.cli.servers.commands import tools
 from gymcp.errors import ConfigError

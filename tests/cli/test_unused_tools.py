@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 from gymcp.agents.runner.tool_trials import try_unused_tools
 from gymcp.cli.servers.tool_checks import judge_unused_tools

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
-from said import errors
+from stderr_lines import errors
 
 FORBID = "[[rule]]\neffect = 'forbid'\ntools = ['transfer']\n"
 BIG = FORBID + "arguments.amount = { minimum = 60 }\n"

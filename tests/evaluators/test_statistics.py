@@ -81,7 +81,7 @@ def test_the_bootstrap_does_not_depend_on_order_and_does_on_the_seed() -> None:
 def test_chunks_do_not_change_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {str(n): [n / 30] for n in range(30)}
     whole = bootstrap_by_task(scores)
-    monkeypatch.setattr("gymcp.evaluators.statistics.intervals._CHUNK", 1000)
+    monkeypatch.setattr("gymcp.evaluators.statistics.intervals._CHUNK_DRAWS", 1000)
     assert bootstrap_by_task(scores) == whole
 
 

@@ -77,7 +77,7 @@ def test_a_process_left_by_an_import_has_a_cpu_limit(
             assert isinstance(warm, WarmSandbox)
             async with asyncio.timeout(60):
                 await warm.fork_servers[0].gone.wait()
-            return warm.fork_servers[0].process.limit_hit()
+            return warm.fork_servers[0].process.exceeded_limit()
 
     assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import warm_command
 from equipment import usable
-from said import errors
 from shout_image import Shout
+from stderr_lines import errors
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.packages import image

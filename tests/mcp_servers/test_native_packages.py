@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import warm_command
 from local_wheels import write_index, write_wheel
-from said import errors
+from stderr_lines import errors
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.forkserver.process import ForkedProcess

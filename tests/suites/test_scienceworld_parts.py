@@ -10,7 +10,7 @@ from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import load_env
 from gymcp.envs.suites.scienceworld.grader import task_solved
 from gymcp.envs.suites.scienceworld.installation import SCIENCEWORLD, install_scienceworld
-from gymcp.envs.suites.scienceworld.java import OLDEST, find_java
+from gymcp.envs.suites.scienceworld.java import OLDEST_JAVA, find_java
 from gymcp.envs.suites.scienceworld.tasks import make_tasks
 from gymcp.errors import ConfigError, GraderError, IntegrityError, UsageError
 from gymcp.mcp_servers.programs.scienceworld.gateway import _decode, _encode
@@ -153,12 +153,12 @@ def runtime(home: Path, version: str) -> Path:
 
 
 def test_a_runtime_is_found_by_its_launcher_and_an_old_one_is_refused(tmp_path: Path) -> None:
-    found = find_java(str(runtime(tmp_path / "new", f"{OLDEST}.0.15")))
-    assert (found.home, found.version) == (tmp_path / "new", OLDEST)
+    found = find_java(str(runtime(tmp_path / "new", f"{OLDEST_JAVA}.0.15")))
+    assert (found.home, found.version) == (tmp_path / "new", OLDEST_JAVA)
     assert {str(mount.target) for mount in found.mounts()} == {
         *("/srv/java/bin/java", "/srv/java/lib/modules", "/srv/java/lib/libjava.so"),
     }
-    with pytest.raises(UsageError, match=f"is version 11, too old: it takes {OLDEST} or newer"):
+    with pytest.raises(UsageError, match=f"is version 11, too old: it takes {OLDEST_JAVA} or newer"):
         find_java(str(runtime(tmp_path / "old", "11.0.2")))
     (tmp_path / "new" / "lib" / "modules").unlink()
     with pytest.raises(UsageError, match="is not in the folder of a Java runtime"):

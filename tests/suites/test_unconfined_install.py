@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm_command
 from equipment import without_bubblewrap
-from said import errors
+from stderr_lines import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import warm_command
-from said import errors
+from stderr_lines import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked

@@ -17,7 +17,7 @@ HINT = (
 )
 UNDERSPECIFIED, COMPLETE = "underspecified", "complete"
 VERSION = "3"
-_FIRST = 100
+_FIRST_NUMBER = 100
 """Number of the first task that is drawn; the suites that the tasks are taken from have no number so high."""
 
 
@@ -68,7 +68,7 @@ Kind = tuple[Callable[[int], tuple[Task, Draft]], Hidden]
 def make_pairs(kinds: Iterable[Kind], count: int) -> Iterator[Task]:
     """Both twins of `count` tasks of each kind; only tasks with a call that needs the left-out fact are taken."""
     for make, hidden in kinds:
-        drawn = map(make, itertools.count(_FIRST))
+        drawn = map(make, itertools.count(_FIRST_NUMBER))
         needing = ((task, draft) for task, draft in drawn if _needs(task, hidden))
         for task, draft in itertools.islice(needing, count):
             yield from make_twins(task, draft.slots, hidden)

@@ -46,7 +46,7 @@ HEAP_MB = 256
 MEMORY_MB = 768
 """Memory of the whole sandbox: the heap, what the Java runtime needs beside it, and three small Python processes."""
 READY_TIMEOUT_S = 60.0
-PRESTARTED = 2
+PRESTARTED_SERVERS = 2
 """Servers that are started ahead: starting the simulator takes a second."""
 OPTIONS = (
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
@@ -77,7 +77,7 @@ def is_installed() -> bool:
 
 def servers() -> tuple[ServerSpec, ...]:
     """The one server of every task. Raises UsageError if there is no Java runtime."""
-    return (replace(with_simulator("scienceworld", SERVER), warm_pool_size=PRESTARTED),)
+    return (replace(with_simulator("scienceworld", SERVER), warm_pool_size=PRESTARTED_SERVERS),)
 
 
 def with_simulator(name: str, program: str, modules: Sequence[str] = MODULES) -> ServerSpec:

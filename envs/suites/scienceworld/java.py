@@ -13,7 +13,7 @@ from gymcp.mcp_servers.sandbox import Mount
 
 INSIDE = PurePosixPath("/srv/java")
 LAUNCHER = INSIDE / "bin" / "java"
-OLDEST = 17
+OLDEST_JAVA = 17
 """Oldest major version that the suite was tried on."""
 INSTALL = "apt-get install default-jre-headless (Debian, Ubuntu), dnf install java-latest-openjdk-headless (Fedora)"
 
@@ -48,13 +48,13 @@ def find_java(program: str = "java") -> JavaRuntime:
     home = Path(found).resolve().parent.parent
     if not (home / "lib" / "modules").is_file():
         raise UsageError(
-            f"java: {found} is not in the folder of a Java runtime of version {OLDEST} or newer; put the bin folder of "
-            f"one first in PATH, or install it: {INSTALL}"
+            f"java: {found} is not in the folder of a Java runtime of version {OLDEST_JAVA} or newer; put the bin"
+            f" folder of one first in PATH, or install it: {INSTALL}"
         )
     version = _read_version(home)
-    if version < OLDEST:
+    if version < OLDEST_JAVA:
         raise UsageError(
-            f"java: {found} is version {version}, too old: it takes {OLDEST} or newer; install it: {INSTALL}"
+            f"java: {found} is version {version}, too old: it takes {OLDEST_JAVA} or newer; install it: {INSTALL}"
         )
     return JavaRuntime(home=home, version=version)
 

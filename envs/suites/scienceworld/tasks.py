@@ -45,7 +45,7 @@ TOPICS = {
     ),
 }
 FAMILIES = tuple(task for tasks in TOPICS.values() for task in tasks)
-STEPS = 100
+UPSTREAM_STEPS = 100
 """Upstream's own limit on the steps of an episode; a task whose gold is longer than half of it has twice its gold."""
 ANSWER = "Say done when you have finished."
 _TOPIC_OF = {task: topic for topic, tasks in TOPICS.items() for task in tasks}
@@ -198,7 +198,7 @@ def _to_task(slot: Slot, variation: Variation, record: Json) -> Task:
         target={"score": FULL_SCORE},
         gold=(GoldTurn(calls=tuple(calls), final_text="done"),),
         last_necessary=(0, len(gold) - 1),  # the gold ends with the first action after which all goals are reached
-        limits=EpisodeLimits(steps=max(STEPS, 2 * len(gold))),
+        limits=EpisodeLimits(steps=max(UPSTREAM_STEPS, 2 * len(gold))),
         split=slot.split,
         tags=(_TOPIC_OF[name], name, f"split {slot.split}"),
     )

@@ -27,7 +27,7 @@ from gymcp.errors import ConfigError
 from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
 
 VERSION = "1"
-COUNT = 20
+TASKS_PER_FAMILY = 20
 """Tasks of each family in the suite."""
 WORLDS = 5
 """Number of different seeds for the initial records: a fresh world that was proved clean serves many tasks."""
@@ -155,7 +155,7 @@ FAMILIES: dict[str, tuple[Family, int, str]] = {
 
 def make_suite() -> Suite:
     """The suite of the test tasks, always the same."""
-    tasks = tuple(make_tasks("test", count=COUNT))
+    tasks = tuple(make_tasks("test", count=TASKS_PER_FAMILY))
     return Suite(name="toolshelf", version=VERSION, tasks=tasks, source="generated")
 
 
@@ -164,7 +164,7 @@ def make_tasks(
     *,
     families: Sequence[str] | None = None,
     levels: Sequence[int] | None = None,
-    count: int = COUNT,
+    count: int = TASKS_PER_FAMILY,
     first: int = 0,
 ) -> Iterator[Task]:
     """`count` tasks of each family, numbered from `first`; there is no last number.

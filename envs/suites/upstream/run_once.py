@@ -38,7 +38,7 @@ async def _run(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[
             output = group.create_task(process.stdout.read())
         status = await process.wait()
         if status != 0:
-            why = process.limit_hit() or process.stderr_tail().strip()[-500:]
+            why = process.exceeded_limit() or process.stderr_tail().strip()[-500:]
             raise UsageError(f"server '{server.name}': ended with status {status} after what it was given: {why}")
     return output.result().decode()
 

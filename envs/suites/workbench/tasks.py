@@ -36,7 +36,7 @@ PEOPLE = {1: 6, 2: 9, 3: 12}
 ALWAYS_PRESENT: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk"), 3: ("git", "time", "calendar", "desk")}
 """Servers that a task has whether it needs them or not, by level."""
 VERSION = "1"
-COUNT = 3
+TASKS_PER_KIND = 3
 """Tasks in the suite for each family and level."""
 
 
@@ -45,7 +45,7 @@ def make_tasks(
     *,
     families: Sequence[str] | None = None,
     levels: Sequence[int] | None = None,
-    count: int = COUNT,
+    count: int = TASKS_PER_KIND,
     first: int = 0,
 ) -> Iterator[Task]:
     """`count` tasks for each family and level, numbered from `first`; there is no last number.

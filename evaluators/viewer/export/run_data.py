@@ -26,7 +26,7 @@ from gymcp.evaluators.viewer.runs import NotFound, Runs, describe_runs, open_run
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
 from gymcp.types import Json
 
-CHUNK = 200
+CHUNK_EPISODES = 200
 """Episodes whose words are in one file."""
 
 
@@ -109,23 +109,23 @@ class RunExporter:
             "folder": label,
             "problems": [*(problem.replace(about["folder"], label) for problem in about["problems"]), *gaps],
             "held": runs.index.facets(0, within=[row["n"] for row in rows]),
-            "chunks": -(-len(rows) // CHUNK),
+            "chunks": -(-len(rows) // CHUNK_EPISODES),
         }
         self.data.write(f"{number}/about", about)
 
     def _write_episodes(self, runs: Runs, chosen: list[int], number: int, base: int) -> int:
         """Write the episodes and their words; returns the number of those that cannot be read."""
         unreadable = 0
-        for at in range(0, len(chosen), CHUNK):
+        for at in range(0, len(chosen), CHUNK_EPISODES):
             words: list[Json] = []
-            for n in chosen[at : at + CHUNK]:
+            for n in chosen[at : at + CHUNK_EPISODES]:
                 try:
                     words.append([n + base, self._write_episode(runs, n, number, base)])
                 except NotFound as error:
                     self.data.write(f"{number}/e{n + base}", {"error": str(error)})
                     unreadable += 1
                 self.advance()
-            self.data.write(f"{number}/words-{at // CHUNK}", words)
+            self.data.write(f"{number}/words-{at // CHUNK_EPISODES}", words)
         return unreadable
 
     def _write_episode(self, runs: Runs, n: int, number: int, base: int) -> str:

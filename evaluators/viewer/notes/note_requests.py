@@ -18,7 +18,7 @@ from gymcp.evaluators.viewer.runs import NotFound, Runs
 from gymcp.store.notes import InvalidNote, Note, NoteChanged, append_note
 from gymcp.types import Json
 
-MAX_BODY = 4_000_000
+MAX_BODY_BYTES = 4_000_000
 """Bytes of the longest request that is read; a note of a megabyte is still refused by its own message."""
 
 
@@ -29,8 +29,8 @@ def note_endpoint(runs: Runs, who: str) -> Callable[[Request], Awaitable[Respons
         body = b""
         async for part in request.stream():
             body += part
-            if len(body) > MAX_BODY:
-                return answer_json({"error": f"the note is longer than {MAX_BODY:,} bytes: shorten it"}, 413)
+            if len(body) > MAX_BODY_BYTES:
+                return answer_json({"error": f"the note is longer than {MAX_BODY_BYTES:,} bytes: shorten it"}, 413)
         return await run_in_threadpool(_answer, runs, who, request.path_params["n"], body)
 
     return endpoint

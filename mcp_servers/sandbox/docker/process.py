@@ -189,7 +189,7 @@ class ContainerProcess:
         if self._connection is not None:
             await asyncio.wait([self._ending.stderr.ended], timeout=_DRAIN_TIMEOUT_S)
 
-    def limit_hit(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         return self._ending.limit
 
     def end(self, limit: str) -> None:

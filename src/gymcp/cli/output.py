@@ -28,9 +28,9 @@ from rich.text import Text
 from gymcp.types import Json
 from gymcp.visible_text import one_line, visible
 
-MAX_LINE = 400
+MAX_LINE_CHARS = 400
 """Characters of untrusted text that are printed on one line."""
-LINE_START = 150
+LINE_START_CHARS = 150
 """Characters of a longer text that are printed from its beginning; the others are from its end."""
 _COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
 
@@ -132,6 +132,6 @@ def in_one_line(text: str) -> str:
     A long text is cut in the middle: its beginning says who failed, and its end has the last words.
     """
     line = one_line(text)
-    if len(line) <= MAX_LINE:
+    if len(line) <= MAX_LINE_CHARS:
         return line
-    return f"{line[:LINE_START]} [...] {line[LINE_START - MAX_LINE :]}"
+    return f"{line[:LINE_START_CHARS]} [...] {line[LINE_START_CHARS - MAX_LINE_CHARS :]}"

@@ -23,7 +23,7 @@ KEPT_VERDICTS = 2_000
 MAX_TASKS_PER_PAGE = 10_000
 _OPENINGS_PER_CORE = 4
 """Episodes that open at a time: more would only make each other slow."""
-_LOOKS = 4
+_LOOKS_PER_IDLE_TIME = 4
 """Looks for idle episodes within the time after which they are ended."""
 _MOST_SECONDS_BETWEEN_LOOKS = 5.0
 
@@ -139,7 +139,7 @@ class Host:
 
     async def watch_idle(self) -> None:
         """End episodes whose clients have vanished, for ever."""
-        between_s = min(self.limits.idle_s / _LOOKS, _MOST_SECONDS_BETWEEN_LOOKS)
+        between_s = min(self.limits.idle_s / _LOOKS_PER_IDLE_TIME, _MOST_SECONDS_BETWEEN_LOOKS)
         while True:
             await asyncio.sleep(between_s)
             idle = [episode for episode in self._live.values() if episode.idle_s > self.limits.idle_s]

@@ -13,7 +13,7 @@ from gymcp.host import wire
 from gymcp.host.episode import HostedEpisode
 from gymcp.host.host import Host
 
-_PAGE = 1_000
+_PAGE_TASKS = 1_000
 
 
 class Access(StrEnum):
@@ -85,7 +85,7 @@ async def list_tasks(asked: Asked) -> wire.Tasks:
     """List the tasks of an environment, a page at a time."""
     offset = _read_count(asked.query, "offset", 0)
     return asked.host.list_tasks(
-        asked.path["environment"], asked.query.get("split"), offset, _read_count(asked.query, "limit", _PAGE)
+        asked.path["environment"], asked.query.get("split"), offset, _read_count(asked.query, "limit", _PAGE_TASKS)
     )
 
 
@@ -143,7 +143,7 @@ OPERATIONS: tuple[Operation, ...] = (
         query={
             "split": "Name of a split; default: all tasks.",
             "offset": "Number of tasks to leave out; default: 0.",
-            "limit": f"Most tasks of the page; default: {_PAGE}.",
+            "limit": f"Most tasks of the page; default: {_PAGE_TASKS}.",
         },
         refusals=(404,),
     ),

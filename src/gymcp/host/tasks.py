@@ -14,7 +14,7 @@ from gymcp.host import wire
 from gymcp.types import Task
 
 _SHOWN_CHARS = 100
-_SOME = 3
+_NAMED_TASKS = 3
 
 
 def read_generate(given: wire.GenerateTask) -> GeneratedTask:
@@ -31,7 +31,7 @@ async def find_task(spec: EnvSpec, tasks: Mapping[str, Task], start: wire.StartE
         return await _make_task(spec, read_generate(start.generate))
     assert start.task is not None
     if (task := tasks.get(start.task)) is None:
-        some = ", ".join(list(tasks)[:_SOME])
+        some = ", ".join(list(tasks)[:_NAMED_TASKS])
         who = f"environment '{start.environment}'"
         why = f"{who}: no task '{start.task[:_SHOWN_CHARS]}'; the ids look like {some}, ..."
         raise RequestRefused(404, why, "unknown_task")

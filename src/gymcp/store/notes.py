@@ -22,9 +22,9 @@ from gymcp.types import Json
 NOTES_FILE = "notes.jsonl"
 NOTES_FORMAT = 1
 PASS, FAIL = "pass", "fail"
-MAX_NOTE = 20_000
+MAX_NOTE_CHARS = 20_000
 """Characters of a note."""
-MAX_LABEL = 60
+MAX_LABEL_CHARS = 60
 """Characters of a label, and of a person's name."""
 MAX_LABELS = 20
 """Labels of one person on one episode."""
@@ -80,8 +80,8 @@ def read_notes(folder: Path) -> dict[str, dict[str, Note]]:
 def check_note(note: Note) -> Note:
     """The note with plain line ends, without blanks around it, and without repeated labels. Raises InvalidNote."""
     plain = note.note.replace("\r\n", "\n").replace("\r", "\n").strip()
-    if len(plain) > MAX_NOTE:
-        raise InvalidNote(f"the note has {len(plain):,} characters; the most is {MAX_NOTE:,}: shorten it")
+    if len(plain) > MAX_NOTE_CHARS:
+        raise InvalidNote(f"the note has {len(plain):,} characters; the most is {MAX_NOTE_CHARS:,}: shorten it")
     _refuse_controls("the note", plain, allowed="\n\t")
     labels = tuple(dict.fromkeys(filter(None, (label.strip() for label in note.labels))))
     if len(labels) > MAX_LABELS:
@@ -180,8 +180,8 @@ def _parse(line: bytes) -> Note | None:
 def _check_name(what: str, text: str) -> None:
     if not text.strip():
         raise InvalidNote(f"{what} is empty")
-    if len(text) > MAX_LABEL:
-        raise InvalidNote(f"{what} '{text[:20]}…' has {len(text):,} characters; the most is {MAX_LABEL}")
+    if len(text) > MAX_LABEL_CHARS:
+        raise InvalidNote(f"{what} '{text[:20]}…' has {len(text):,} characters; the most is {MAX_LABEL_CHARS}")
     if '"' in text or "," in text:
         raise InvalidNote(f"{what} {text!r} has a quote or a comma: leave it out")
     _refuse_controls(what, text, allowed="")

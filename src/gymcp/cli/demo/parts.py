@@ -36,7 +36,7 @@ RECIPE = Path(str(recipes.__file__)).with_name("demo.toml")
 TINY = ModelConfig(sampling=Sampling(max_tokens=32, temperature=0.0))
 MAX_EPISODE_LINES = 14
 """Lines of an episode that is shown step by step."""
-MAX_TRIED = 5
+MAX_EPISODES_TRIED = 5
 """Episodes that are read to find one that soon changed the world."""
 STOP_S = 10.0
 """Seconds that a training gets to end by itself after an interrupt."""
@@ -208,7 +208,9 @@ def _show_example(stage: Stage, folder: Path, *, success: bool) -> None:
     with TrajectoryStore.open(folder) as store:
         rows = store.summaries()
         fitting = sorted((row for row in rows if row.success is success), key=_length) or rows
-        tried = (store.load(row.id, tokens=False) for row in fitting[len(fitting) // 2 :][:MAX_TRIED] + fitting[:1])
+        tried = (
+            store.load(row.id, tokens=False) for row in fitting[len(fitting) // 2 :][:MAX_EPISODES_TRIED] + fitting[:1]
+        )
         for episode in sorted(tried, key=_first_change)[:1]:
             stage.say(f"Step by step, {episode.task}:")
             for line in describe_episode(episode, store.state, width=stage.page.width, most=MAX_EPISODE_LINES):

@@ -17,7 +17,7 @@ from gymcp.evaluators.judge.answers import JudgeAnswers
 from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.types import Json
 
-PATIENCE = 2.0
+PATIENCE_FACTOR = 2.0
 """Seconds that an answer may take, further attempts included, as a multiple of ``--request-timeout``."""
 
 
@@ -68,6 +68,6 @@ def open_judge(runner: asyncio.Runner, plan: PolicyPlan | None) -> Iterator[Call
             name=f"{plan.spec.kind}:{plan.spec.model}",
             judge=as_judge(model),
             answers=JudgeAnswers({}, None),
-            timeout_s=PATIENCE * plan.options.timeout_s,
+            timeout_s=PATIENCE_FACTOR * plan.options.timeout_s,
         )
         yield lambda env: replace(env, judge=seat)

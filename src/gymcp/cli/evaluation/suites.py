@@ -23,7 +23,7 @@ from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.user_code import describe_error
 
-SAMPLE = 4
+SAMPLE_TASKS = 4
 """Tasks of a suite, evenly spread, that each agent plays."""
 CONCURRENCY = 4
 AGENTS = ("oracle", "null", "mutated", "random")
@@ -39,7 +39,7 @@ def list_all(*, check: bool, full: bool, only: str, sandbox: str, as_json: bool)
         raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(known)}")
     specs = _load_specs(chosen)
     if check:
-        check_gates(list(specs), sandbox, limit=0 if full else SAMPLE, as_json=as_json)
+        check_gates(list(specs), sandbox, limit=0 if full else SAMPLE_TASKS, as_json=as_json)
         return
     rows = [
         {"name": name, "description": spec.description, "installed": _is_installed(spec)}

@@ -31,7 +31,7 @@ from gymcp.evaluators.viewer.serve import serve_viewer
 from gymcp.store import open_run
 from gymcp.store.notes import InvalidNote, Note, check_note
 
-MAX_SEARCHED = 100
+MAX_RUNS_SEARCHED = 100
 """Listed runs in which a tokenizer is looked for."""
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_FOLDERS = ("final", "model", ".")
@@ -52,7 +52,7 @@ def execute(
     """Show one run, two side by side, or a list of runs, in a browser on this machine, until Ctrl-C; or export them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     listed = len(runs) > 2 or any(holds_runs_below(folder) for folder in runs)
-    decode = find_decoder(tokenizer, find_runs(runs).folders[:MAX_SEARCHED] if listed else runs)
+    decode = find_decoder(tokenizer, find_runs(runs).folders[:MAX_RUNS_SEARCHED] if listed else runs)
     if export is not None:
         choice = Choice(limit=EXPORT_LIMIT if limit is None else limit, find=find)
         export_pages(runs, export, choice, listed=listed, decode=decode)

@@ -32,7 +32,7 @@ RATE_WINDOW_S = 120.0
 """Seconds over which the rate of episodes is measured."""
 QUIET_S = 300.0
 """Seconds without a change of the run after which the line says so."""
-MAX_LOST = 20
+MAX_LOST_PRINTED = 20
 """Lost episodes that are printed one by one; the rest are counted."""
 
 
@@ -90,9 +90,9 @@ def follow_run(
             stamp = now
         lost = [row for row in rows if row.score is None and row.seq > known]
         known = max((row.seq for row in rows), default=known)
-        told = [f"lost: {row.task} trial {row.trial}: {row.outcome}: {row.reason}" for row in lost[:MAX_LOST]]
-        if len(lost) > MAX_LOST:
-            told.append(f"lost: {len(lost) - MAX_LOST} more")
+        told = [f"lost: {row.task} trial {row.trial}: {row.outcome}: {row.reason}" for row in lost[:MAX_LOST_PRINTED]]
+        if len(lost) > MAX_LOST_PRINTED:
+            told.append(f"lost: {len(lost) - MAX_LOST_PRINTED} more")
         quiet_s = time.time() - changed_at
         yield describe_state(summary, rows, goal, running=running, now=time.time(), quiet_s=quiet_s), told
         if not running:

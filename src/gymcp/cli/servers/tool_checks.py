@@ -12,7 +12,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 
 MAX_NAMES = 10
 """Tools that a detail names."""
-MAX_ANSWER = 160
+MAX_ANSWER_CHARS = 160
 """Characters of a tool's answer that a detail quotes."""
 MAX_EXAMPLES = 3
 """Volatile parts that a detail quotes."""
@@ -31,7 +31,9 @@ def judge_unused_tools(unused: UnusedTools) -> Verdict:
     if made := len(unused.trials) - len(by_ending.get("not called", ())):
         parts.append(f"called once each: {len(by_ending.get('answered', ()))} of {made} answered")
     if errors := by_ending.get("error"):
-        parts.append(f"{len(errors)} answered with an error, such as {errors[0].tool}: {errors[0].text[:MAX_ANSWER]}")
+        parts.append(
+            f"{len(errors)} answered with an error, such as {errors[0].tool}: {errors[0].text[:MAX_ANSWER_CHARS]}"
+        )
     offline = [trial.tool for trial in by_ending.get("error", []) if speaks_of_no_network(trial.text)]
     if offline:
         parts.append(f"{len(offline)} failed for want of network: {_enumerate(offline)}")
@@ -39,7 +41,7 @@ def judge_unused_tools(unused: UnusedTools) -> Verdict:
         parts.append(f"{len(left)} not called: {left[0].text}")
     defects = by_ending.get("defect", [])
     if defects:
-        said = "; ".join(f"{trial.tool}: {trial.text[:MAX_ANSWER]}" for trial in defects[:MAX_NAMES])
+        said = "; ".join(f"{trial.tool}: {trial.text[:MAX_ANSWER_CHARS]}" for trial in defects[:MAX_NAMES])
         parts.insert(0, f"{len(defects)} have a defect: {said}")
     return Verdict(check="tools", passed=not defects, detail="; ".join(parts))
 
