@@ -1,14 +1,16 @@
-"""Measures of the structure: `python tests/house.py` prints them, and what is over a bound."""
+"""Measures of the structure: `python tests/house.py [FOLDER...]` prints them, and what is over a bound."""
 
 from __future__ import annotations
 
 import ast
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from house_figures import describe_figures, measure_figures
 from prose import ROOT, python_files
 
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp")
@@ -94,7 +96,8 @@ def over_bounds(house: House) -> list[str]:
 
 
 def main() -> None:
-    house = measure_house()
+    folders = sys.argv[1:] or FOLDERS
+    house = measure_house(folders)
     files, lengths = house.lines.values(), sorted(house.functions.values())
     print(f"files {len(files)}, lines {sum(files)}, median file {statistics.median(files)}")
     print(f"files over {MAX_LINES} lines: {sum(n > MAX_LINES for n in files)}")
@@ -103,6 +106,8 @@ def main() -> None:
     print(f"functions over {MAX_FUNCTION_LINES} lines: {sum(n > MAX_FUNCTION_LINES for n in lengths)}")
     print(f"most files in a folder: {house.files_in().most_common(3)}")
     print(f"imports in functions: {len(house.inner_imports)}; import cycles: {len(house.cycles)}")
+    for sentence in describe_figures(measure_figures(folders)):
+        print(sentence)
     for sentence in over_bounds(house):
         print(f"over a bound: {sentence}")
 
