@@ -50,11 +50,11 @@ class ToolCosts:
 
     def list_components(self) -> tuple[str, ...]:
         """The components that a call of some tool can have, in the order of `COMPONENTS`."""
-        found = {name for each in (self.default, *self.tools.values()) for name in _nonzero(each) if name != "money"}
+        names = {name for each in (self.default, *self.tools.values()) for name in _nonzero(each) if name != "money"}
         paid = [self.default, *(cost for name, cost in self.tools.items() if name not in self.asking)]
-        found |= {"money"} if any(cost.money for cost in paid) else set()
-        found |= {"asking"} if any(self.of_tool(name).money for name in self.asking) else set()
-        return tuple(name for name in COMPONENTS if name in found)
+        names |= {"money"} if any(cost.money for cost in paid) else set()
+        names |= {"asking"} if any(self.of_tool(name).money for name in self.asking) else set()
+        return tuple(name for name in COMPONENTS if name in names)
 
     def measures(self, component: str) -> bool:
         """True if a call of some tool costs what was measured of this component."""

@@ -95,11 +95,11 @@ class InstructedUser:
 
     def _remaining_script(self, before: Sequence[Message]) -> list[ToolCall]:
         """The calls of the script that have not been made."""
-        made = Counter(call.name for message in before for call in message.tool_calls)
+        calls_made = Counter(call.name for message in before for call in message.tool_calls)
         remaining = []
         for call in self.script:
-            if made[call.name] > 0:
-                made[call.name] -= 1
+            if calls_made[call.name] > 0:
+                calls_made[call.name] -= 1
             else:
                 remaining.append(call)
         return remaining

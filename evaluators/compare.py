@@ -223,13 +223,13 @@ def _bounds(metric: Metric, scores: Scores, rows: Sequence[EpisodeRow]) -> Bound
 
 def _find_sparse(contenders: Sequence[Contender], min_coverage: float | None) -> dict[str, str]:
     """Reason for each run that too few episodes of have a score, by the run's name."""
-    found = {}
+    sparse = {}
     for each in contenders:
         floor = coverage_floor(each.config, min_coverage)
         lost = [row for row in each.rows if row.score is None]
         if why := explain_low_coverage(rate(each.rows), floor, lost=lost, folder=each.folder or each.name):
-            found[each.name] = f"{each.name}: {why}"
-    return found
+            sparse[each.name] = f"{each.name}: {why}"
+    return sparse
 
 
 def _problems(

@@ -88,8 +88,8 @@ def find_list(config: Mapping[str, Json]) -> FaultyList | None:
     A suite under attack, ``agentdojo-ATTACK``, has the list of the suite.
     """
     suite, version = str(config.get("suite", "")), str(config.get("suite_version", ""))
-    found = LISTS.get(suite) or LISTS.get(suite.partition("-")[0] if suite.startswith("agentdojo-") else "")
-    return found if found is not None and version.startswith(found.version) else None
+    faulty = LISTS.get(suite) or LISTS.get(suite.partition("-")[0] if suite.startswith("agentdojo-") else "")
+    return faulty if faulty is not None and version.startswith(faulty.version) else None
 
 
 def find_faulty(listed: FaultyList, tasks: Iterable[str]) -> dict[str, FaultyTask]:

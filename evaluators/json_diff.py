@@ -146,12 +146,12 @@ def _describe(difference: Difference) -> str:
     place = ""
     for part in difference.path:
         place = f"{place}.{part}" if place else str(part)
-    found, expected = difference.left, difference.right
-    if found is ABSENT:
+    actual, expected = difference.left, difference.right
+    if actual is ABSENT:
         return f"{place} is missing, wanted {brief(expected)}"
     if expected is ABSENT:
-        return f"{place} is {brief(found)}, wanted nothing there"
+        return f"{place} is {brief(actual)}, wanted nothing there"
     place = place or "it"
-    if isinstance(found, list | tuple) and isinstance(expected, list | tuple):
-        return f"{place} has {len(found)} items, wanted {len(expected)}"
-    return f"{place} is {brief(found)}, wanted {brief(expected)}"
+    if isinstance(actual, list | tuple) and isinstance(expected, list | tuple):
+        return f"{place} has {len(actual)} items, wanted {len(expected)}"
+    return f"{place} is {brief(actual)}, wanted {brief(expected)}"

@@ -27,8 +27,8 @@ def group_by_suite(
     for run in runs:
         groups.setdefault(repr([config_of(run).get(key) for key in COMPARED_KEYS]), []).append(run)
     names = _name_suites([(config_of(of_suite[0]), name_of(of_suite[0])) for of_suite in groups.values()])
-    found = [(name, tuple(of_suite)) for name, of_suite in zip(names, groups.values(), strict=True)]
-    return sorted(found, key=lambda each: natural_order(each[0]))
+    suites = [(name, tuple(of_suite)) for name, of_suite in zip(names, groups.values(), strict=True)]
+    return sorted(suites, key=lambda each: natural_order(each[0]))
 
 
 def model_of(config: Config) -> str:

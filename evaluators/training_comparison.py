@@ -155,8 +155,8 @@ def _find_last_common(contenders: Sequence[TrainingContender]) -> tuple[int, lis
 
 
 def _success(contender: TrainingContender, iteration: int, split: str) -> Mapping[str, bool]:
-    found = [each for each in contender.results if (each.iteration, each.split) == (iteration, split)]
-    return found[-1].success
+    results = [each for each in contender.results if (each.iteration, each.split) == (iteration, split)]
+    return results[-1].success
 
 
 def _judge(key: tuple[str, str, str], paired: Paired, p: float | None) -> SplitPair:

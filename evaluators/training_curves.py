@@ -62,9 +62,9 @@ def read_held_out(rows: Rows, results: Sequence[HeldoutResult] = ()) -> tuple[He
     names = dict.fromkeys(key for row in rows for key in row if key.startswith(_TEST) and key.endswith(_SUCCESS))
     splits = []
     for split in (name[len(_TEST) : -len(_SUCCESS)] for name in names):
-        found = tuple(each for row in rows if (each := _evaluation(row, split, tasks)) is not None)
-        if found:
-            splits.append(HeldOut(split=split, evaluations=found))
+        evaluations = tuple(each for row in rows if (each := _evaluation(row, split, tasks)) is not None)
+        if evaluations:
+            splits.append(HeldOut(split=split, evaluations=evaluations))
     return tuple(sorted(splits, key=lambda each: -len(each.evaluations)))
 
 

@@ -111,8 +111,8 @@ class FileState:
         """The settings as code, for digests of environments: a later setting is named only if it is not the default."""
         first = ("kind", "path", "masks", "limits")
         default: dict[str, Any] = {each.name: each.default for each in fields(self)}
-        shown = [name for name in default if name in first or getattr(self, name) != default[name]]
-        return f"FileState({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        names = [name for name in default if name in first or getattr(self, name) != default[name]]
+        return f"FileState({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 def _check_kind(who: str, files: str, kind: str, kinds: tuple[str, ...]) -> None:

@@ -58,8 +58,8 @@ class Service:
         words = _split(f"service '{line}'", line)
         if not words:
             raise ConfigError("service: an empty command; have e.g. 'redis-server --port 6379'")
-        shown = [PurePosixPath(word).stem for word in words if not word.startswith("-")]
-        named = shown[1] if len(shown) > 1 and shown[0].startswith("python") else shown[0] if shown else ""
+        stems = [PurePosixPath(word).stem for word in words if not word.startswith("-")]
+        named = stems[1] if len(stems) > 1 and stems[0].startswith("python") else stems[0] if stems else ""
         return cls(name=named, argv=words, ready=ready, ready_timeout_s=timeout_s)
 
 

@@ -146,12 +146,12 @@ class _Application:
             raise RequestRefused(400, f"the body is {error}", "invalid_json") from error
         model = str(body.get("model") or self._gateway.model)
         wanted = dialect.read(body)
-        found = await self._gateway.find(request).ask_model(wanted, model)
+        answer = await self._gateway.find(request).ask_model(wanted, model)
         if wanted.streams:
             # the answer is whole before its first event, so all of them are one body
-            events = "".join(_encode_event(*event) for event in dialect.write_events(found))
+            events = "".join(_encode_event(*event) for event in dialect.write_events(answer))
             return Response(events, media_type="text/event-stream")
-        return JSONResponse(dialect.write(found))
+        return JSONResponse(dialect.write(answer))
 
     async def _list_models(self, _: Request) -> Response:
         entry = {"id": self._gateway.model, "object": "model", "created": 0, "owned_by": "gymcp"}

@@ -134,8 +134,8 @@ def _find_task(env: LoadedEnv, tasks: Mapping[str, Task], recorded: Trajectory) 
         return task
     if (wanted := read_generated(recorded.provenance)) is None:
         return None
-    made = generate_task(env.spec, wanted)
-    return made if made.id == recorded.task else None
+    generated = generate_task(env.spec, wanted)
+    return generated if generated.id == recorded.task else None
 
 
 def _load(store: TrajectoryStore, row: EpisodeRow, more: Mapping[str, Json], *, refresh: bool = False) -> Trajectory:

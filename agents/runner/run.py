@@ -117,12 +117,12 @@ def _match_tasks(suite: Suite, patterns: Sequence[str]) -> list[Task]:
     for pattern in patterns:
         if pattern in ids:
             continue
-        found = [id for id in ids if fnmatch.fnmatchcase(id, pattern)]
-        if not found:
+        matches = [id for id in ids if fnmatch.fnmatchcase(id, pattern)]
+        if not matches:
             some = ", ".join(task.id for task in suite.tasks[:3])
             what = f"matches '{pattern}'" if _GLOB_CHARACTERS & set(pattern) else f"'{pattern}'"
             raise ConfigError(f"suite '{suite.name}': no task {what}; the ids look like {some}, ...")
-        chosen.update(found)
+        chosen.update(matches)
     return [task for task in suite.tasks if task.id in chosen]
 
 

@@ -83,11 +83,11 @@ async def try_unused_tools(env: LoadedEnv, sandbox: Sandbox, *, seed: int = 0) -
                 trials += [ToolTrial(tool=tool.name, ending="not called", text=why) for tool in tools]
             else:
                 setup = EpisodeSetup(env=env, sandbox=warm, task=listing.tasks[tools[0].name], seed=seed)
-                made = await _try_tools(setup, tools, native=is_native(server))
+                results = await _try_tools(setup, tools, native=is_native(server))
                 if not server.shows_state:
                     again = await _try_tools(setup, tools, native=is_native(server))
-                    made = [replace(one, again=other.text) for one, other in zip(made, again, strict=True)]
-                trials += made
+                    results = [replace(one, again=other.text) for one, other in zip(results, again, strict=True)]
+                trials += results
     return UnusedTools(servers=listing.servers, trials=tuple(sorted(trials, key=lambda trial: trial.tool)))
 
 

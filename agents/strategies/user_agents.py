@@ -66,8 +66,8 @@ def load_agent(text: str) -> UserAgent | None:
 
     Raises ConfigError if it cannot be imported, or is no agent.
     """
-    found = load_user_object(text, kind="agent", plugins=AGENT_PLUGINS)
-    return None if found is None else _make_record(found)
+    object_ = load_user_object(text, kind="agent", plugins=AGENT_PLUGINS)
+    return None if object_ is None else _make_record(object_)
 
 
 def make_user_agents(agent: UserAgent, model: Model | None, settings: ReactSettings) -> AgentFactory:
@@ -79,12 +79,12 @@ def make_user_agents(agent: UserAgent, model: Model | None, settings: ReactSetti
     who = f"agent '{agent.name}'"
     factory = agent.make
     if model is not None:
-        made = call_user(who, lambda: agent.make(meter_model(model), settings))
-        if not callable(made):
+        make_agent = call_user(who, lambda: agent.make(meter_model(model), settings))
+        if not callable(make_agent):
             raise ConfigError(
-                f"{who}: gave {describe_kind(made)} for a model and settings, not a function of task and seed"
+                f"{who}: gave {describe_kind(make_agent)} for a model and settings, not a function of task and seed"
             )
-        factory = made
+        factory = make_agent
     reported: set[str] = set()
 
     def make(task: Task, seed: int) -> Agent:

@@ -105,19 +105,19 @@ async def _search(server: ServerSpec, sandbox: Sandbox, texts: set[str]) -> list
     """Search all files for the ends of the texts, which is fast, and the files that hold one for the texts."""
     if not texts or server.url is not None:  # a remote server has no files here
         return []
-    found: list[tuple[str, str]] = []
+    matches: list[tuple[str, str]] = []
     try:
         async with asyncio.timeout(SEARCH_TIMEOUT_S):
             listed = await _grep(server, sandbox, _LIST_FILES, {rare_end(text) for text in texts})
             files = [os.fsdecode(name) for name in _NAME.findall(listed)]
             for at in range(0, len(files), _MAX_ARGUMENTS):
                 printed = await _grep(server, sandbox, (*_PRINT_TEXTS, *files[at : at + _MAX_ARGUMENTS]), texts)
-                found += [(_show(name), _show(text)) for name, text in _NAME_AND_TEXT.findall(printed)]
+                matches += [(_show(name), _show(text)) for name, text in _NAME_AND_TEXT.findall(printed)]
     except TimeoutError as error:
         raise EnvInfraError(
             f"leak test of server '{server.name}': not done within {SEARCH_TIMEOUT_S:g} s: what it can read is too much"
         ) from error
-    return [Leak(server=server.name, file=file, text=text) for file, text in found]
+    return [Leak(server=server.name, file=file, text=text) for file, text in matches]
 
 
 def _show(part: bytes) -> str:

@@ -131,11 +131,11 @@ def _describe_ends(first: Trajectory, second: Trajectory, states: Mapping[str, J
     if first.final_key == second.final_key:
         return ""
     one, other = states.get(first.final_state or ""), states.get(second.final_state or "")
-    found = next(differences(one, other, STATE_RULE), None)
-    if found is None:
+    difference = next(differences(one, other, STATE_RULE), None)
+    if difference is None:
         return "the keys of the states differ, and what is recorded of them does not"
-    place = ".".join(map(str, found.path)) or "the state"
-    left, right = ("absent" if value is ABSENT else brief(value) for value in (found.left, found.right))
+    place = ".".join(map(str, difference.path)) or "the state"
+    left, right = ("absent" if value is ABSENT else brief(value) for value in (difference.left, difference.right))
     return f"{place} is {left}, then {right}"
 
 

@@ -47,9 +47,9 @@ async def make_tool_listing(env: LoadedEnv, sandbox: Sandbox) -> ToolListing:
             seen.update(task.tags)
             async with open_world(EpisodeSetup(env=env, sandbox=warm, task=task, seed=0)) as world:
                 toolbox = agents_toolbox(env.spec, world.servers)
-                found = {tool.name: tool for tool in toolbox.list_tools(frozenset())}
-                listing.tools.update(found)
-                listing.tasks.update(dict.fromkeys(found, task))
+                tools = {tool.name: tool for tool in toolbox.list_tools(frozenset())}
+                listing.tools.update(tools)
+                listing.tasks.update(dict.fromkeys(tools, task))
                 listing.servers.update(toolbox.servers)
     return listing
 

@@ -50,17 +50,17 @@ class Retrieval:
     def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         by_name = {tool.name: tool for tool in tools}
         requested = [tool.name for tool in self._rank_by_request(context, tools)]
-        found = [name for name in _list_found(context) if name in by_name]
+        shown_names = [name for name in _list_found(context) if name in by_name]
         called = [name for name in _list_called(context) if name in by_name]
         remaining = self.budget - definition_chars(SEARCH_TOOL)
         selected = set()
-        for name in dict.fromkeys([*reversed(called), *reversed(found), *requested]):
+        for name in dict.fromkeys([*reversed(called), *reversed(shown_names), *requested]):
             size = definition_chars(by_name[name])
             if size <= remaining:
                 remaining -= size
                 selected.add(name)
         # in the order in which they were added, so that a prompt mostly grows at its end
-        in_order = dict.fromkeys([*requested, *found, *called])
+        in_order = dict.fromkeys([*requested, *shown_names, *called])
         return (SEARCH_TOOL, *(by_name[name] for name in in_order if name in selected))
 
     async def handle_call(

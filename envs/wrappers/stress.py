@@ -171,8 +171,8 @@ class Distractors(_Transparent):
     """Number of such tools."""
 
     def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        taken = {tool.name for tool in tools}
-        more = [tool for tool in _distractors() if tool.name not in taken]
+        names = {tool.name for tool in tools}
+        more = [tool for tool in _distractors() if tool.name not in names]
         random = context.make_episode_rng("distractors")
         return tuple(random.sample([*tools, *more[: self.count]], len(tools) + len(more[: self.count])))
 

@@ -81,10 +81,10 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
         if answer is None:
             return NEVER_SPOKE
         try:
-            found = read_json(answer)
+            value = read_json(answer)
         except ValueError as error:
             return Score(value=0.0, reason=f"the answer {brief(answer)} is not JSON: {error}")
-        if difference := first_difference(found, expected, more_keys=True):
+        if difference := first_difference(value, expected, more_keys=True):
             return Score(value=0.0, reason=f"in the answer {difference}")
         return Score(value=1.0, reason="the answer has all that is wanted")
 

@@ -53,10 +53,10 @@ def final_values_include(*, target_key: str | None = None) -> Grader:
         if not isinstance(expected, Mapping) or not expected:
             raise GraderError(f"task '{task.id}': the target is not a mapping of files")
         for path, value in expected.items():
-            found = final_value(trajectory, states, path)
-            if isinstance(found, NoValue):
-                return Score(value=0.0, reason=f"at the end {path} {found.reason}")
-            if difference := first_difference({path: found}, {path: value}, more_keys=True):
+            actual = final_value(trajectory, states, path)
+            if isinstance(actual, NoValue):
+                return Score(value=0.0, reason=f"at the end {path} {actual.reason}")
+            if difference := first_difference({path: actual}, {path: value}, more_keys=True):
                 return Score(value=0.0, reason=f"at the end {difference}")
         return Score(value=1.0, reason="the files have all that is wanted")
 

@@ -102,10 +102,10 @@ def _parse_target(target: Json) -> tuple[dict[str, Json], list[str]]:
 
 
 def _is(state: Json, pointer: str, expected: Json) -> bool:
-    found = _at(state, pointer)
-    if found is ABSENT or expected is ABSENT:
-        return found is expected
-    return first_difference(found, expected) is None
+    value = _at(state, pointer)
+    if value is ABSENT or expected is ABSENT:
+        return value is expected
+    return first_difference(value, expected) is None
 
 
 def _parts(pointer: str) -> list[str]:

@@ -95,8 +95,8 @@ def cohens_kappa(
 def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) -> Interval:
     """Percentile bootstrap of kappa. Counts of items drawn with replacement are multinomial."""
     n = int(counts.sum())
-    drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES)
-    kappas = cohens_kappa(drawn)
+    counts_drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES)
+    kappas = cohens_kappa(counts_drawn)
     defined = kappas[~np.isnan(kappas)]
     low, high = np.quantile(defined, [0.025, 0.975])
     undefined = f", {RESAMPLES - len(defined)} of them undefined" if len(defined) < RESAMPLES else ""

@@ -34,16 +34,16 @@ def collect_verdicts(notes: Notes, rows: Sequence[EpisodeRow], *, by: str = "") 
     labels: list[Label] = []
     problems: list[str] = []
     for id, people in notes.items():
-        given = {
+        verdicts = {
             who: verdict
             for who, note in people.items()
             if by in ("", who) and (verdict := _verdict(note, points.get(id, ())))
         }
-        if len(set(given.values())) > 1:
-            said = ", ".join(f"{who} says {verdict}" for who, verdict in sorted(given.items()))
+        if len(set(verdicts.values())) > 1:
+            said = ", ".join(f"{who} says {verdict}" for who, verdict in sorted(verdicts.items()))
             problems.append(f"{id}: people disagree: {said}; name one of them with --by")
-        elif given:
-            labels.append(Label(name=id, person=PASS in given.values(), id=id))
+        elif verdicts:
+            labels.append(Label(name=id, person=PASS in verdicts.values(), id=id))
     return Verdicts(labels=tuple(labels), problems=tuple(problems))
 
 

@@ -48,16 +48,16 @@ def judge_grader(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) ->
         points = rubric.points_of(trajectory.task)
         if not points and not rubric.scale:
             raise GraderError(f"judge: rubric '{rubric.name}' has no points for task '{trajectory.task}', and no scale")
-        given = answers.get(trajectory.id, ())
+        its_answers = answers.get(trajectory.id, ())
         votes, problems = [], []
-        for answer in given:
+        for answer in its_answers:
             try:
                 votes.append(read_vote(answer, asked.mark, points, rubric.scale))
             except InvalidVerdict as error:
                 problems.append(str(error))
-        if 2 * len(votes) <= len(given) or not votes:
+        if 2 * len(votes) <= len(its_answers) or not votes:
             why = problems[0] if problems else "it was not asked"
-            raise NoVerdict(f"judge: {len(votes)} of {len(given)} answers are verdicts: {why}")
+            raise NoVerdict(f"judge: {len(votes)} of {len(its_answers)} answers are verdicts: {why}")
         return _score(votes, points, rubric.scale)
 
     return grade

@@ -218,10 +218,16 @@ def _retries(counted: Sequence[EpisodeRow]) -> Retries | None:
     if not again:
         return None
     first = [row for row in counted if row.attempt == 0]
-    found = compare_groups(
+    comparison = compare_groups(
         (row.task, row.attempt > 0, float(row.success)) for row in counted if row.success is not None
     )
-    return Retries(first=rate(first), retried=rate(again), difference=found.difference, p=found.p, method=found.method)
+    return Retries(
+        first=rate(first),
+        retried=rate(again),
+        difference=comparison.difference,
+        p=comparison.p,
+        method=comparison.method,
+    )
 
 
 def coverage(rows: Sequence[EpisodeRow]) -> str:
@@ -275,12 +281,12 @@ def _effort(scored: Sequence[EpisodeRow], amounts_of: Mapping[str, Amount]) -> d
 
 
 def _call_rates(figures: Sequence[CallFigures]) -> CallRates:
-    made = sum(each.made for each in figures)
+    calls = sum(each.made for each in figures)
     return CallRates(
-        made=made,
-        error_rate=sum(each.errors for each in figures) / made if made else None,
-        invalid_rate=sum(each.invalid for each in figures) / made if made else None,
-        redundant_rate=sum(each.redundant for each in figures) / made if made else None,
+        made=calls,
+        error_rate=sum(each.errors for each in figures) / calls if calls else None,
+        invalid_rate=sum(each.invalid for each in figures) / calls if calls else None,
+        redundant_rate=sum(each.redundant for each in figures) / calls if calls else None,
     )
 
 

@@ -45,13 +45,13 @@ def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
     kinds: dict[str, list[tuple[str, str]]] = {}
     for task, reason in failed:
         kinds.setdefault(reason_kind(reason), []).append((task, " ".join(reason[:MAX_REASON_CHARS].split())))
-    found = []
+    groups = []
     for kind, of_kind in sorted(kinds.items(), key=lambda each: (-len(each[1]), each[0])):
         task, example = min(of_kind)
-        found.append(
+        groups.append(
             ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=_shorten(example, MAX_EXAMPLE_CHARS))
         )
-    return found
+    return groups
 
 
 def reason_kind(reason: str) -> str:

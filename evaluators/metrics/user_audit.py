@@ -128,20 +128,20 @@ def audit_user(trajectory: Trajectory, task: Task) -> list[UserFinding]:
     scenario = task.user.scenario or ""
     known = [scenario, *task.prompts]
     gold = [call for turn in task.gold for call in turn.calls]
-    found: list[UserFinding] = []
+    findings: list[UserFinding] = []
     for number, step in enumerate(trajectory.steps):
-        said = [message.content for message in step.observation.messages if message.role == "user"]
-        for kind, what in dict.fromkeys(_check_texts(said, known, gold, scenario)):
-            found.append(_finding(trajectory, number, kind, what))
-        known += [*said, step.action.text]
+        user_texts = [message.content for message in step.observation.messages if message.role == "user"]
+        for kind, what in dict.fromkeys(_check_texts(user_texts, known, gold, scenario)):
+            findings.append(_finding(trajectory, number, kind, what))
+        known += [*user_texts, step.action.text]
         spoken = [each.action.text for each in trajectory.steps[: number + 1]]
         for act in step.user_acts:
             for call in act.calls:
                 if not _was_asked(call, spoken):
                     # the user's calls follow the step, and its message is read in the next
-                    found.append(_finding(trajectory, number + 1, UNASKED, call.name))
+                    findings.append(_finding(trajectory, number + 1, UNASKED, call.name))
             known += [result.content for result in act.results]
-    return found
+    return findings
 
 
 def _finding(trajectory: Trajectory, step: int, kind: str, what: str) -> UserFinding:

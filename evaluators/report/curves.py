@@ -59,11 +59,11 @@ class Curve:
 
 def success_chart(curves: Sequence[Curve]) -> Html:
     """Success by iteration, one line per curve, bands behind them; empty without a point."""
-    drawn = [curve for curve in curves if curve.points]
-    if not drawn:
+    with_points = [curve for curve in curves if curve.points]
+    if not with_points:
         return join()
     width, height, left, bottom = 620.0, 240.0, 44.0, 36.0
-    last = max(at for curve in drawn for at, _ in curve.points) or 1.0
+    last = max(at for curve in with_points for at, _ in curve.points) or 1.0
 
     def x(iteration: float) -> float:
         return left + (width - left - 12) * iteration / last
@@ -79,14 +79,16 @@ def success_chart(curves: Sequence[Curve]) -> Html:
     parts.append(
         element("text", "iteration", x=f"{(left + width) / 2:.1f}", y=f"{height - 3:.1f}", text_anchor="middle")
     )
-    for curve in drawn:
+    for curve in with_points:
         if curve.band:
             edge = [(x(at), y(high)) for at, _, high in curve.band]
             edge += [(x(at), y(low)) for at, low, _ in reversed(curve.band)]
             parts.append(element("polygon", class_=f"band s{curve.colour % 6}", points=join_points(edge)))
-    parts += [_line(curve, [(x(at), y(value)) for at, value in _thin_out(curve.points)]) for curve in drawn]
+    parts += [_line(curve, [(x(at), y(value)) for at, value in _thin_out(curve.points)]) for curve in with_points]
     names = [
-        element("span", element("i", class_=f"s{curve.colour % 6}"), curve.name) for curve in drawn if not curve.thin
+        element("span", element("i", class_=f"s{curve.colour % 6}"), curve.name)
+        for curve in with_points
+        if not curve.thin
     ]
     drawing = element(
         "svg", *parts, class_="chart", viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label="learning curve"

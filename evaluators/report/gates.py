@@ -59,11 +59,11 @@ def gates_of(run: Run, attempts: Sequence[EpisodeRow]) -> tuple[Gate, ...]:
         agent = str(beside.config["agent"])
         try:
             with TrajectoryStore.open(beside.folder) as store:
-                found = _gate(agent, beside.folder, store.summaries(), tasks)
+                gate = _gate(agent, beside.folder, store.summaries(), tasks)
         except StoreError:
             continue  # an unreadable gate run counts as none
-        if found.shared >= gates[agent].shared:
-            gates[agent] = found
+        if gate.shared >= gates[agent].shared:
+            gates[agent] = gate
     if (agent := str(run.config.get("agent", ""))) in GATES:
         gates[agent] = _gate(agent, run.folder, rows, tasks)
     return tuple(gates.values())

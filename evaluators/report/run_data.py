@@ -184,8 +184,8 @@ def read_evidence(
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
-                found = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
-                flagged = {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
+                faulty_users = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
+                flagged = {id: _load(store, id) for id in list(faulty_users)[:WORST_TASKS]}
         credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):

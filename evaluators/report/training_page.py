@@ -49,9 +49,9 @@ def render_training(evidence: Evidence) -> str:
     """Page of one training run."""
     held_out = read_held_out(evidence.curves, evidence.heldout)[:MAX_SPLITS]
     metrics = evidence.metrics
-    shown = held_out[0].last.success if held_out else metrics.overall.success
+    success = held_out[0].last.success if held_out else metrics.overall.success
     return document(
-        f"{evidence.name}: {percent(shown)}",
+        f"{evidence.name}: {percent(success)}",
         element("h1", evidence.name),
         suite_line(evidence),
         problems(evidence.problems),

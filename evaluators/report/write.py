@@ -136,7 +136,7 @@ def read_report(
     for folder, name in zip(folders, names, strict=True):
         title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            found = read_evidence(
+            data = read_evidence(
                 folder,
                 find_tasks,
                 name=title,
@@ -145,7 +145,7 @@ def read_report(
                 find_credit=find_credit,
                 find_prices=find_prices,
             )
-            evidence.append(replace(found, export="" if place is None else find_export(folder, place)))
+            evidence.append(replace(data, export="" if place is None else find_export(folder, place)))
         except StoreError as error:
             unread.append(str(error))
     if not evidence:

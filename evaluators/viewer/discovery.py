@@ -40,23 +40,23 @@ def holds_runs_below(folder: Path) -> bool:
 
 def find_runs(named: Sequence[Path]) -> FoundRuns:
     """Runs among the named folders and below them, each once. Links are not followed, and runs hold no runs."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     problems: list[str] = []
     for folder in named:
         visits, any_below = [0], False
         for run in [folder] if is_run(folder) else _walk(folder, visits):
             any_below = True
-            if len(found) >= MAX_RUNS:
+            if len(folders) >= MAX_RUNS:
                 problems.append(
                     f"folder {folder}: holds more runs; the first {MAX_RUNS:,} are listed: name a subfolder"
                 )
                 break
-            found[run] = None
+            folders[run] = None
         if visits[0] > MAX_FOLDERS:
             problems.append(f"folder {folder}: only its first {MAX_FOLDERS:,} folders were searched: name a subfolder")
         if not any_below:
-            found[folder] = None
-    return FoundRuns(folders=tuple(found), problems=tuple(problems))
+            folders[folder] = None
+    return FoundRuns(folders=tuple(folders), problems=tuple(problems))
 
 
 def _walk(folder: Path, visits: list[int], depth: int = 0) -> Iterator[Path]:

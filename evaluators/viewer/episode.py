@@ -164,10 +164,10 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
 
 def cut_texts(record: Trajectory) -> dict[str, Json]:
     """The texts that the episode's page shows only the beginning of, by ``STEP-PART-ITEM``."""
-    shown = range(min(len(record.steps), MAX_STEPS))
+    steps_shown = range(min(len(record.steps), MAX_STEPS))
     return {
         f"{at}-{part}-{item}": _whole(text)
-        for (at, part, item), text in _texts(record, shown)
+        for (at, part, item), text in _texts(record, steps_shown)
         if len(text) > MAX_TEXT_CHARS
     }
 

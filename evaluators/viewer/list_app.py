@@ -32,8 +32,8 @@ def make_list_app(
 
     def list_runs(request: Request) -> Json:
         known = read_number(request.query_params.get("version", "0"))
-        found = runs.object()
-        return {"version": known} if known == found["version"] else found
+        listing = runs.object()
+        return {"version": known} if known == listing["version"] else listing
 
     def matrix(request: Request) -> Json:
         return runs.matrix()

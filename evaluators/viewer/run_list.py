@@ -258,5 +258,5 @@ def _label(folder: Path, named: Sequence[Path]) -> str:
 
 
 def _run_object(run: ListedRun) -> dict[str, Json]:
-    found = {"number": run.number, "label": run.label[:400]}
-    return found | (run.summary.object() if run.summary is not None else {"unread": True})
+    fields = {"number": run.number, "label": run.label[:400]}
+    return fields | (run.summary.object() if run.summary is not None else {"unread": True})

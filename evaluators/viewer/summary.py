@@ -110,11 +110,11 @@ class RunSummary:
         """The summary for the page, without its tasks and its config, and without a net of price if it has none."""
         left_out = ("tasks", "outcomes", "config", *(("net_of_price",) if self.net_of_price is None else ()))
         names = (name for name in self.__dataclass_fields__ if name not in left_out)
-        found = {name: getattr(self, name) for name in names}
+        fields = {name: getattr(self, name) for name in names}
         for name in ("held_out", *LATENCIES):
-            part = found[name]
-            found[name] = None if part is None else {key: getattr(part, key) for key in part.__dataclass_fields__}
-        return {**found, "outcomes": dict(self.outcomes)}
+            part = fields[name]
+            fields[name] = None if part is None else {key: getattr(part, key) for key in part.__dataclass_fields__}
+        return {**fields, "outcomes": dict(self.outcomes)}
 
 
 def stamp_of(folder: Path) -> Stamp:
@@ -137,12 +137,12 @@ def summarise_run(folder: Path) -> RunSummary:
         return RunSummary(**{**known, "problem": why, "readable": False, "running": is_in_use(folder)})
     model = known["model"] or ", ".join(sorted({name for row in rows for name in row.usage.models}))[:200]
     env = known["env"] or ", ".join(sorted({row.env for row in rows}))[:200]
-    found = {**known, "model": model, "env": env, "problem": damage or problem, "running": is_in_use(folder)}
+    fields = {**known, "model": model, "env": env, "problem": damage or problem, "running": is_in_use(folder)}
     floor = 0.0 if is_training else coverage_floor(run.config if run else {})
     figures = _count(rows, floor)
     if is_training:
         figures["net_of_price"] = None  # its practice, which stands beside no success of the list
-    return RunSummary(**found, **figures)
+    return RunSummary(**fields, **figures)
 
 
 def time_steps(folder: Path) -> dict[str, Any]:
@@ -228,16 +228,16 @@ def _describe(run: Run | None) -> dict[str, Json]:
 
 
 def _describe_training(folder: Path) -> dict[str, Json]:
-    found: dict[str, Json] = {"iterations": 0, "held_out": last_held_out(read_metric_rows(folder))}
+    fields: dict[str, Json] = {"iterations": 0, "held_out": last_held_out(read_metric_rows(folder))}
     with suppress(StoreError, OSError, ValueError, RecursionError):
         state = json.loads(read_foreign(folder, TRAINING_FILE))
         recipe = state.get("recipe") if isinstance(state, dict) else None
         if isinstance(recipe, dict):
             name = _text(recipe, "name")
-            found |= {"agent": "training", "env": _text(recipe, "env"), "model": name, "policy": f"recipe {name}"}
+            fields |= {"agent": "training", "env": _text(recipe, "env"), "model": name, "policy": f"recipe {name}"}
         if isinstance(state, dict) and isinstance(state.get("iteration"), int):
-            found["iterations"] = state["iteration"]
-    return found
+            fields["iterations"] = state["iteration"]
+    return fields
 
 
 def _text(table: Mapping[str, Json], key: str) -> str:

@@ -55,16 +55,16 @@ def _turn(turn: GoldTurn) -> dict[str, Json]:
 
 def _tool_lists(record: Trajectory) -> list[dict[str, Json]]:
     """Each list of tools that the agent saw, with the first step that had it."""
-    found: list[dict[str, Json]] = []
+    lists: list[dict[str, Json]] = []
     before: tuple[Tool, ...] | None = None
     for at, step in enumerate(record.steps):
         tools = step.observation.tools
         if tools == before:
             continue
         before = tools
-        if len(found) < MAX_LISTS:
-            found.append({"at": at, "count": len(tools), "tools": [_tool(tool) for tool in tools[:MAX_TOOLS]]})
-    return found
+        if len(lists) < MAX_LISTS:
+            lists.append({"at": at, "count": len(tools), "tools": [_tool(tool) for tool in tools[:MAX_TOOLS]]})
+    return lists
 
 
 def _tool(tool: Tool) -> dict[str, Json]:

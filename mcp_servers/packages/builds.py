@@ -84,12 +84,12 @@ def refuse_traps(who: str, folder: Path) -> None:
         for name in (*folders, *names):
             path = Path(where, name)
             mode = path.lstat().st_mode
-            shown = path.relative_to(folder)
+            place = path.relative_to(folder)
             if stat.S_ISLNK(mode):
                 if not os.path.realpath(path).startswith(root + os.sep):
-                    raise IntegrityError(f"{who}: it left '{shown}', a link to outside its folder")
+                    raise IntegrityError(f"{who}: it left '{place}', a link to outside its folder")
             elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise IntegrityError(f"{who}: it left '{shown}', which is neither a file nor a folder")
+                raise IntegrityError(f"{who}: it left '{place}', which is neither a file nor a folder")
 
 
 async def _run(sandbox: Sandbox, launch: Launch, timeout_s: float) -> str | None:

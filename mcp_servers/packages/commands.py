@@ -137,8 +137,8 @@ def read_entry(text: str, *, base: Path) -> InstallRequest:
     path, name = _split_entry(text)
     if not name and len(have := _read_rows(path)) > 1:
         raise ConfigError(f"config '{path}': has {len(have)} servers: {', '.join(have)}; name one: {path}:NAME")
-    (found,) = read_config(text, base=base)
-    return found
+    (request,) = read_config(text, base=base)
+    return request
 
 
 def _split_entry(text: str) -> tuple[Path, str]:

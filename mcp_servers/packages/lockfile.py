@@ -159,8 +159,8 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"lock '{path}': not TOML: {one_line(str(error))}") from error
     if content.get("format") != FORMAT:
-        said = f"format {content['format']!r}" if "format" in content else "does not say its format"
-        raise ConfigError(f"lock '{path}': {said}; this gymcp reads format {FORMAT}")
+        format_text = f"format {content['format']!r}" if "format" in content else "does not say its format"
+        raise ConfigError(f"lock '{path}': {format_text}; this gymcp reads format {FORMAT}")
     servers: dict[str, LockedServer] = {}
     rows = content.get("server", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -41,8 +41,8 @@ def _choose(search_path: str) -> str | None:
 
 
 def _find_packaged() -> str | None:
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or package.origin is None:
         return None
-    program = Path(found.origin).with_name("_bin") / "bwrap"
+    program = Path(package.origin).with_name("_bin") / "bwrap"
     return str(program) if os.access(program, os.X_OK) else None

@@ -76,11 +76,11 @@ class ServerConnection:
 
     def message(self, stage: str, why: str) -> str:
         """Text of an error: server, stage, reason, and the end of the server's standard error."""
-        shown = show_output(self.process.stderr_tail())
+        tail = show_output(self.process.stderr_tail())
         text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
         if self._redaction is not None:
-            shown, text = self._redaction.text(shown), self._redaction.text(text)
-        return text + describe_last_words(shown, self.spec.name)
+            tail, text = self._redaction.text(tail), self._redaction.text(text)
+        return text + describe_last_words(tail, self.spec.name)
 
     async def _translate(self, stage: str, error: BaseException) -> BaseException:
         match error:

@@ -121,8 +121,8 @@ class _CassettePlayer:
             return answers[0]
         times = f", asked {number + 1} times and recorded {len(answers)}" if answers else ""
         in_task = "" if is_stateless else f" in task '{self._task}'"
-        shown = json.dumps(arguments, ensure_ascii=False)[:MAX_SHOWN_CHARS]
-        self._violation.text = f"{shown}{in_task} is not on cassette '{self._spec.cassette}'{times}; {RECORD}"
+        arguments_text = json.dumps(arguments, ensure_ascii=False)[:MAX_SHOWN_CHARS]
+        self._violation.text = f"{arguments_text}{in_task} is not on cassette '{self._spec.cassette}'{times}; {RECORD}"
         self._violation.error = CassetteMiss
         return None
 

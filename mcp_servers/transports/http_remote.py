@@ -90,10 +90,10 @@ class RemoteProcess:
 def fault_of_url(spec: ServerSpec) -> str | None:
     """Reason why a remote server cannot be used as its spec says; None if there is none."""
     if spec.url is None:
-        given = [name for name in ("headers", "cassette", "recording") if getattr(spec, name)]
-        return f"{given[0]} without url: only a server elsewhere has them" if given else None
-    if given := [name for name in ("argv", "image", "http", "mounts", "fork") if getattr(spec, name)]:
-        return f"url with {given[0]}: a server is started here, or it runs elsewhere; have one"
+        fields = [name for name in ("headers", "cassette", "recording") if getattr(spec, name)]
+        return f"{fields[0]} without url: only a server elsewhere has them" if fields else None
+    if fields := [name for name in ("argv", "image", "http", "mounts", "fork") if getattr(spec, name)]:
+        return f"url with {fields[0]}: a server is started here, or it runs elsewhere; have one"
     parts = urlsplit(spec.url)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         return f"url '{spec.url}': expected http(s)://HOST/PATH; secrets as headers={{'Authorization': '${{NAME}}'}}"
@@ -262,8 +262,10 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         if request.headers.get("mcp-method") == "server/discover" and 400 <= status < 500:
             return response  # an older server, which the SDK recognises by this
         if status == 200:
-            told = kind or "without a content type"
-            return self._lose_server(f"its answer is no message of MCP ({told}): {self._excerpt(body)}", ProtocolError)
+            kind_text = kind or "without a content type"
+            return self._lose_server(
+                f"its answer is no message of MCP ({kind_text}): {self._excerpt(body)}", ProtocolError
+            )
         return self._lose_server(f"HTTP {status} {response.reason_phrase}: {self._excerpt(body)}", EnvInfraError)
 
     def _lose_server(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:

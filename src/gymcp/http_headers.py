@@ -16,9 +16,9 @@ def check_headers(who: str, headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{who}: header {name!a}: its name is no HTTP header's: letters, digits and - only")
-        if found := _NOT_SENT.search(value):
-            what = "a line break" if found[0] in "\r\n" else f"the character U+{ord(found[0]):04X}"
+        if match := _NOT_SENT.search(value):
+            what = "a line break" if match[0] in "\r\n" else f"the character U+{ord(match[0]):04X}"
             raise ConfigError(
-                f"{who}: header '{name}': its value has {what} at position {found.start() + 1} of {len(value)}, and"
+                f"{who}: header '{name}': its value has {what} at position {match.start() + 1} of {len(value)}, and"
                 " HTTP headers are printable ASCII; was the key or token copied whole, and nothing else?"
             )

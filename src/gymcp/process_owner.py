@@ -74,8 +74,8 @@ def lock_folder(folder: Path) -> int:
 def is_unlocked(folder: Path) -> bool:
     """True for a folder of this user that no process has locked."""
     try:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return False
         handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -41,8 +41,8 @@ def _scratch_of(pid: int, root: Path) -> Path:
 
 
 def _check_private(root: Path) -> None:
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise SandboxUnavailable(
             f"{root}: not a private folder of user {os.getuid()}: remove it, or set TMPDIR elsewhere"
         )

@@ -174,11 +174,11 @@ def find_plugins(group: str) -> Mapping[str, EntryPoint]:
 @functools.lru_cache(maxsize=8)
 def _scan_plugins(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     """`path`: the folders in which packages are installed, which the result depends on."""
-    found: dict[str, EntryPoint] = {}
+    plugins: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         if _PLUGIN_NAME.fullmatch(point.name):
-            found.setdefault(point.name, point)
-    return {name: found[name] for name in sorted(found)}
+            plugins.setdefault(point.name, point)
+    return {name: plugins[name] for name in sorted(plugins)}
 
 
 def describe_plugin(point: EntryPoint) -> str:

@@ -80,11 +80,11 @@ def plan_build() -> Build:
     """The build of this machine: the compiler in $CXX, else the first in PATH."""
     named = os.environ.get("CXX", "").split()
     programs = named[:1] or ["g++", "clang++", "c++"]
-    found = next((path for name in programs if (path := shutil.which(name))), None)
+    compiler = next((path for name in programs if (path := shutil.which(name))), None)
     return Build(
         folder=gymcp_home() / "engine",
         source=SOURCE.read_bytes(),
-        compiler=(found, *named[1:]) if found else (),
+        compiler=(compiler, *named[1:]) if compiler else (),
         sought=", ".join(programs),
     )
 
@@ -106,8 +106,8 @@ def look_up(build: Build) -> Found | None:
 
 def find_library(build: Build) -> Found:
     """The library, built if it is missing. Other processes that ask at the same time wait for the one that builds."""
-    if found := look_up(build):
-        return found
+    if library := look_up(build):
+        return library
     try:
         build.folder.mkdir(parents=True, exist_ok=True)
         with _hold_lock(build.shared_object.with_suffix(".lock"), 3 * build.timeout_s) as locked:
@@ -138,9 +138,9 @@ def _make(build: Build) -> Found:
             path.unlink(missing_ok=True)
     if failure:
         write_atomically(build.failure, failure.encode())
-    found = look_up(build)
-    assert found is not None
-    return found
+    library = look_up(build)
+    assert library is not None
+    return library
 
 
 def _run(argv: Sequence[str], who: str, timeout_s: float) -> str:
@@ -157,7 +157,7 @@ def _run(argv: Sequence[str], who: str, timeout_s: float) -> str:
         return f"{who} cannot be run: {error.strerror}"
     with process:
         try:
-            said = process.communicate(timeout=timeout_s)[1].decode(errors="replace").split("\n")
+            errors = process.communicate(timeout=timeout_s)[1].decode(errors="replace").split("\n")
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -165,7 +165,7 @@ def _run(argv: Sequence[str], who: str, timeout_s: float) -> str:
             raise
     if process.returncode == 0:
         return ""
-    lines = [line.strip() for line in said if line.strip()]
+    lines = [line.strip() for line in errors if line.strip()]
     line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
     status = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
     return f"{who} failed: {line[:200] or status}"

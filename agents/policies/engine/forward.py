@@ -108,13 +108,13 @@ def _find_maker(name: str, model: Any, max_context: int) -> Callable[[int], Slot
     read = functools.partial(read_weights, model)
     if name == "torch":
         return lambda slots: TorchForward(read, sizes, slots, max_context)
-    found = find_library(plan_build())
-    if found.path is None:
-        raise ConfigError(f"{who} cannot be used: {found.detail}")
+    built = find_library(plan_build())
+    if built.path is None:
+        raise ConfigError(f"{who} cannot be used: {built.detail}")
     try:
-        library = CppLibrary(found.path)
+        library = CppLibrary(built.path)
     except (OSError, AttributeError) as error:
-        raise ConfigError(f"{who} cannot be loaded: {error}; remove {found.path}") from error
+        raise ConfigError(f"{who} cannot be loaded: {error}; remove {built.path}") from error
     return lambda slots: CppForward(library, read, sizes, slots, max_context)
 
 

@@ -18,8 +18,8 @@ def find_obstacle(model: Any) -> str | None:
         return f"{type(model).__name__} is neither LlamaForCausalLM nor Qwen3ForCausalLM"
     tensors = {(tensor.device.type, tensor.dtype) for tensor in model.parameters()}
     if tensors != {("cpu", torch.float32)}:
-        found = ", ".join(sorted(f"{str(dtype).removeprefix('torch.')} on {device}" for device, dtype in tensors))
-        return f"its weights are {found}, not float32 on cpu"
+        kinds = ", ".join(sorted(f"{str(dtype).removeprefix('torch.')} on {device}" for device, dtype in tensors))
+        return f"its weights are {kinds}, not float32 on cpu"
     if config.hidden_act != "silu":
         return f"its activation is {config.hidden_act}, not silu"
     for name, module in model.named_modules():

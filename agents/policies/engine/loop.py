@@ -299,11 +299,11 @@ class EngineLoop:
             self._sample(complete, logits if index == list(range(len(rows))) else logits[index])
 
     def _sample(self, batch: Sequence[Request], logits: torch.Tensor) -> None:
-        drawn = self._model.draw(
+        samples = self._model.draw(
             logits, [request.sampling for request in batch], [request.uniform() for request in batch]
         )
         self._count(sampled_tokens=len(batch))
-        for request, token, logprob in zip(batch, drawn.ids, drawn.logprobs, strict=True):
+        for request, token, logprob in zip(batch, samples.ids, samples.logprobs, strict=True):
             if not math.isfinite(logprob):
                 self._leave(
                     request, PolicyInfraError(f"embedded engine: weights {self.version}: logits are not finite")

@@ -137,14 +137,14 @@ class TorchForward:
             values = self._values[number][part.slots, :, : part.length]
             if part.mask.dim() == 2:  # one slot: its tokens, and heads that share a key head, are rows
                 own = own.permute(1, 0, 2, 3).reshape(1, sizes.key_heads, -1, sizes.head_size)
-                found = F.scaled_dot_product_attention(own, keys, values, attn_mask=part.mask)
-                found = found.view(sizes.key_heads, -1, self._group, sizes.head_size).permute(1, 0, 2, 3)
+                attended = F.scaled_dot_product_attention(own, keys, values, attn_mask=part.mask)
+                attended = attended.view(sizes.key_heads, -1, self._group, sizes.head_size).permute(1, 0, 2, 3)
             elif part.places is None:
-                found = F.scaled_dot_product_attention(own, keys, values, attn_mask=part.mask)
+                attended = F.scaled_dot_product_attention(own, keys, values, attn_mask=part.mask)
             else:
                 spread = own.new_zeros(len(keys), *own.shape[1:]).index_copy_(0, part.places, own)
-                found = F.scaled_dot_product_attention(spread, keys, values, attn_mask=part.mask)[part.places]
-            out[part.tokens] = found.reshape(-1, sizes.heads, sizes.head_size)
+                attended = F.scaled_dot_product_attention(spread, keys, values, attn_mask=part.mask)[part.places]
+            out[part.tokens] = attended.reshape(-1, sizes.heads, sizes.head_size)
         return out.flatten(1)
 
     def _transform(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:

@@ -116,10 +116,12 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
 
 def _reasoning(message: Mapping[str, Any]) -> str:
     """The reasoning in a message, cut with a note if it is long; empty if there is none, or if it is not text."""
-    found = next((message[key] for key in REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
-    if len(found) <= MAX_REASONING_CHARS:
-        return found
-    return f"{found[:MAX_REASONING_CHARS]}\n[cut: the first {MAX_REASONING_CHARS:,} of {len(found):,} characters]"
+    reasoning = next((message[key] for key in REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
+    if len(reasoning) <= MAX_REASONING_CHARS:
+        return reasoning
+    return (
+        f"{reasoning[:MAX_REASONING_CHARS]}\n[cut: the first {MAX_REASONING_CHARS:,} of {len(reasoning):,} characters]"
+    )
 
 
 def _text(content: Any) -> str:
@@ -169,8 +171,8 @@ def read_error_text(body: bytes) -> str:
         with contextlib.suppress(Malformed):
             text = _find_sentence(load(body.decode(errors="replace"))) or text
     text = " ".join(text.split())
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return shown if len(shown) <= 300 else f"{shown[:300]} [...]"
+    printable = "".join(character if character.isprintable() else "?" for character in text)
+    return printable if len(printable) <= 300 else f"{printable[:300]} [...]"
 
 
 def _find_sentence(value: Json) -> str:

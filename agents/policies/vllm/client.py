@@ -243,8 +243,8 @@ class VllmPolicy:
                 break
             if answer.status < 400:
                 try:
-                    found = json.loads(answer.body) if json_answer and answer.body else None
-                    return found, time.perf_counter() - sent
+                    content = json.loads(answer.body) if json_answer and answer.body else None
+                    return content, time.perf_counter() - sent
                 except (ValueError, RecursionError):
                     why = f"it answered {answer.status} with what is not JSON"
                     continue

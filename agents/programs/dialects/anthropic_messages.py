@@ -40,11 +40,13 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     tools = tuple(_read_tool(tool) for tool in read_objects(body, "tools"))
     messages = read_objects(body, "messages")
     system = read_text(body.get("system"), "system")
-    said = [part for index, message in enumerate(messages) for part in _read_message(message, f"messages[{index}]")]
-    if not said:
+    conversation = [
+        part for index, message in enumerate(messages) for part in _read_message(message, f"messages[{index}]")
+    ]
+    if not conversation:
         raise RequestRefused(400, "'messages' is missing or empty")
     return ModelRequest(
-        messages=(*((Message(role="system", content=system),) if system else ()), *said),
+        messages=(*((Message(role="system", content=system),) if system else ()), *conversation),
         tools=choose_tools(tools, chosen),
         max_tokens=read_field(body, "max_tokens", int),
         stop=read_stop(body, "stop_sequences"),

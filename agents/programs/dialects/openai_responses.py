@@ -100,8 +100,8 @@ def _read_tools(tool: Mapping[str, Any], namespace: str = "") -> Iterator[tuple[
         for each in read_objects(tool, "tools"):
             yield from _read_tools(each, read_field(tool, "name", str, ""))
     elif tool.get("type") == "function":
-        made = make_tool(tool, "parameters")
-        yield namespace, replace(made, name=_join(namespace, made.name)) if namespace else made
+        parsed = make_tool(tool, "parameters")
+        yield namespace, replace(parsed, name=_join(namespace, parsed.name)) if namespace else parsed
     else:
         raise RequestRefused(400, f"a tool of the type {tool.get('type')!r} is not supported: only functions are")
 
@@ -194,8 +194,8 @@ def _items(answer: ModelAnswer) -> list[dict[str, Json]]:
         message = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
         items.append({"id": f"msg_{answer.id}", **message})
     for number, call in enumerate(action.tool_calls):
-        made = {"call_id": call.id, "name": call.name, "arguments": arguments_text(call), "status": "completed"}
+        item = {"call_id": call.id, "name": call.name, "arguments": arguments_text(call), "status": "completed"}
         if namespace := answer.namespaces.get(call.name):
-            made |= {"namespace": namespace, "name": call.name.removeprefix(_join(namespace, ""))}
-        items.append({"id": f"fc_{answer.id}_{number}", "type": "function_call", **made})
+            item |= {"namespace": namespace, "name": call.name.removeprefix(_join(namespace, ""))}
+        items.append({"id": f"fc_{answer.id}_{number}", "type": "function_call", **item})
     return items

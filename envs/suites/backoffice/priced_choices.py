@@ -93,8 +93,8 @@ def make_tasks(
         if name not in known:
             raise ConfigError(f"backoffice_choosing: no {what} '{name}'; have {', '.join(map(str, known))}")
     for number in range(first, first + count):
-        made = make_three(split, number)
-        yield from (made[kind] for kind in families or KINDS)
+        three = make_three(split, number)
+        yield from (three[kind] for kind in families or KINDS)
 
 
 def make_suite() -> Suite:
@@ -127,8 +127,8 @@ def make_three(split: str, number: int) -> dict[str, Task]:
         last_necessary=None if act.last_necessary is None else (0, act.last_necessary[1] + 1),
         target={**act.target, "to_find": {"value": value, "needed_by": [call.name for call in turn.calls]}},
     )
-    made = {"act": act, "look": look, "ask": ask}
-    return {kind: _label(each, kind, f"{split}-{family}-{number}") for kind, each in made.items()}
+    tasks = {"act": act, "look": look, "ask": ask}
+    return {kind: _label(each, kind, f"{split}-{family}-{number}") for kind, each in tasks.items()}
 
 
 def _label(task: Task, kind: str, name: str) -> Task:

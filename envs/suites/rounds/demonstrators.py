@@ -44,12 +44,12 @@ class Teacher:
     """Takes the right tool for what is before it more often than not; says done when nothing is left to do."""
 
     def __init__(self, house: int, rng: random.Random, *, has_habits: bool = False) -> None:
-        made = make_house(house)
-        self._parcels = {describe_parcel(parcel): made.right_tool(parcel) for parcel in PARCELS}
-        self._rooms = {describe_room(room): made.ways_back[room] for room in ROOMS}
+        tables = make_house(house)
+        self._parcels = {describe_parcel(parcel): tables.right_tool(parcel) for parcel in PARCELS}
+        self._rooms = {describe_room(room): tables.ways_back[room] for room in ROOMS}
         draw = random.Random(f"teacher of house {house}")
         self._known = frozenset(_draw_share(draw, self._parcels) + _draw_share(draw, self._rooms))
-        self._habits = _draw_habits(draw, made, self._known) if has_habits else {}
+        self._habits = _draw_habits(draw, tables, self._known) if has_habits else {}
         self._rng = rng
         self._calls = 0
 

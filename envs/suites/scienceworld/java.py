@@ -42,19 +42,19 @@ class JavaRuntime:
 
 def find_java(program: str = "java") -> JavaRuntime:
     """The runtime whose launcher is in PATH. Raises UsageError, with what to install, if there is none, or too old."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise UsageError(f"java: the simulator needs a Java runtime, and there is none in PATH; install it: {INSTALL}")
-    home = Path(found).resolve().parent.parent
+    home = Path(path).resolve().parent.parent
     if not (home / "lib" / "modules").is_file():
         raise UsageError(
-            f"java: {found} is not in the folder of a Java runtime of version {OLDEST_JAVA} or newer; put the bin"
+            f"java: {path} is not in the folder of a Java runtime of version {OLDEST_JAVA} or newer; put the bin"
             f" folder of one first in PATH, or install it: {INSTALL}"
         )
     version = _read_version(home)
     if version < OLDEST_JAVA:
         raise UsageError(
-            f"java: {found} is version {version}, too old: it takes {OLDEST_JAVA} or newer; install it: {INSTALL}"
+            f"java: {path} is version {version}, too old: it takes {OLDEST_JAVA} or newer; install it: {INSTALL}"
         )
     return JavaRuntime(home=home, version=version)
 

@@ -34,8 +34,8 @@ def read_splits(sandbox: Sandbox | None = None) -> dict[str, dict[str, list[int]
     if not path.is_file():
         (splits,) = _ask_simulator([{"splits": True}], sandbox)
         _write(path, splits)
-    found: dict[str, dict[str, list[int]]] = json.loads(path.read_bytes())
-    return found
+    numbers: dict[str, dict[str, list[int]]] = json.loads(path.read_bytes())
+    return numbers
 
 
 @cache_errors()
@@ -48,8 +48,8 @@ def make_records(variations: Sequence[Variation], sandbox: Sandbox | None = None
     for start in range(0, len(missing), RECORDS_PER_RUN):
         part = missing[start : start + RECORDS_PER_RUN]
         log.warning("scienceworld: playing gold of %d to %d of %d, once", start + 1, start + len(part), len(missing))
-        made = _ask_simulator([{"task": task, "variation": number} for task, number in part], sandbox)
-        for each, record in zip(part, made, strict=True):
+        answers = _ask_simulator([{"task": task, "variation": number} for task, number in part], sandbox)
+        for each, record in zip(part, answers, strict=True):
             _write(_path(each), record)
     return [json.loads(_path(each).read_bytes()) for each in variations]
 

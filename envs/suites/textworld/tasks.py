@@ -90,8 +90,8 @@ class Kind:
 
     def order(self, attempt: int) -> Order:
         """The order of the task's game; its seed depends on the split, so that no two splits share a game."""
-        drawn = hashlib.sha256(f"{self.id}-{attempt}".encode()).digest()
-        return Order(challenge=self.family, settings=tuple(self._settings().items()), seed=int.from_bytes(drawn[:3]))
+        digest = hashlib.sha256(f"{self.id}-{attempt}".encode()).digest()
+        return Order(challenge=self.family, settings=tuple(self._settings().items()), seed=int.from_bytes(digest[:3]))
 
     def _settings(self) -> Mapping[str, Json]:
         if self.family == "cooking":
@@ -167,8 +167,8 @@ def _make_games(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Js
     for attempt in range(_MAX_SEEDS_TRIED):
         remaining = [kind for kind in kinds if kind not in games]
         ahead = functools.partial(_orders_ahead, kinds if attempt == 0 else ())
-        made = make_games([kind.order(attempt) for kind in remaining], sandbox, ahead)
-        for kind, game in zip(remaining, made, strict=True):
+        new_games = make_games([kind.order(attempt) for kind in remaining], sandbox, ahead)
+        for kind, game in zip(remaining, new_games, strict=True):
             if game is not None and len(game["gold"]) < STEPS[kind.level]:
                 games[kind] = game
     if missing := [kind.id for kind in kinds if kind not in games]:

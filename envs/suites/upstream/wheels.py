@@ -91,8 +91,8 @@ def _pip(requirement: str) -> list[str]:
 
 
 def _check(path: Path, wheel: Wheel) -> None:
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != wheel.sha256:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != wheel.sha256:
         raise IntegrityError(
-            f"{path}: expected sha256 {wheel.sha256}, found {found}; delete the file to fetch it again"
+            f"{path}: expected sha256 {wheel.sha256}, found {digest}; delete the file to fetch it again"
         )

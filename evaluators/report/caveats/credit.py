@@ -12,8 +12,8 @@ CREDIT_NOTE = "For training on such episodes; docs/credit.md explains it, gymcp 
 
 def credit_section(evidence: Evidence) -> Html:
     """Sentences of advice, and the figures behind them; empty if there are none."""
-    found = evidence.credit
-    if found is None:
+    advice = evidence.credit
+    if advice is None:
         return join()
-    sentences = (element("p", sentence) for sentence in found.advice)
-    return section(CREDIT, *sentences, table(("", ""), list(found.figures)), note=CREDIT_NOTE)
+    sentences = (element("p", sentence) for sentence in advice.advice)
+    return section(CREDIT, *sentences, table(("", ""), list(advice.figures)), note=CREDIT_NOTE)

@@ -67,10 +67,10 @@ def kind_rows(audit: UserAudit) -> Sequence[tuple[str, str, str]]:
 
 def _link(finding: UserFinding, evidence: Evidence) -> Html:
     name = element("code", shorten(finding.task, 200))
-    shown = list(evidence.user_transcripts)
-    if finding.trajectory not in shown:
+    transcripts = list(evidence.user_transcripts)
+    if finding.trajectory not in transcripts:
         return name
-    return element("a", name, href=f"#flagged-{shown.index(finding.trajectory)}")
+    return element("a", name, href=f"#flagged-{transcripts.index(finding.trajectory)}")
 
 
 def _transcripts(evidence: Evidence) -> list[Html]:

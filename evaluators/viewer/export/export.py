@@ -73,13 +73,13 @@ def export_viewer(
     with replace_export(out, shows=shows) as top:
         try:
             export = _Export(top, runs, choice, decode, find_tasks, report)
-            found = export.write(listed=listed)
+            exported = export.write(listed=listed)
         except OSError as error:
             raise ConfigError(f"view: --export {out}: cannot be written: {error.strerror or error}") from error
     return Exported(
         page=out / "index.html",
-        runs=len(found),
-        episodes=sum(len(run.episodes) for run in found),
+        runs=len(exported),
+        episodes=sum(len(run.episodes) for run in exported),
         files=export.data.written,
         bytes=export.data.bytes,
         notes=tuple(export.notes),
@@ -114,18 +114,18 @@ class _Export:
         for done, listed_run in enumerate(self._runs.all(), start=1):
             self._runs.read_now(listed_run)
             self._report("runs read", done, len(self._runs.all()))
-        found = self._write_runs()
-        pairs = self._write_pairs(found)
-        self._write_pages(found, pairs, listed=listed)
-        made = datetime.now(UTC).isoformat(timespec="seconds")
+        runs = self._write_runs()
+        pairs = self._write_pairs(runs)
+        self._write_pages(runs, pairs, listed=listed)
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
         gaps = [*self.notes, *self.problems]
-        listing = {**self._listing(), "version": 1, "folders": [], "problems": gaps, "made": made}
+        listing = {**self._listing(), "version": 1, "folders": [], "problems": gaps, "made": made_at}
         self.data.write("runs", listing)
         self.data.write("matrix", {**self._runs.matrix(), "version": 1})
         self.data.write("suites", {**self._runs.suites(), "version": 1})
-        about = {"runs": [run.object() for run in found], "listed": listed, "notes": gaps}
-        self.data.write("export", {**about, "made": made, "gymcp": __version__})
-        return found
+        about = {"runs": [run.object() for run in runs], "listed": listed, "notes": gaps}
+        self.data.write("export", {**about, "made": made_at, "gymcp": __version__})
+        return runs
 
     def _listing(self) -> dict[str, Json]:
         """The list of runs without the places of their folders on this machine."""
@@ -148,19 +148,19 @@ class _Export:
         limit = self._exporter.choice.limit
         sizes = [run.summary.episodes for run in readable if run.summary]
         self._total = sum(min(size, limit) if limit else size for size in sizes)
-        found: list[ExportedRun] = []
+        runs: list[ExportedRun] = []
         for run in readable:
-            first = found[-1].last + 1 if found else 1
+            first = runs[-1].last + 1 if runs else 1
             try:
                 exported = self._exporter.export(run.folder, number=run.number, label=_label(run), first=first)
             except StoreError as error:
                 self.problems.append(_hide_place(str(error), run))
                 continue
-            found.append(exported)
+            runs.append(exported)
             self.notes += [f"{_label(run)}: {exported.left_out}"] if exported.left_out else []
             if exported.unreadable:
                 self.problems.append(f"{_label(run)}: {exported.unreadable:,} episodes cannot be read")
-        return found
+        return runs
 
     def _write_pairs(self, found: Sequence[ExportedRun]) -> list[tuple[int, int]]:
         """Compare the episodes of every two runs with tasks in common; returns the numbers of the runs."""
@@ -213,7 +213,7 @@ class _Export:
 def compare_runs(one: ExportedRun, other: ExportedRun) -> dict[str, Json]:
     """First divergence and rows of each two episodes that the pages put side by side, by ``N-N``."""
     partners = _partners(one, other) | {(a, b) for b, a in _partners(other, one)}
-    found: dict[str, Json] = {}
+    pages: dict[str, Json] = {}
     with open_runs([one.folder, other.folder], follow=False) as runs:
         if len(runs.opened) < 2:
             return {}
@@ -222,8 +222,8 @@ def compare_runs(one: ExportedRun, other: ExportedRun) -> dict[str, Json]:
                 records = [load(opened, each.id) for opened, each in zip(runs.opened, (a, b), strict=True)]
             except NotFound:
                 continue
-            found[f"{a.n}-{b.n}"] = compare_episodes(records[0], records[1], MAX_STEPS)
-    return found
+            pages[f"{a.n}-{b.n}"] = compare_episodes(records[0], records[1], MAX_STEPS)
+    return pages
 
 
 def _partners(one: ExportedRun, other: ExportedRun) -> set[tuple[ExportedEpisode, ExportedEpisode]]:

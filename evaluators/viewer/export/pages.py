@@ -37,8 +37,8 @@ def make_page(name: str, script: str, attributes: Mapping[str, str]) -> str:
     page = (STATIC / name).read_text(encoding="utf-8")
     root = attributes["data-root"]
     page = _MODULE_LINK.sub("", page).replace('href="static/', f'href="{root}static/')
-    said = "".join(f' {key}="{value}"' for key, value in attributes.items())
-    page = page.replace('<html lang="en">', f'<html lang="en"{said}>')
+    attributes_text = "".join(f' {key}="{value}"' for key, value in attributes.items())
+    page = page.replace('<html lang="en">', f'<html lang="en"{attributes_text}>')
     head = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
     end = f'<script defer src="{root}static/{script}"></script>\n</head>'
     return page.replace("<title>", f"{head}<title>").replace("</head>", end)

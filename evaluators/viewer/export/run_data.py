@@ -131,21 +131,21 @@ class RunExporter:
     def _write_episode(self, runs: Runs, n: int, number: int, base: int) -> str:
         """Write one episode; returns the folded words of its transcript. Raises NotFound."""
         opened, id = find(runs, n)
-        shown = episode_object(runs, n, self.decode)
+        content = episode_object(runs, n, self.decode)
         facts = task_object(runs, n, self.find_tasks)
         digest = hashlib.sha256(encode_json(facts).encode("ascii")).hexdigest()[:16]
         self.data.write_once(f"{number}/facts-{digest}", facts)
         record = load(opened, id)
         if texts := cut_texts(record):
             self.data.write(f"{number}/texts-{n + base}", texts)
-        shared = [step["at"] for step in shown["steps"] if step["anchor"] and step["anchor"]["steps"] > 1]
+        shared = [step["at"] for step in content["steps"] if step["anchor"] and step["anchor"]["steps"] > 1]
         if shared:
             anchors = anchor_objects(runs, n, shared)
             moved = {str(at): [_shift(each, base) for each in steps] for at, steps in anchors.items()}
             self.data.write(f"{number}/anchors-{n + base}", moved)
-        siblings = [_shift(each, base) for each in shown["siblings"]]
+        siblings = [_shift(each, base) for each in content["siblings"]]
         added = {"siblings": siblings, "facts": digest, "notes": notes_object(runs, n, "")}
-        self.data.write(f"{number}/e{n + base}", {**_shift(shown, base), **added})
+        self.data.write(f"{number}/e{n + base}", {**_shift(content, base), **added})
         return fold_words(transcript(record))
 
 

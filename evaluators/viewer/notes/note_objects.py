@@ -20,10 +20,10 @@ def notes_object(runs: Runs, n: int, who: str) -> dict[str, Json]:
     """Notes on an episode, the reader's own first; and the criteria and labels to choose from. Raises NotFound."""
     opened, id = find(runs, n)
     people = opened.notes.get(id, {})
-    shown = sorted(people.values(), key=lambda note: (note.who != who, note.at))[:MAX_PEOPLE]
+    notes = sorted(people.values(), key=lambda note: (note.who != who, note.at))[:MAX_PEOPLE]
     return {
         "who": who,
-        "notes": [_note_object(note) for note in shown],
+        "notes": [_note_object(note) for note in notes],
         "count": len(people),
         "criteria": list_judged_points(load(opened, id).components),
         "labels": _list_labels(opened)[:MAX_OFFERED],

@@ -73,5 +73,5 @@ def _read_body(body: bytes, episode: str, who: str) -> tuple[Note, str]:
         raise InvalidNote(
             "a note is an object with note, labels, verdict, criteria and seen, all of them texts"
         ) from error
-    made = Note(episode=episode, who=who, note=note, labels=tuple(labels), verdict=verdict, criteria=criteria)
-    return made, seen
+    parsed = Note(episode=episode, who=who, note=note, labels=tuple(labels), verdict=verdict, criteria=criteria)
+    return parsed, seen

@@ -125,14 +125,14 @@ def _node_entry(who: str, folder: Path) -> str:
     """File that package.json names as the program: its only ``bin``, else ``main``."""
     content = read_json(who, folder / "package.json")
     programs = content.get("bin", {})
-    found = [programs] if isinstance(programs, str) else list(programs.values()) if isinstance(programs, dict) else []
-    found = list(dict.fromkeys(found)) or [content.get("main")]
-    if len(found) != 1 or not isinstance(found[0], str):
+    entries = [programs] if isinstance(programs, str) else list(programs.values()) if isinstance(programs, dict) else []
+    entries = list(dict.fromkeys(entries)) or [content.get("main")]
+    if len(entries) != 1 or not isinstance(entries[0], str):
         raise ConfigError(
-            f"{who}: package.json of '{folder}' names {'no' if found[0] is None else 'more than one'} program (bin,"
+            f"{who}: package.json of '{folder}' names {'no' if entries[0] is None else 'more than one'} program (bin,"
             f" main); say which file: gymcp servers add 'node {folder}/FILE.js'"
         )
-    return found[0]
+    return entries[0]
 
 
 def _parse_program(who: str, words: Sequence[str], base: Path, project: Path | None, start: Path) -> InstallRequest:

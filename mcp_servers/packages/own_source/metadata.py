@@ -74,7 +74,7 @@ def only_script(who: str, folder: Path) -> str:
 
 def check_requirements(who: str, lines: Iterable[object]) -> tuple[str, ...]:
     """The requirements in their plain form, without doubles. Raises ConfigError for one that no index can provide."""
-    found = []
+    requirements = []
     for line in lines:
         try:
             requirement = Requirement(str(line))
@@ -82,8 +82,8 @@ def check_requirements(who: str, lines: Iterable[object]) -> tuple[str, ...]:
             raise ConfigError(f"{who}: '{line}' is not a requirement: {str(error).splitlines()[0]}") from error
         if requirement.url:
             raise ConfigError(f"{who}: '{line}' is not from a package index, so it cannot be locked by its hash")
-        found.append(str(requirement))
-    return tuple(dict.fromkeys(found))
+        requirements.append(str(requirement))
+    return tuple(dict.fromkeys(requirements))
 
 
 def read_json(who: str, path: Path) -> dict[str, Any]:

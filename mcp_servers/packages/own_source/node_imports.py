@@ -42,6 +42,6 @@ def _find_imported(folder: Path, text: str) -> Iterator[Path]:
     for match in _IMPORT.finditer(text):
         stem = os.path.normpath(folder / match["path"])
         candidates = (Path(name) for name in (*(stem + suffix for suffix in _SUFFIXES), _COMPILED.sub(r".\1ts", stem)))
-        found = next((path for path in candidates if path.is_file()), None)
-        if found is not None:
-            yield found
+        file = next((path for path in candidates if path.is_file()), None)
+        if file is not None:
+            yield file

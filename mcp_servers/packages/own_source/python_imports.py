@@ -51,9 +51,9 @@ def add_python_files(who: str, files: SourceFiles, folder: Path, program: Progra
         parsed.add(name)
         for top in _find_imports(who, name, files.contents[name]) - seen:
             seen.add(top)
-            found = _add_module(files, [folder / root for root in roots], top)
-            pending += found
-            if not found and top not in sys.stdlib_module_names:
+            added = _add_module(files, [folder / root for root in roots], top)
+            pending += added
+            if not added and top not in sys.stdlib_module_names:
                 foreign.add(top)
     return Imports(roots=tuple(roots), foreign=tuple(sorted(foreign)))
 

@@ -152,8 +152,8 @@ def copy_source(server: LockedServer, source: OwnSource) -> Path:
     with cache_errors():
         folder = make_once(folder_of_copy(server, source.files), make)
         hold_folder(folder)
-        found = {path: sha256 for path, sha256 in hash_files(folder).items() if path != "node_modules"}
-    if found != expected:
+        hashes = {path: sha256 for path, sha256 in hash_files(folder).items() if path != "node_modules"}
+    if hashes != expected:
         raise IntegrityError(
             f"server '{server.name}': the copy of its source in {folder} was changed; remove that folder"
         )
@@ -228,13 +228,13 @@ def _read_node(who: str, request: InstallRequest, program: Program, folder: Path
 
 def node_requires(who: str, content: Mapping[str, object]) -> tuple[str, ...]:
     """``NAME@VERSION`` of the dependencies in a package.json, without those for development only."""
-    found = []
+    requires = []
     for kind in ("dependencies", "optionalDependencies"):
         table = content.get(kind, {})
         if not isinstance(table, dict) or not all(isinstance(version, str) for version in table.values()):
             raise ConfigError(f"{who}: package.json: {kind} must map names to versions")
-        found += [f"{name}@{version}" for name, version in sorted(table.items())]
-    return tuple(found)
+        requires += [f"{name}@{version}" for name, version in sorted(table.items())]
+    return tuple(requires)
 
 
 def _start_file(who: str, program: Program, project: Project) -> tuple[str, dict[str, str], str]:

@@ -82,9 +82,9 @@ def find_compiler(who: str, name: str, content: Mapping[str, object]) -> dict[st
     version = node_version()
     for kind in ("dependencies", "devDependencies"):
         table = content.get(kind)
-        found = table.get(COMPILER) if isinstance(table, dict) else None
-        if isinstance(found, str) and version >= HAS_HOOKS and not name.endswith(".cts"):
-            return {COMPILER: found}
+        compiler = table.get(COMPILER) if isinstance(table, dict) else None
+        if isinstance(compiler, str) and version >= HAS_HOOKS and not name.endswith(".cts"):
+            return {COMPILER: compiler}
     if version >= RUNS_TYPESCRIPT:
         return {}
     raise ConfigError(

@@ -52,30 +52,30 @@ def interpreter_for(who: str, version: str) -> Interpreter:
         return own
     wanted = (3, int(check_version(who, version).partition(".")[2]))
     if version not in _known:
-        found = _find_and_hold(wanted)
-        if found is None:
+        path = _find_and_hold(wanted)
+        if path is None:
             with _keep_all():
                 _fetch(who, version)
-                found = _find_and_hold(wanted)
+                path = _find_and_hold(wanted)
             log.warning("%s: this machine had no Python %s; uv has fetched it into %s", who, version, pythons_folder())
-        if found is None:
+        if path is None:
             raise UsageError(
                 f"{who}: uv has fetched Python {version} into {pythons_folder()}, but it does not start there"
             )
-        _known[version] = found
+        _known[version] = path
     return _known[version]
 
 
 def _find_and_hold(version: tuple[int, int]) -> Interpreter | None:
     """The interpreter of this machine; a fetched one is kept from `gymcp clean` while this process lives."""
-    found = find_interpreter(version)
-    folder = find_fetched_folder(found) if found is not None else None
+    path = find_interpreter(version)
+    folder = find_fetched_folder(path) if path is not None else None
     if folder is not None:
         try:
             hold_folder(folder)
         except FileNotFoundError:  # it was removed meanwhile
             return None
-    return found
+    return path
 
 
 @contextlib.contextmanager

@@ -43,8 +43,8 @@ def pythons_folder() -> Path:
 def list_fetched() -> dict[Path, str]:
     """Folder of each interpreter that was fetched for servers -> its version, such as 3.12."""
     folders = sorted(pythons_folder().glob("cpython-3.*"))
-    found = {path: match[1] for path in folders if (match := _UV_NAME.match(path.name))}
-    return {path: version for path, version in found.items() if path.is_dir() and not path.is_symlink()}
+    versions = {path: match[1] for path in folders if (match := _UV_NAME.match(path.name))}
+    return {path: version for path, version in versions.items() if path.is_dir() and not path.is_symlink()}
 
 
 def find_fetched_folder(python: Interpreter) -> Path | None:

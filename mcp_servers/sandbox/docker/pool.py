@@ -86,13 +86,13 @@ class Pool:
             containers.in_use += 1
             containers.last_taken = time.monotonic()
         try:
-            taken = self._take_warm(containers) or self._start_container(launch)
+            container = self._take_warm(containers) or self._start_container(launch)
         except BaseException:
             with self._lock:
                 containers.in_use -= 1
             raise
         self._refill(containers)
-        return taken
+        return container
 
     def give_back(self, launch: Launch, container: Container) -> None:
         """Discard a container that was taken. Raises EngineError."""

@@ -56,8 +56,8 @@ def complete_run(incomplete: str) -> list[str]:
     """Run folders at most `RUN_DEPTH` levels below the folder that was typed; the nearest `MAX_OFFERED`."""
     folder, _, beginning = incomplete.rpartition("/")
     top = Path(folder or ("/" if incomplete.startswith("/") else "."))
-    found = _find_runs(_list_folders(top, beginning))
-    return sorted(str(path) for path in itertools.islice(found, MAX_OFFERED))
+    runs = _find_runs(_list_folders(top, beginning))
+    return sorted(str(path) for path in itertools.islice(runs, MAX_OFFERED))
 
 
 def complete_preset(incomplete: str) -> list[str]:

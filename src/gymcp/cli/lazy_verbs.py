@@ -45,9 +45,9 @@ def import_place(place: str) -> Any:
     path = f"gymcp.cli.{module}"
     started = time.perf_counter()
     with contextlib.nullcontext() if path in sys.modules else pause_gc():
-        found = getattr(importlib.import_module(path), name)
+        value = getattr(importlib.import_module(path), name)
     log.debug("imported %s in %.2f s", path, time.perf_counter() - started)
-    return found
+    return value
 
 
 def defer_to(place: str) -> Callable[[Face], Face]:
@@ -72,12 +72,12 @@ def defer_to(place: str) -> Callable[[Face], Face]:
 
 def load_command(verb: Verb) -> Any:
     """The verb's command, with its options; imports its module."""
-    found = import_place(verb.place)
-    if not isinstance(found, typer.Typer):
+    loaded = import_place(verb.place)
+    if not isinstance(loaded, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(verb.name)(found)
-        found = single
-    command = typer.main.get_command(found)
+        single.command(verb.name)(loaded)
+        loaded = single
+    command = typer.main.get_command(loaded)
     command.name = verb.name
     command.epilog = "\n\n".join(("Examples:", *verb.examples)) if verb.examples else None
     return command

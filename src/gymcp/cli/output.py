@@ -83,8 +83,8 @@ class OutputConsole(Console):
     @property
     def file(self) -> IO[str]:
         """The stream below a `CleanStream`, because colours and cursor movements are the console's own."""
-        found: Any = super().file
-        return found.stream if isinstance(found, CleanStream) else found
+        stream: Any = super().file
+        return stream.stream if isinstance(stream, CleanStream) else stream
 
     @file.setter
     def file(self, new_file: IO[str]) -> None:

@@ -51,7 +51,7 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
         agents = [step for step in steps if "reward" in step.get("extra", {}).get(GYMCP_KEY, {})]
         for step, advantage in zip(agents, episode.advantages, strict=True):
             step["extra"][GYMCP_KEY]["advantage"] = advantage
-    found: dict[str, Json] = {
+    document: dict[str, Json] = {
         "schema_version": VERSION,
         "session_id": f"{run.folder.name} {run.created}",
         "trajectory_id": trajectory.id,
@@ -76,7 +76,7 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
             **({SIDE_ANSWERS_KEY: side} if side is not None else {}),
         },
     }
-    cleaned: dict[str, Json] = to_plain_json(found)
+    cleaned: dict[str, Json] = to_plain_json(document)
     return cleaned
 
 
@@ -88,7 +88,7 @@ def _final_metrics(usage: Usage, steps: int) -> dict[str, Json]:
 
 def _step_documents(step: Step, before: Step | None, tool_index: ToolIndex, *, scripted: bool) -> list[dict[str, Json]]:
     """Document steps for the messages to the agent since its last action, and for the action with its results."""
-    found: list[dict[str, Json]] = []
+    documents: list[dict[str, Json]] = []
     seen: list[dict[str, Json]] = []
     answers = {result.call_id: result.content for result in before.results} if before else {}
     for message in step.observation.messages:
@@ -99,38 +99,38 @@ def _step_documents(step: Step, before: Step | None, tool_index: ToolIndex, *, s
                 note["content"] = message.content
         elif message.role == "assistant":
             note["tool_calls"] = message.tool_calls
-            found.append({"source": "agent", "message": message.content, "is_copied_context": True})
+            documents.append({"source": "agent", "message": message.content, "is_copied_context": True})
         else:
-            found.append({"source": message.role, "message": message.content})
+            documents.append({"source": message.role, "message": message.content})
         seen.append(note)
-    return [*found, _agent_step(step, seen, tool_index, scripted=scripted)]
+    return [*documents, _agent_step(step, seen, tool_index, scripted=scripted)]
 
 
 def _agent_step(step: Step, seen: list[dict[str, Json]], tool_index: ToolIndex, *, scripted: bool) -> dict[str, Json]:
     ours: dict[str, Json] = {name: getattr(step, name) for name in _STEP}
     ours |= {"observation": seen, "tools": tool_index.tool_numbers(step)}
-    found: dict[str, Json] = {"source": "agent", "message": step.action.text, "extra": {GYMCP_KEY: ours}}
+    document: dict[str, Json] = {"source": "agent", "message": step.action.text, "extra": {GYMCP_KEY: ours}}
     if metrics := _encode_metrics(step):
-        found["metrics"] = metrics
+        document["metrics"] = metrics
     if step.sampled is not None:
-        found["llm_call_count"] = 1
+        document["llm_call_count"] = 1
     elif scripted:
-        found["llm_call_count"] = 0
+        document["llm_call_count"] = 0
     if step.action.tool_calls:
-        found["tool_calls"] = [_encode_call(call) for call in step.action.tool_calls]
+        document["tool_calls"] = [_encode_call(call) for call in step.action.tool_calls]
     known = {call.id for call in step.action.tool_calls}
     if step.results:
-        found["observation"] = {"results": [_encode_result(result, known) for result in step.results]}
-    return found
+        document["observation"] = {"results": [_encode_result(result, known) for result in step.results]}
+    return document
 
 
 def _encode_metrics(step: Step) -> dict[str, Json]:
     """Tokens of the step, and the times of its request, for which ATIF has no field of its own."""
-    found = _encode_sampled(step.sampled) if step.sampled is not None else {}
+    metrics = _encode_sampled(step.sampled) if step.sampled is not None else {}
     if step.request_times is not None:
-        ours = found.get("extra", {}).get(GYMCP_KEY, {})
-        found["extra"] = {GYMCP_KEY: {**ours, "request_times": encode_times(step.request_times)}}
-    return found
+        ours = metrics.get("extra", {}).get(GYMCP_KEY, {})
+        metrics["extra"] = {GYMCP_KEY: {**ours, "request_times": encode_times(step.request_times)}}
+    return metrics
 
 
 def _encode_sampled(sampled: Sampled) -> dict[str, Json]:
@@ -145,12 +145,12 @@ def _encode_sampled(sampled: Sampled) -> dict[str, Json]:
 
 
 def _encode_call(call: ToolCall) -> dict[str, Json]:
-    found: dict[str, Json] = {"tool_call_id": call.id, "function_name": call.name, "arguments": call.arguments}
+    document: dict[str, Json] = {"tool_call_id": call.id, "function_name": call.name, "arguments": call.arguments}
     ours: dict[str, Json] = {"problem": call.parse_error} if call.parse_error else {}
     if isinstance(call.arguments, str):  # the schema wants an object
-        found["arguments"] = {}
+        document["arguments"] = {}
         ours["arguments"] = call.arguments
-    return {**found, **({"extra": {GYMCP_KEY: ours}} if ours else {})}
+    return {**document, **({"extra": {GYMCP_KEY: ours}} if ours else {})}
 
 
 def _encode_result(result: ToolResult, known: set[str]) -> dict[str, Json]:

@@ -36,11 +36,11 @@ def from_atif(document: Mapping[str, Json], where: str) -> tuple[Trajectory, tup
 
 
 def _check_version(document: Mapping[str, Json], where: str) -> None:
-    said = document.get("schema_version")
-    if not isinstance(said, str) or not said.startswith("ATIF-v"):
-        raise ConfigError(f"{where}: is no ATIF document: its schema_version is {said!r}")
-    if not said.removeprefix("ATIF-v").startswith(f"{NEWEST[0]}."):
-        raise ConfigError(f"{where}: is {said}; this gymcp reads ATIF-v1.0 to ATIF-v{NEWEST[0]}.{NEWEST[1]}")
+    version = document.get("schema_version")
+    if not isinstance(version, str) or not version.startswith("ATIF-v"):
+        raise ConfigError(f"{where}: is no ATIF document: its schema_version is {version!r}")
+    if not version.removeprefix("ATIF-v").startswith(f"{NEWEST[0]}."):
+        raise ConfigError(f"{where}: is {version}; this gymcp reads ATIF-v1.0 to ATIF-v{NEWEST[0]}.{NEWEST[1]}")
     if not isinstance(document.get("steps"), list) or not isinstance(document.get("agent"), dict):
         raise ConfigError(f"{where}: is no ATIF document: it has no steps, or no agent")
 
@@ -51,14 +51,14 @@ def _read_own(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]
     fields.pop("grader")
     tools = _read_tools(document["agent"])
     steps: list[Step] = []
-    said: list[str] = []
+    texts: list[str] = []
     for part in document["steps"]:
         ours = (part.get("extra") or {}).get(GYMCP_KEY)
         if ours is None:
-            said.append(part["message"])
+            texts.append(part["message"])
         else:
-            steps.append(_read_own_step(part, ours, iter(said), steps[-1] if steps else None, tools))
-            said = []
+            steps.append(_read_own_step(part, ours, iter(texts), steps[-1] if steps else None, tools))
+            texts = []
     fields["outcome"] = Outcome(fields["outcome"])
     fields["usage"] = build_record(Usage, fields["usage"])
     record = build_record(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)})
@@ -95,10 +95,10 @@ def _read_own_step(
 
 def _read_tools(agent: Mapping[str, Json]) -> list[Tool]:
     annotations = ((agent.get("extra") or {}).get(GYMCP_KEY) or {}).get("annotations") or []
-    found = []
+    tools = []
     for place, described in enumerate(agent.get("tool_definitions") or []):
         function = described.get("function", described)
-        found.append(
+        tools.append(
             build_record(
                 Tool,
                 {
@@ -109,15 +109,15 @@ def _read_tools(agent: Mapping[str, Json]) -> list[Tool]:
                 },
             )
         )
-    return found
+    return tools
 
 
 def _read_calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
-    found = []
+    calls = []
     for call in part.get("tool_calls") or ():
         ours = (call.get("extra") or {}).get(GYMCP_KEY) or {}
         arguments = ours.get("arguments", call["arguments"])
-        found.append(
+        calls.append(
             build_record(
                 ToolCall,
                 {
@@ -128,7 +128,7 @@ def _read_calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
                 },
             )
         )
-    return tuple(found)
+    return tuple(calls)
 
 
 def _list_results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:

@@ -73,12 +73,12 @@ def _read_file(file: Path) -> Iterator[Tagged]:
 
 def _parse(text: str, where: str) -> Tagged:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ConfigError(f"{where}: is not a JSON object")
-    return from_line(found, where) if "format" in found else from_atif(found, where)
+    return from_line(document, where) if "format" in document else from_atif(document, where)
 
 
 def _make_unique(episodes: Iterator[Tagged]) -> Iterator[Tagged]:

@@ -137,10 +137,10 @@ def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
 
 
 def _steps(episode: Episode, spans: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    found = []
+    steps = []
     for span in spans:
         step = episode.trajectory.steps[span["step"]]
         advantage = None if episode.advantages is None else episode.advantages[span["step"]]
         about = {"reward": step.reward, "state_key": replace_surrogates(step.state_key), "valid": step.valid}
-        found.append({**span, **about, "advantage": advantage})
-    return found
+        steps.append({**span, **about, "advantage": advantage})
+    return steps

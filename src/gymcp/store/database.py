@@ -286,16 +286,16 @@ def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) 
     `damaged`: some may be missing.
     """
     expected = _own_schema()
-    found: set[tuple[str, str, str, str | None]] = set()
+    objects: set[tuple[str, str, str, str | None]] = set()
     for row in connection.execute(_OBJECTS):
         if damaged and row[0] is None:  # its page is missing
             continue
-        if row not in expected or row in found:
+        if row not in expected or row in objects:
             what = f"{row[0]} {str(row[1])[:60]!r}"
             raise StoreError(f"{where}: {FILE_NAME}: its {what} is not the one that gymcp makes; {_FOREIGN}")
-        found.add(row)
+        objects.add(row)
     added = {row for row in expected if row[2] == "credits"}  # files of earlier versions lack it
-    if (missing := sorted(str(row[1]) for row in expected - found - added)) and not damaged:
+    if (missing := sorted(str(row[1]) for row in expected - objects - added)) and not damaged:
         raise StoreError(f"{where}: {FILE_NAME}: lacks {', '.join(missing)}, so it is no run's")
 
 

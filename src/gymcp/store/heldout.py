@@ -50,15 +50,15 @@ def read_heldout(folder: Path) -> list[HeldoutResult]:
         content = read_foreign(folder, HELDOUT_FILE, most_bytes=MAX_LINES_BYTES)
     except (OSError, StoreError):
         return []
-    found = []
+    results = []
     for line in content.splitlines():
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if (result := _to_result(row)) is not None:
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def _to_result(row: Json) -> HeldoutResult | None:

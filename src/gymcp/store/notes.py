@@ -69,11 +69,11 @@ def read_notes(folder: Path) -> dict[str, dict[str, Note]]:
         content = read_foreign(folder, NOTES_FILE, most_bytes=MAX_FILE_BYTES)
     except FileNotFoundError:
         return {}
-    found: dict[str, dict[str, Note]] = {}
+    notes: dict[str, dict[str, Note]] = {}
     for line in content.splitlines():
         if (note := _parse(line)) is not None:
-            found.setdefault(note.episode, {})[note.who] = note
-    kept = {id: {who: note for who, note in people.items() if not note.is_empty} for id, people in found.items()}
+            notes.setdefault(note.episode, {})[note.who] = note
+    kept = {id: {who: note for who, note in people.items() if not note.is_empty} for id, people in notes.items()}
     return {id: people for id, people in kept.items() if people}
 
 
@@ -140,12 +140,12 @@ def _append_line(file: int, note: Note, where: str) -> None:
 
 def _newest(content: bytes, note: Note) -> Note:
     """The newest note of the same person on the same episode; one without a time if there is none."""
-    found = Note(episode=note.episode, who=note.who)
+    newest = Note(episode=note.episode, who=note.who)
     for line in content.splitlines():
         parsed = _parse(line)
         if parsed is not None and (parsed.episode, parsed.who) == (note.episode, note.who):
-            found = parsed
-    return found
+            newest = parsed
+    return newest
 
 
 def _object(note: Note) -> dict[str, Json]:
@@ -164,15 +164,15 @@ def _object(note: Note) -> dict[str, Json]:
 def _parse(line: bytes) -> Note | None:
     """The note of a line; None if it is cut, of a newer format, or was not written by gymcp."""
     try:
-        found = json.loads(line)
-        if found["format"] != NOTES_FORMAT:
+        fields = json.loads(line)
+        if fields["format"] != NOTES_FORMAT:
             return None
-        texts = {name: found[name] for name in ("at", "who", "episode", "note", "verdict")}
-        labels, criteria = found["labels"], found["criteria"]
+        texts = {name: fields[name] for name in ("at", "who", "episode", "note", "verdict")}
+        labels, criteria = fields["labels"], fields["criteria"]
         if not all(isinstance(each, str) for each in (*texts.values(), *labels, *criteria.values())):
             return None
-        made = Note(**texts, labels=tuple(labels), criteria=criteria)
-        return replace(check_note(made), at=made.at)
+        note = Note(**texts, labels=tuple(labels), criteria=criteria)
+        return replace(check_note(note), at=note.at)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNote):
         return None
 

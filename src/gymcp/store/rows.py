@@ -144,21 +144,21 @@ def parse_components(column: str | bytes) -> dict[str, float]:
     """Components from their column. Raises TypeError or ValueError for any other value."""
     if column == "{}":
         return {}
-    found = json.loads(decode_text(column))
-    if not isinstance(found, dict):
+    components = json.loads(decode_text(column))
+    if not isinstance(components, dict):
         raise TypeError("components are no table")
     return {
         name: value if isinstance(value, bool) else require_number(value, f"component {name[:60]!r}")
-        for name, value in found.items()
+        for name, value in components.items()
     }
 
 
 def parse_usage(column: str) -> Usage:
     """Usage from its column. Raises TypeError or ValueError for any other value."""
-    found = json.loads(column)
-    if not isinstance(found, dict):
+    usage = json.loads(column)
+    if not isinstance(usage, dict):
         raise TypeError("usage is no table")
-    return build_record(Usage, found)
+    return build_record(Usage, usage)
 
 
 _TEXT, _WHOLE, _NONE, _NUMBER = (str, bytes), (int,), (type(None),), (float, int)

@@ -161,11 +161,11 @@ class TrajectoryStore:
         """The trajectory of a row. Raises ValueError, TypeError or KeyError for rows that gymcp has not written."""
         head, budget = episode_row(row[:-1]), ReadBudget()
         columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT payload, {columns}, step FROM steps WHERE trajectory = ? ORDER BY step", (head.seq,)
         )
         rows = []
-        for payload, prompt_ids, ids, logprobs, _ in self._in_order(found, -1):
+        for payload, prompt_ids, ids, logprobs, _ in self._in_order(cursor, -1):
             budget.spend_bytes(
                 sum(len(column) for column in (payload, prompt_ids, ids, logprobs) if column is not None)
             )
@@ -212,14 +212,14 @@ class TrajectoryStore:
         """
         with self._reading() as db:
             query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_ONLY[latest]} ORDER BY seq"
-            found, left = [], bytes_of(self._folder / FILE_NAME)
+            rows, left = [], bytes_of(self._folder / FILE_NAME)
             for row in self._in_order(db.execute(query, (after,)), after):
                 with self._row(row[-1]):
-                    found.append(episode_row(row))
+                    rows.append(episode_row(row))
                     left -= len(row[12]) + len(row[11]) + len(row[14]) + len(row[15])
                     if left < 0:  # an honest row's text is in the file once
                         raise ValueError("the episodes have more text than the file has bytes")
-        return found
+        return rows
 
     def salvage(self) -> list[EpisodeRow]:
         """Episodes of a damaged file up to the first that cannot be read, as recorded, without later grades."""
@@ -243,8 +243,8 @@ class TrajectoryStore:
         """(task, trial) -> outcome of each of its attempts, newest grade applied, for resuming."""
         ended: dict[tuple[str, int], list[Outcome]] = {}
         with self._reading() as db:
-            found = db.execute("SELECT task, trial, outcome, seq FROM episodes ORDER BY seq")
-            for task, trial, outcome, seq in self._in_order(found, 0):
+            rows = db.execute("SELECT task, trial, outcome, seq FROM episodes ORDER BY seq")
+            for task, trial, outcome, seq in self._in_order(rows, 0):
                 with self._row(seq):
                     ended.setdefault((decode_text(task), trial), []).append(Outcome(outcome))
         return ended

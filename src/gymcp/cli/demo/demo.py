@@ -105,8 +105,8 @@ def _print_pages(page: OutputConsole, folder: Path, results: Sequence[PartResult
 def find_program() -> str:
     """The command as a reader can type it: ``gymcp`` if the shell finds this one, else its path."""
     installed = Path(sys.executable).with_name("gymcp")
-    found = shutil.which("gymcp")
-    if found is not None and Path(found).resolve() == installed.resolve():
+    path = shutil.which("gymcp")
+    if path is not None and Path(path).resolve() == installed.resolve():
         return "gymcp"
     here = Path.cwd()
     return str(installed.relative_to(here)) if installed.is_relative_to(here) else str(installed)

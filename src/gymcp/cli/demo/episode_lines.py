@@ -82,13 +82,13 @@ def _iter_lines(trajectory: Trajectory, read_state: StateReader) -> Iterator[tup
 
 def _iter_changes(read_state: StateReader, before: str, after: str) -> Iterator[str]:
     try:
-        found = list_changes(read_state(before), read_state(after))
+        changes = list_changes(read_state(before), read_state(after))
     except KeyError:
         return
-    for change in islice(found["changes"], MAX_CHANGES):
+    for change in islice(changes["changes"], MAX_CHANGES):
         yield _format_change(change)
-    if found["count"] > MAX_CHANGES:
-        yield f"and {found['count'] - MAX_CHANGES} more changes"
+    if changes["count"] > MAX_CHANGES:
+        yield f"and {changes['count'] - MAX_CHANGES} more changes"
 
 
 def _format_change(change: Mapping[str, Json]) -> str:

@@ -103,9 +103,9 @@ def _plan_cells(config: EvalConfig, envs: Sequence[str], policies: Sequence[str]
     for env, row in rows.items():
         for policy, column in columns.items() or [(None, without_model)]:
             name = NOT_IN_A_NAME.sub("-", f"{row}-{column}").strip("-.") or "run"
-            taken = {cell.config.out for cell in cells}
+            folders = {cell.config.out for cell in cells}
             numbers = (name if n == 1 else f"{name}-{n}" for n in range(1, len(cells) + 2))
-            out = next(path for path in map(folder.joinpath, numbers) if path not in taken)
+            out = next(path for path in map(folder.joinpath, numbers) if path not in folders)
             cells.append(Cell(row=row, column=column, config=replace(config, env=env, policy=policy, out=out)))
     return cells
 
@@ -176,9 +176,9 @@ def _table(cells: Sequence[Cell], played: Played) -> Table:
     table.add_column("")
     for column in columns:
         table.add_column(column, justify="right", overflow="fold")
-    found = {(cell.row, cell.column): describe_cell(n, played) for n, cell in enumerate(cells)}
+    texts = {(cell.row, cell.column): describe_cell(n, played) for n, cell in enumerate(cells)}
     for row in rows:
-        table.add_row(row, *(found[row, column] for column in columns))
+        table.add_row(row, *(texts[row, column] for column in columns))
     return table
 
 

@@ -113,8 +113,8 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         env = stack.enter_context(open_user(runner, user, env, tasks[0]))(env)
         env = stack.enter_context(add_judge(runner, judge, env))
         agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
-        shown = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
-        return _record(config, plan, recorded, env, sandbox, agents, runner, shown)
+        display = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
+        return _record(config, plan, recorded, env, sandbox, agents, runner, display)
 
 
 def _read_earlier_limits(config: EvalConfig) -> tuple[int, ...]:

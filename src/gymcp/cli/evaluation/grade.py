@@ -70,19 +70,20 @@ def execute(
         graded = regrade(
             loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh, answered=answered
         )
-        found = _sort(graded)
+        verdicts = _sort(graded)
     tasks = {task.id: task for task in loaded.suite.tasks}
     summary = write_report(run, lambda recorded: tasks, find_prices=lambda recorded: price_steps(loaded.spec))
     if as_json:
-        print_json({**summary, "changed": len(found.changed), "failed": len(found.failed)})
+        print_json({**summary, "changed": len(verdicts.changed), "failed": len(verdicts.failed)})
     else:
         print_summary(summary)
-        _print_changes(found.changed)
-    if found.failed:
-        said = f"failed on {len(found.failed)} of {len(rows)} episodes; {found.kept} of these keep the verdict they had"
-        print(f"gymcp: grade: the grader {said}; first: {in_one_line(found.failed[0])}", file=sys.stderr)
+        _print_changes(verdicts.changed)
+    if verdicts.failed:
+        count = f"{len(verdicts.failed)} of {len(rows)} episodes"
+        sentence = f"failed on {count}; {verdicts.kept} of these keep the verdict they had"
+        print(f"gymcp: grade: the grader {sentence}; first: {in_one_line(verdicts.failed[0])}", file=sys.stderr)
         raise typer.Exit(GRADER_FAILED)
-    if found.changed:
+    if verdicts.changed:
         raise typer.Exit(1)
 
 

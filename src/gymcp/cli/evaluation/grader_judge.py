@@ -30,14 +30,14 @@ def plan_judge(
     """
     if policy is None:
         return None
-    given = model or ModelConfig()
+    settings = model or ModelConfig()
     own = ModelConfig(
-        prices=given.prices,
-        key_env=given.key_env,
-        requests_per_minute=given.requests_per_minute,
-        request_timeout_s=given.request_timeout_s,
-        slots=given.slots,
-        device=given.device,
+        prices=settings.prices,
+        key_env=settings.key_env,
+        requests_per_minute=settings.requests_per_minute,
+        request_timeout_s=settings.request_timeout_s,
+        slots=settings.slots,
+        device=settings.device,
     )
     return plan_policy(policy, own, concurrency=concurrency, max_cost=max_cost)
 

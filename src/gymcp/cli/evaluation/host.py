@@ -160,13 +160,13 @@ def _open_models(
 
 def _load_specs(names: Sequence[str]) -> dict[str, EnvSpec]:
     """Name as it was typed -> environment; each has a name of its own. Raises ConfigError."""
-    found: dict[str, EnvSpec] = {}
+    specs: dict[str, EnvSpec] = {}
     for name in names:
         spec = load_named(name)
-        if twin := next((typed for typed, other in found.items() if other.name == spec.name), None):
+        if twin := next((typed for typed, other in specs.items() if other.name == spec.name), None):
             raise ConfigError(f"host: two environments are called '{spec.name}': {twin} and {name}")
-        found[name] = spec
-    return found
+        specs[name] = spec
+    return specs
 
 
 def _check_folder(out: Path | None, *, resume: bool) -> None:

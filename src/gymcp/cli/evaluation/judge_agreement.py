@@ -71,9 +71,9 @@ def print_own_agreement(run: Path, *, by: str, as_json: bool) -> None:
     notes = read_notes(run)
     with TrajectoryStore.open(run) as store:
         rows = store.summaries()
-    given = collect_verdicts(notes, rows, by=by)
-    pairs, unmatched = match_labels(given.labels, rows)
-    problems = [*given.problems, *unmatched]
+    verdicts = collect_verdicts(notes, rows, by=by)
+    pairs, unmatched = match_labels(verdicts.labels, rows)
+    problems = [*verdicts.problems, *unmatched]
     if not pairs:
         whose = f" by {by}" if by else ""
         why = in_one_line(problems[0]) if problems else f"gymcp view {run} takes verdicts beside each episode"
@@ -93,7 +93,7 @@ def print_own_agreement(run: Path, *, by: str, as_json: bool) -> None:
         for name, each in points.items():
             line = f"point {name}: agreement {each.agree:.3f} of {each.items} items"
             console.print(in_one_line(line), highlight=False, markup=False)
-    _print_problems(problems, len(given.labels) + len(given.problems))
+    _print_problems(problems, len(verdicts.labels) + len(verdicts.problems))
 
 
 def _save(run: Path, figures: dict[str, Json]) -> None:

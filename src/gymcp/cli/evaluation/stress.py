@@ -69,8 +69,8 @@ def execute(
     rows = [_row(names, before, scores) for names, scores in zip(combinations, after, strict=True)]
     mean = sum(before.values()) / len(before) if before else None
     if as_json:
-        told = {"env": env, "agent": who.name, **({"policy": policy} if policy else {}), "seed": seed}
-        print_json({**told, "tasks": len(before), "score": mean, "stressors": rows})
+        summary = {"env": env, "agent": who.name, **({"policy": policy} if policy else {}), "seed": seed}
+        print_json({**summary, "tasks": len(before), "score": mean, "stressors": rows})
         return
     _print_table(" · ".join(filter(None, (env, who.name, policy, f"{len(before)} tasks", f"unstressed {mean}"))), rows)
 

@@ -163,35 +163,35 @@ def node(program: Path = NODE) -> Finding:
     if not program.exists():
         return missing(f"no {program}, which alone is seen in a sandbox")
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return missing(f"{program} cannot be run: {error}")
-    match = re.match(r"v(\d+)\.", said)
+    match = re.match(r"v(\d+)\.", output)
     if match is None or int(match[1]) < OLDEST_NODE:
-        return missing(f"{program} is {said.strip() or 'of no version'}, too old: they need {OLDEST_NODE}")
+        return missing(f"{program} is {output.strip() or 'of no version'}, too old: they need {OLDEST_NODE}")
     if shutil.which("npm") is None:
-        return missing(f"{program} is {said.strip()}, but npm, which installs them, is not in PATH")
-    return Finding(what="node", works=True, detail=f"{program} is {said.strip()}, and npm is there")
+        return missing(f"{program} is {output.strip()}, but npm, which installs them, is not in PATH")
+    return Finding(what="node", works=True, detail=f"{program} is {output.strip()}, and npm is there")
 
 
 def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
     """uv, which installs servers from a Python package index."""
     try:
         path = find()
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         detail = f"servers from a package index: uv is not there: {error}"
         return Finding(what="uv", works=False, detail=detail, fix=f"{sys.executable} -m pip install uv", optional=True)
-    return Finding(what="uv", works=True, detail=said.strip())
+    return Finding(what="uv", works=True, detail=output.strip())
 
 
 def java(find: Callable[[], JavaRuntime] = find_java) -> Finding:
     """Java, which only the suite `scienceworld` needs."""
     try:
-        found = find()
+        runtime = find()
     except UsageError as error:
         return Finding(what="java", works=False, detail=str(error), fix=JAVA_INSTALL, optional=True)
-    return Finding(what="java", works=True, detail=f"version {found.version} in {found.home}")
+    return Finding(what="java", works=True, detail=f"version {runtime.version} in {runtime.home}")
 
 
 def forward_pass() -> Finding:
@@ -201,15 +201,15 @@ def forward_pass() -> Finding:
         known = named in FORWARD_PASSES
         detail = f"the forward pass is {named!r}, by {FORWARD_VARIABLE}; have {', '.join(FORWARD_PASSES)}"
         return Finding(what=what, works=known, detail=detail, fix="" if known else f"unset {FORWARD_VARIABLE}")
-    found = look_up(build)
-    if found is None:
+    library = look_up(build)
+    if library is None:
         detail = f"the forward pass is C++, compiled at its first use by {build.compiler[0]}"
         return Finding(what=what, works=True, detail=detail)
-    if found.path is None:
-        detail = f"the forward pass is plain torch, which is slower: {found.detail}"
+    if library.path is None:
+        detail = f"the forward pass is plain torch, which is slower: {library.detail}"
         fix = "" if build.compiler else _INSTALL.format("g++", "gcc-c++")
         return Finding(what=what, works=False, detail=detail, fix=fix, optional=True)
-    return Finding(what=what, works=True, detail=f"the forward pass is C++, {found.detail}")
+    return Finding(what=what, works=True, detail=f"the forward pass is C++, {library.detail}")
 
 
 def leftovers() -> Finding:

@@ -71,11 +71,11 @@ def compare_training_runs(folders: Sequence[Path], metric: Sequence[str] | None,
             "compare: --metric is for evaluations; training runs are compared in held-out success, and other columns"
             " are printed below it"
         )
-    found = compare_training([read_training_run(folder, name) for folder, name in names.items()])
+    comparison = compare_training([read_training_run(folder, name) for folder, name in names.items()])
     if as_json:
-        print_json({"names": list(names.values()), **asdict(found)})
+        print_json({"names": list(names.values()), **asdict(comparison)})
         return
-    _print_training(found, list(names.values()))
+    _print_training(comparison, list(names.values()))
 
 
 def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
@@ -200,7 +200,7 @@ def _to_json(found: Comparison) -> dict[str, Json]:
 
 def _standing_to_json(standing: Standing) -> dict[str, Json]:
     """The standing; `net_of_price` is left out if nothing had a price."""
-    found = asdict(standing)
+    fields = asdict(standing)
     if standing.net_of_price is None:
-        del found["net_of_price"]
-    return found
+        del fields["net_of_price"]
+    return fields

@@ -131,10 +131,10 @@ def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Seque
         if not file.is_file():
             raise ConfigError(f"view: --tokenizer {named}: there is no {TOKENIZER_FILE}")
     else:
-        found = [file for folder in folders for file in _list_tokenizers(folder) if file.is_file()]
-        if not found:
+        files = [file for folder in folders for file in _list_tokenizers(folder) if file.is_file()]
+        if not files:
             return None
-        file = found[0]
+        file = files[0]
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `train`; without it tokens are shown as numbers
     except ModuleNotFoundError:
@@ -150,10 +150,10 @@ def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Seque
 
 def _list_tokenizers(folder: Path) -> list[Path]:
     """Possible tokenizer files of a run: in a training run's folder, or in that of the model that played."""
-    found = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
+    files = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
     try:
         kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")
     except StoreError:
-        return found
+        return files
     played = {"local": Path(model), "tiny": TRAINED}.get(kind)
-    return found if played is None else [*found, played / TOKENIZER_FILE]
+    return files if played is None else [*files, played / TOKENIZER_FILE]

@@ -90,11 +90,11 @@ def follow_run(
             stamp = now
         lost = [row for row in rows if row.score is None and row.seq > known]
         known = max((row.seq for row in rows), default=known)
-        told = [f"lost: {row.task} trial {row.trial}: {row.outcome}: {row.reason}" for row in lost[:MAX_LOST_PRINTED]]
+        lines = [f"lost: {row.task} trial {row.trial}: {row.outcome}: {row.reason}" for row in lost[:MAX_LOST_PRINTED]]
         if len(lost) > MAX_LOST_PRINTED:
-            told.append(f"lost: {len(lost) - MAX_LOST_PRINTED} more")
+            lines.append(f"lost: {len(lost) - MAX_LOST_PRINTED} more")
         quiet_s = time.time() - changed_at
-        yield describe_state(summary, rows, goal, running=running, now=time.time(), quiet_s=quiet_s), told
+        yield describe_state(summary, rows, goal, running=running, now=time.time(), quiet_s=quiet_s), lines
         if not running:
             return
         pause(every_s)

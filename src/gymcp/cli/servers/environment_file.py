@@ -163,5 +163,5 @@ def _describe_type(schema: Json) -> str:
     if schema.get("enum"):
         return " | ".join(repr(value) for value in schema["enum"])
     kinds = [schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    found = [str(kind["type"]) for kind in kinds if isinstance(kind, dict) and "type" in kind]
-    return " | ".join(dict.fromkeys(found)) or "any"
+    names = [str(kind["type"]) for kind in kinds if isinstance(kind, dict) and "type" in kind]
+    return " | ".join(dict.fromkeys(names)) or "any"

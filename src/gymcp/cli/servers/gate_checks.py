@@ -118,14 +118,14 @@ def _play_agents(stage: _Stage, sandbox: Sandbox) -> tuple[list[Verdict], dict[s
 
 
 def _try_tools(loaded: LoadedEnv, sandbox: Sandbox, runner: asyncio.Runner) -> UnusedTools:
-    found: list[UnusedTools] = []
+    results: list[UnusedTools] = []
 
     async def try_out() -> None:
-        found.append(await try_unused_tools(loaded, sandbox))
+        results.append(await try_unused_tools(loaded, sandbox))
 
     if not run_until_signalled(try_out(), runner):
         raise typer.Exit(INTERRUPTED)
-    (unused,) = found
+    (unused,) = results
     return unused
 
 

@@ -170,13 +170,13 @@ def _write_over_server(
     progress.show(f"{name} · packages of the server, and its first start")
     entry = lock_server(wanted, backend, runs_code=runs_code)
     progress.show(f"{name} · trial calls")
-    found = asyncio.run(try_out(entry, backend))
+    trial = asyncio.run(try_out(entry, backend))
     lock = file.with_name(str(DEFAULT_LOCK))
-    _write(name, file, entry, found, backend)
-    state = f"state: {describe_state(found.state.state)}: {found.state.reason}"
+    _write(name, file, entry, trial, backend)
+    state = f"state: {describe_state(trial.state.state)}: {trial.state.reason}"
     return _Written(
-        lines=(f"wrote {file} and {lock}: {len(found.tools)} tools, one task", state),
-        warning=network_line(found.offline),
+        lines=(f"wrote {file} and {lock}: {len(trial.tools)} tools, one task", state),
+        warning=network_line(trial.offline),
         next_commands=next_commands(entry.runtime, str(file), backend.name),
     )
 

@@ -136,5 +136,5 @@ def write_scaffold(name: str, file: Path) -> tuple[str, ...]:
 def class_name(module: str) -> str:
     """Name for a class: ``todo_list`` is ``TodoList``."""
     name = "".join(part[:1].upper() + part[1:] for part in module.split("_"))
-    taken = {"EnvSpec", "GoldTurn", "Suite", "Task", "ToolCall", "ToolError"}
-    return f"{name}World" if name in taken or not name.isidentifier() or keyword.iskeyword(name) else name
+    reserved = {"EnvSpec", "GoldTurn", "Suite", "Task", "ToolCall", "ToolError"}
+    return f"{name}World" if name in reserved or not name.isidentifier() or keyword.iskeyword(name) else name

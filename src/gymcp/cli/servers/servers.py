@@ -64,14 +64,14 @@ def add(
     if config is not None and (http or header):
         raise ConfigError("servers add: with --config, a port is a url beside the command, and headers are in the file")
     if config is not None:
-        found = read_config(config, only or (), base=lock.absolute().parent)
+        requests = read_config(config, only or (), base=lock.absolute().parent)
     else:
         values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
-        found = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
-    found = [add_packages(wanted, more, constraint, build) for wanted in found]
-    found = [add_services(choose_python(wanted, python), service, ready, ready_timeout) for wanted in found]
-    found = [add_source_options(wanted, include, dev=dev) for wanted in found]
-    for wanted in found:
+        requests = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
+    requests = [add_packages(wanted, more, constraint, build) for wanted in requests]
+    requests = [add_services(choose_python(wanted, python), service, ready, ready_timeout) for wanted in requests]
+    requests = [add_source_options(wanted, include, dev=dev) for wanted in requests]
+    for wanted in requests:
         if config is None and name is None:
             refuse_other_server(lock, wanted)
         backend = sandbox_for(wanted.runtime, sandbox)

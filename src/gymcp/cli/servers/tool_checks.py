@@ -28,8 +28,8 @@ def judge_unused_tools(unused: UnusedTools) -> Verdict:
         by_ending.setdefault(trial.ending, []).append(trial)
     names = _enumerate([trial.tool for trial in unused.trials])
     parts = [f"gold never calls {len(unused.trials)} of {tools} tools: {names}"]
-    if made := len(unused.trials) - len(by_ending.get("not called", ())):
-        parts.append(f"called once each: {len(by_ending.get('answered', ()))} of {made} answered")
+    if count := len(unused.trials) - len(by_ending.get("not called", ())):
+        parts.append(f"called once each: {len(by_ending.get('answered', ()))} of {count} answered")
     if errors := by_ending.get("error"):
         parts.append(
             f"{len(errors)} answered with an error, such as {errors[0].tool}: {errors[0].text[:MAX_ANSWER_CHARS]}"
@@ -41,8 +41,8 @@ def judge_unused_tools(unused: UnusedTools) -> Verdict:
         parts.append(f"{len(left)} not called: {left[0].text}")
     defects = by_ending.get("defect", [])
     if defects:
-        said = "; ".join(f"{trial.tool}: {trial.text[:MAX_ANSWER_CHARS]}" for trial in defects[:MAX_NAMES])
-        parts.insert(0, f"{len(defects)} have a defect: {said}")
+        failures = "; ".join(f"{trial.tool}: {trial.text[:MAX_ANSWER_CHARS]}" for trial in defects[:MAX_NAMES])
+        parts.insert(0, f"{len(defects)} have a defect: {failures}")
     return Verdict(check="tools", passed=not defects, detail="; ".join(parts))
 
 
@@ -84,8 +84,8 @@ def _list_volatile(differences: Sequence[AnswerDifference]) -> str:
     for difference in differences:
         if difference.volatile:
             by_tool.setdefault(difference.tool, difference.text)
-    shown = [f"{tool}: {text}" for tool, text in list(by_tool.items())[:MAX_EXAMPLES]]
-    return ", ".join(shown) + (f" and {len(by_tool) - MAX_EXAMPLES} more" if len(by_tool) > MAX_EXAMPLES else "")
+    examples = [f"{tool}: {text}" for tool, text in list(by_tool.items())[:MAX_EXAMPLES]]
+    return ", ".join(examples) + (f" and {len(by_tool) - MAX_EXAMPLES} more" if len(by_tool) > MAX_EXAMPLES else "")
 
 
 def _enumerate(names: Sequence[str]) -> str:

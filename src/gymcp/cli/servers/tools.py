@@ -70,14 +70,14 @@ def _print_servers(servers: Sequence[ServerSpec], offer: ToolListing, *, as_json
 
 
 def _print_matches(offer: ToolListing, words: str, count: int, *, as_json: bool) -> None:
-    found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:count]
+    ranked = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:count]
     if as_json:
-        rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in found]
+        rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in ranked]
         print_json({"search": words, "found": rows})
         return
-    if not found:
+    if not ranked:
         console.print(f"no tool of {len(offer.tools)} shares a word with that", highlight=False)
-    for rank, tool in enumerate(found, start=1):
+    for rank, tool in enumerate(ranked, start=1):
         description = " ".join(tool.description.split())
         console.print(
             f"{rank:>3}  {offer.servers[tool.name]}: {tool.name}: {description[:150]}", markup=False, highlight=False

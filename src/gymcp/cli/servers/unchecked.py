@@ -19,14 +19,14 @@ MAX_NAMES = 3
 
 def list_unchecked(env: LoadedEnv, played: Set[str], unused: UnusedTools, sandbox: Sandbox) -> list[Unchecked]:
     """Lines about what no check has seen. `played`: ids of the tasks that were played."""
-    found = [*_of_tasks(env.suite.tasks, played)]
+    lines = [*_of_tasks(env.suite.tasks, played)]
     for server in env.servers:
-        found += _of_server(server)
-    found += _of_tools(env, unused)
+        lines += _of_server(server)
+    lines += _of_tools(env, unused)
     if not sandbox.confined:
         reason = f"with --sandbox {sandbox.name} nothing is confined, so whether a server can read gold is not known"
-        found.append(Unchecked(subject="leaks", reason=reason))
-    return found
+        lines.append(Unchecked(subject="leaks", reason=reason))
+    return lines
 
 
 def _of_tasks(tasks: Sequence[Task], played: Set[str]) -> Iterator[Unchecked]:

@@ -24,11 +24,13 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     chosen = make_preset(preset, **options)
     tasks = _find_gold(folder, env)
     with TrajectoryStore.open(folder) as store:
-        found = diagnose(store.iter_trajectories(latest=True), tasks, chosen)
+        diagnosis = diagnose(store.iter_trajectories(latest=True), tasks, chosen)
     if as_json:
-        print_json({**asdict(found), "steps_per_episode": found.steps_per_episode, "advice": list(advise(found))})
+        print_json(
+            {**asdict(diagnosis), "steps_per_episode": diagnosis.steps_per_episode, "advice": list(advise(diagnosis))}
+        )
     else:
-        _print(found)
+        _print(diagnosis)
 
 
 def _find_gold(folder: Path, env: str | None) -> Mapping[str, Task]:

@@ -63,5 +63,5 @@ def _advantages(run: Path, preset: str, options: dict[str, Json], env: str | Non
         credit_run = importlib.import_module("gymcp.cli.training.credit_run")
     except ModuleNotFoundError as error:
         raise ConfigError(f"--preset: needs '{error.name}': pip install 'gymcp[train]'") from error
-    found: Advantages = credit_run.advantages_of(run, preset, options, env)
-    return found
+    advantages: Advantages = credit_run.advantages_of(run, preset, options, env)
+    return advantages

@@ -154,8 +154,8 @@ def _describe_agent(agent: RolloutAgent) -> str:
         return f"{agent.name} plays over the model"
     confined = "without a sandbox" if agent.sandbox == "none" else f"in {agent.sandbox}"
     processes = "one process for an episode" if agent.turns == "stdin" else "a process for each message of the user"
-    shown = f"; it may read {', '.join(map(str, agent.mounts))}" if agent.mounts else ""
-    return f"{agent.name} plays over the model {confined}, {processes}{shown}"
+    mounts_text = f"; it may read {', '.join(map(str, agent.mounts))}" if agent.mounts else ""
+    return f"{agent.name} plays over the model {confined}, {processes}{mounts_text}"
 
 
 def _check_tokens(plan: RunPlan) -> Finding:
