@@ -16,7 +16,7 @@ from gymcp.types import Json, Sampling
 
 PREFIX = "cmd:"
 PROMPT, PROMPT_FILE = "{prompt}", "{prompt_file}"
-"""Words of a command that stand for the user's message, and for the path of a file with it."""
+"""Placeholders in a command: for the user's message, and for the path of a file that holds the message."""
 MCP_CONFIG, STDIO_CONFIG = "{mcp_config}", "{mcp_stdio_config}"
 """Words of a command that stand for the path of a file with the episode's tools, over HTTP or over standard streams."""
 

@@ -1,4 +1,4 @@
-"""Reasons of failures by kind: names of fields stay, what is particular to a task is cut."""
+"""Reasons of failures by kind: names of fields stay, values of a single task are cut."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class GroupEnds:
     groups: int
     """Groups of two or more episodes."""
     failed: int
-    """Those whose episodes all failed, with the same score."""
+    """Groups whose episodes all failed, with the same score."""
     solved: int
-    """Those whose episodes were all solved."""
+    """Groups whose episodes were all solved."""
     single: int
     """Further groups, of one episode each."""
 

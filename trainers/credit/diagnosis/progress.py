@@ -91,7 +91,7 @@ def _has_gold(batch: StepBatch, record: Trajectory) -> bool:
 
 
 def _gold_calls(batch: StepBatch) -> tuple[Mask, Mask]:
-    """[S]: true for a step with a gold call that the episode had not made yet; and for the steps with a call."""
+    """Two masks [S]: steps with a gold call that the episode had not made yet, and steps with any call."""
     made = [each for record in batch.sources for each in _new_gold_calls(record, batch.gold[record.task])]
     judged = [bool(step.action.tool_calls) for record in batch.sources for step in record.steps]
     return np.array(made, bool), np.array(judged, bool)
