@@ -60,7 +60,7 @@ def test_recorded_runs_are_reported_and_viewed(folder: Path) -> None:
 
 
 def test_a_grader_of_the_user_grades_runs_and_an_environment(folder: Path) -> None:
-    assert play_page(DOCS / "writing-a-grader.md", folder) == 7
+    assert play_page(DOCS / "writing-a-grader.md", folder) == 8
     for run, score in (("oracle", 0.8), ("null", 0.0), ("polite", 0.5)):
         with TrajectoryStore.open(folder / "runs" / run) as store:
             assert {row.score for row in store.summaries()} == {score}, run
