@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from comparisons.commits import check_committed
+from comparisons.packaging import package_curves
 from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
 from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
@@ -133,6 +134,13 @@ def report(bench: Bench) -> None:
     print(page)
 
 
+def package(bench: Bench) -> None:
+    """Write the curves for the package, if the ranked runs have ended."""
+    path = package_curves(bench.registration, read_results(bench.registration, bench.results))
+    if path is not None:
+        print(f"credit.py: the curves that gymcp demo shows are written: {path}", file=sys.stderr)
+
+
 def read_tuning(registration: Registration, folder: Path) -> Tuning:
     """The scores of the tuning runs of each arm."""
     found: dict[str, list[tuple[float, float | None]]] = {}
@@ -189,6 +197,7 @@ def execute(args: argparse.Namespace) -> None:
                 with help_from(args.processes - 1, measure, bench, arms, args.retry):
                     measure(bench, arms, args.retry)
             report(bench)
+            package(bench)
 
 
 def main() -> int:
