@@ -8,7 +8,7 @@ The smaller bounds are for tasks in which there is nothing to tell apart.
 from __future__ import annotations
 
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds
-from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS
+from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS, lacks_steps
 from gymcp.trainers.credit.diagnosis.signal import Signal
 
 MIN_RECURRING = 0.5
@@ -80,7 +80,7 @@ def reasons_against(found: Diagnosis) -> list[str]:
 
 def best_step_preset(found: Diagnosis) -> Signal | None:
     """The signal of GiGPO's best settings that were measured; None if the record does not tell any."""
-    steps = [each for each in found.signal.signals if each.preset.startswith("gigpo") and each.preset != WITHOUT_STEPS]
+    steps = [each for each in found.signal.signals if each.preset.startswith("gigpo") and not lacks_steps(each.preset)]
     return max(steps, key=lambda each: each.ratio, default=None)
 
 

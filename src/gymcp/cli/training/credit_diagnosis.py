@@ -11,11 +11,18 @@ from rich.table import Table
 from gymcp.cli.output import console, print_json
 from gymcp.cli.training.credit_run import load_tasks
 from gymcp.errors import GymcpError
+from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import TrajectoryStore
+from gymcp.store.metric_rows import read_metric_rows
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
-from gymcp.trainers.credit.diagnosis.rows import figure_rows, signal_rows
-from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.diagnosis.gradient_factors import name_variant
+from gymcp.trainers.credit.diagnosis.prediction import predict_success
+from gymcp.trainers.credit.diagnosis.rows import figure_rows, format_share, prediction_rows, signal_rows
+from gymcp.trainers.credit.diagnosis.signal import BASE
+from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.run.run_state import read_recipe_and_iterations
 from gymcp.types import Json, Task
 
 
@@ -23,12 +30,30 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     """Print the diagnosis of a recorded run. `env`: the run's environment file, for the comparison with gold calls."""
     chosen = make_preset(preset, **options)
     tasks = _find_gold(folder, env)
+    name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
-        found = diagnose(store.iter_trajectories(latest=True), tasks, chosen)
+        found = diagnose(store.iter_trajectories(latest=True), tasks, chosen, name=name)
+    course = _find_course(folder)
+    predicted = predict_success(found, *course) if course else ()
     if as_json:
-        print_json({**asdict(found), "steps_per_episode": found.steps_per_episode, "advice": list(advise(found))})
-    else:
-        _print(found)
+        more = {"advice": list(advise(found)), "predicted": [asdict(each) for each in predicted]}
+        print_json({**asdict(found), "steps_per_episode": found.steps_per_episode, **more})
+        return
+    _print(found)
+    if course and predicted:
+        start, end = (format_share(share) for share in course)
+        title = f"held-out success after as many episodes, if GRPO goes from {start} to {end}"
+        _print_rows(title, ("preset", "predicted (95 %)"), prediction_rows(predicted))
+
+
+def _find_course(folder: Path) -> tuple[float, float] | None:
+    """Held-out success before and after a training with GRPO; None for any other run, or without two evaluations."""
+    if not (folder / TRAINING_FILE).is_file() or read_recipe_and_iterations(folder)[0].preset_name != BASE:
+        return None
+    splits = read_held_out(read_metric_rows(folder))
+    if not splits or splits[0].first is splits[0].last:
+        return None
+    return splits[0].first.success, splits[0].last.success
 
 
 def _find_gold(folder: Path, env: str | None) -> Mapping[str, Task]:
