@@ -31,7 +31,13 @@ ROWS = [
     {"iteration": 1, "success": 0.25},
     {"iteration": 2, "test/seeds/success": 0.875, "success": 0.5},
 ]
-OWN = {"env": "rounds", "seed": 0, "tasks": {"levels": [3]}, "learn": {"iterations": 2, "learning_rate": 0.5}}
+OWN = {
+    "env": "rounds",
+    "seed": 0,
+    "tasks": {"levels": [3]},
+    "credit": {"preset": "gigpo"},
+    "learn": {"iterations": 2, "learning_rate": 0.5},
+}
 
 
 @pytest.fixture
@@ -141,7 +147,7 @@ def test_the_page_says_of_each_curve_whose_it_is(curves: RegisteredCurves) -> No
     page = render_curves("The demo's training", OWN, ROWS, read_held_out(ROWS), [curves])
     own, measured = page.split("Registered comparison small-1: Small")
     assert "The demo&#x27;s training: one run, practised just now" in own
-    assert "Seed 0; environment rounds, level 3; 2 iterations" in own
+    assert "Credit by gigpo, seed 0; environment rounds, level 3; 2 iterations" in own
     assert own.count('<svg class="chart"') == measured.count('<svg class="chart"') == 1
     assert "Seeds 1, 2, 3; environment rounds, level all; 16 iterations of 4 tasks with 2 episodes each" in measured
     assert measured.count("<polyline") == 2 * (3 + 1)  # three seeds and their mean, of each arm

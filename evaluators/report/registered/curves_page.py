@@ -25,10 +25,11 @@ def render_curves(
     comparisons: Sequence[RegisteredCurves],
 ) -> str:
     """The page. `recipe`, `rows`, `held_out`: recipe, metrics and evaluations of the run of one's own."""
+    credit = f"Credit by {_find(recipe, 'credit', 'preset')}, seed {recipe.get('seed', 0)}"
     own = section(
         f"{title}: one run, practised just now",
         success_chart(curves_of_run(rows, held_out)),
-        note=f"Seed {recipe.get('seed', 0)}; {describe_ground(recipe)}. Bands are 95 % intervals over held-out tasks.",
+        note=f"{credit}; {describe_ground(recipe)}. Bands are 95 % intervals over held-out tasks.",
     )
     parts = [part for each in comparisons for part in _show_comparison(each, title, recipe)]
     return document(
