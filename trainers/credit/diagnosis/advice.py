@@ -53,8 +53,8 @@ def _advise_on_steps(found: Diagnosis) -> str:
         f" {_percent(found.success)} succeed"
     )
     best = best_step_preset(found)
-    many_steps = found.steps_per_episode >= ENOUGH_STEPS
-    pays = many_steps if best is None else best.low > 1 and best.ratio >= MIN_GAIN
+    has_signal = best is None or (best.low > 1 and best.ratio >= MIN_GAIN)
+    pays = found.steps_per_episode >= ENOUGH_STEPS and has_signal
     return f"Step credit {'is likely to pay' if pays else 'may pay a little'} here: {facts}."
 
 

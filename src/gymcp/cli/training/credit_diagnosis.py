@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gymcp.cli.output import console, print_json
 from gymcp.cli.training.credit_run import load_tasks
-from gymcp.errors import GymcpError
+from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import TrajectoryStore
 from gymcp.store.metric_rows import read_metric_rows
@@ -26,14 +26,20 @@ from gymcp.trainers.run.run_state import read_recipe_and_iterations
 from gymcp.types import Json, Task
 
 
-def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, as_json: bool) -> None:
-    """Print the diagnosis of a recorded run. `env`: the run's environment file, for the comparison with gold calls."""
+def run(
+    folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, as_json: bool, grpo: str | None = None
+) -> None:
+    """Print the diagnosis of a recorded run.
+
+    `env`: the run's environment file, for the comparison with gold calls. `grpo`: held-out success before and after a
+    training with GRPO, "20,50" in per cent; None: that of the run, if it is one. Raises ConfigError.
+    """
+    course = _find_course(folder) if grpo is None else _read_course(grpo)
     chosen = make_preset(preset, **options)
     tasks = _find_gold(folder, env)
     name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
         found = diagnose(store.iter_trajectories(latest=True), tasks, chosen, name=name)
-    course = _find_course(folder)
     predicted = predict_success(found, *course) if course else ()
     if as_json:
         more = {"advice": list(advise(found)), "predicted": [asdict(each) for each in predicted]}
@@ -44,6 +50,16 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
         start, end = (format_share(share) for share in course)
         title = f"held-out success after as many episodes, if GRPO goes from {start} to {end}"
         _print_rows(title, ("preset", "predicted (95 %)"), prediction_rows(predicted))
+
+
+def _read_course(text: str) -> tuple[float, float]:
+    try:
+        start, end = (float(part) / 100 for part in text.split(","))
+    except ValueError:
+        start = end = -1.0
+    if not 0 <= start <= 1 or not 0 <= end <= 1:
+        raise ConfigError(f"credit: --grpo {text}: must be success before and after in per cent, such as 20,50")
+    return start, end
 
 
 def _find_course(folder: Path) -> tuple[float, float] | None:
