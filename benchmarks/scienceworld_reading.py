@@ -77,8 +77,9 @@ def measure_kinds(ended: Sequence[Trajectory], vocabulary: int) -> list[Kind]:
     tokenizer = make_tiny_tokenizer("terse", vocabulary=vocabulary, context=CONTEXT, corpus=corpus_of(ended))
     splits, kinds = read_splits(), []
     for record in ended:
-        acts = [call for step in record.steps for call in step.action.tool_calls]
-        written = [len(tokenizer(str(call.arguments["action"]))["input_ids"]) for call in acts]
+        calls = [call for step in record.steps for call in step.action.tool_calls]
+        acts = [call.arguments["action"] for call in calls if not isinstance(call.arguments, str)]
+        written = [len(tokenizer(act)["input_ids"]) for act in acts]
         texts = [[message.content for message in step.observation.messages] for step in record.steps]
         read = [sum(len(tokenizer(text)["input_ids"]) for text in of_step) for of_step in texts]
         name = next(kind for kind in sorted(splits, key=len, reverse=True) if record.task.startswith(f"{kind}-"))

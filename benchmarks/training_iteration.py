@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import training_tasks
 from gymcp.trainers.run import loop
 from gymcp.trainers.run.checkpoints import CHECKPOINT
+from gymcp.trainers.run.iteration import train_on_batch
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json, Task
 
@@ -81,11 +82,10 @@ def iteration(*, quick: bool) -> list[Result]:
 def _measure_cores() -> Iterator[list[float]]:
     """A list that gets, for each update, the cores that this process has kept busy in it."""
     cores: list[float] = []
-    original: Callable[..., Any] = loop.train_on_batch
 
     def measured(*args: Any, **options: Any) -> Any:
         wall, busy = time.perf_counter(), time.process_time()
-        result = original(*args, **options)
+        result = train_on_batch(*args, **options)
         cores.append((time.process_time() - busy) / (time.perf_counter() - wall))
         return result
 
@@ -93,7 +93,7 @@ def _measure_cores() -> Iterator[list[float]]:
     try:
         yield cores
     finally:
-        loop.train_on_batch = original  # type: ignore[attr-defined]
+        loop.train_on_batch = train_on_batch  # type: ignore[attr-defined]
 
 
 async def _open_first(recipe: Recipe, env: LoadedEnv) -> float:
