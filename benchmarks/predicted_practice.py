@@ -69,7 +69,7 @@ WORLDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tables:
-    """What tools do, and what the policy prefers."""
+    """Effects of tools, and preferences of the policy at the start."""
 
     effects: Ints
     """[names, tools]."""

@@ -83,13 +83,13 @@ def _measure_cores() -> Iterator[list[float]]:
     """A list that gets, for each update, the cores that this process has kept busy in it."""
     cores: list[float] = []
 
-    def measured(*args: Any, **options: Any) -> Any:
+    def train_and_measure(*args: Any, **options: Any) -> Any:
         wall, busy = time.perf_counter(), time.process_time()
         result = train_on_batch(*args, **options)
         cores.append((time.process_time() - busy) / (time.perf_counter() - wall))
         return result
 
-    loop.train_on_batch = measured  # type: ignore[attr-defined]
+    loop.train_on_batch = train_and_measure  # type: ignore[attr-defined]
     try:
         yield cores
     finally:
