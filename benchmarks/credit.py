@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from comparisons.commits import check_committed
+from comparisons.packaging import package_curves
 from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
 from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
@@ -30,6 +31,19 @@ from gymcp.errors import ConfigError, UsageError
 
 RESULTS = Path(__file__).parent / "results" / "credit"
 REPORT = "REPORT.md"
+
+
+def choose_registrations(known: Sequence[Registration], name: str | None, *, to_report: bool) -> list[Registration]:
+    """The named one; without a name all of them to report, else the latest of each recipe that runs by default.
+
+    Raises ConfigError if there is none of that name.
+    """
+    if name is None:
+        return [*known] if to_report else [each for each in find_latest(known) if each.by_default]
+    chosen = [each for each in known if each.name == name]
+    if not chosen:
+        raise ConfigError(f"no registration '{name}'; have {', '.join(each.name for each in known)}")
+    return chosen
 
 
 def choose_arms(registration: Registration, names: Sequence[str], *, shown: bool) -> list[Arm]:
@@ -133,6 +147,13 @@ def report(bench: Bench) -> None:
     print(page)
 
 
+def package(bench: Bench) -> None:
+    """Write the curves for the package, if the ranked runs have ended."""
+    path = package_curves(bench.registration, read_results(bench.registration, bench.results))
+    if path is not None:
+        print(f"credit.py: the curves that gymcp demo shows are written: {path}", file=sys.stderr)
+
+
 def read_tuning(registration: Registration, folder: Path) -> Tuning:
     """The scores of the tuning runs of each arm."""
     found: dict[str, list[tuple[float, float | None]]] = {}
@@ -147,7 +168,9 @@ def read_tuning(registration: Registration, folder: Path) -> Tuning:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="name of one registration; default: the latest of each recipe, in reports all")
+    parser.add_argument(
+        "--only", help="name of one registration; default: the latest of each recipe but predictions, in reports all"
+    )
     parser.add_argument("--arm", action="append", default=[], help="run this arm only; repeatable")
     parser.add_argument("--all", action="store_true", help="also run the arms that are shown and not ranked")
     parser.add_argument("--retry", action="store_true", help="run again what failed; the failures stay in the report")
@@ -165,11 +188,7 @@ def read_arguments() -> argparse.Namespace:
 
 def execute(args: argparse.Namespace) -> None:
     """Do what was asked for. Raises UsageError, before any run, for what cannot be done."""
-    known = read_registrations()
-    default = known if args.report else find_latest(known)
-    chosen = [each for each in known if each.name == args.only] if args.only else default
-    if not chosen:
-        raise ConfigError(f"no registration '{args.only}'; have {', '.join(each.name for each in known)}")
+    chosen = choose_registrations(read_registrations(), args.only, to_report=args.report)
     benches = [Bench(registration=each, runs=args.out / each.name, results=RESULTS / each.name) for each in chosen]
     work = [(bench, choose_arms(bench.registration, args.arm, shown=args.all)) for bench in benches]
     if not (args.tune or args.quick or args.report):
@@ -189,6 +208,7 @@ def execute(args: argparse.Namespace) -> None:
                 with help_from(args.processes - 1, measure, bench, arms, args.retry):
                     measure(bench, arms, args.retry)
             report(bench)
+            package(bench)
 
 
 def main() -> int:

@@ -1,11 +1,18 @@
-"""A whole iteration of training: 256 episodes of `backoffice` level 1 in sandboxed servers, grading, credit, update."""
+"""A whole iteration of training: 256 episodes of `backoffice` level 1 in sandboxed servers, grading, credit, update.
+
+Beside it, what could be saved by opening the next iteration's servers while the update runs: the time until as many
+episodes are open as play at once, and the cores that the update leaves free for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +20,18 @@ import torch
 from report_table import Result, against
 
 from gymcp.envs import load_env, load_spec
+from gymcp.envs.episodes.episode import open_episode
+from gymcp.envs.spec import LoadedEnv
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import training_tasks
+from gymcp.trainers.run import loop
 from gymcp.trainers.run.checkpoints import CHECKPOINT
-from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.iteration import train_on_batch
 from gymcp.trainers.run.metrics_log import read_metrics
-from gymcp.types import Json
+from gymcp.types import Json, Task
 
 LIMIT_S = 30.0
 """Seconds that an iteration of 256 episodes may take."""
@@ -43,10 +57,10 @@ def iteration(*, quick: bool) -> list[Result]:
             "rollout": {**TABLE["rollout"], "groups": 8},
             "learn": {**TABLE["learn"], "iterations": 2},
         }
-    recipe = make_recipe(table)
-    with tempfile.TemporaryDirectory() as folder:
+    recipe, env = make_recipe(table), load_env(load_spec("backoffice"))
+    with tempfile.TemporaryDirectory() as folder, _measure_cores() as cores:
         out = Path(folder) / "run"
-        train(recipe, load_env(load_spec("backoffice")), out, resume=False, on_row=_tell)
+        loop.train(recipe, env, out, resume=False, on_row=_tell)
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())
@@ -55,11 +69,54 @@ def iteration(*, quick: bool) -> list[Result]:
     whole = against(f"iteration, {episodes} episodes", _median(rows, "seconds"), "s", limit)
     parts = [against(f"iteration: {part}", _median(rows, f"seconds/{part}"), "s", whole) for part in PARTS]
     others = [
+        against("iteration: opening what plays at once", asyncio.run(_open_first(recipe, env)), "s", whole),
+        Result(metric="iteration: cores busy in the update", value=statistics.median(cores[1:]), unit=""),
         Result(metric="iteration: parameters", value=size / 1e6, unit="M"),
         Result(metric="iteration: steps of an episode", value=_median(rows, "steps"), unit=""),
         Result(metric="iteration: tokens trained on", value=_median(rows, "tokens"), unit=""),
     ]
     return [limit, whole, *parts, *others]
+
+
+@contextmanager
+def _measure_cores() -> Iterator[list[float]]:
+    """A list that gets, for each update, the cores that this process has kept busy in it."""
+    cores: list[float] = []
+
+    def train_and_measure(*args: Any, **options: Any) -> Any:
+        wall, busy = time.perf_counter(), time.process_time()
+        result = train_on_batch(*args, **options)
+        cores.append((time.process_time() - busy) / (time.perf_counter() - wall))
+        return result
+
+    loop.train_on_batch = train_and_measure  # type: ignore[attr-defined]
+    try:
+        yield cores
+    finally:
+        loop.train_on_batch = train_on_batch  # type: ignore[attr-defined]
+
+
+async def _open_first(recipe: Recipe, env: LoadedEnv) -> float:
+    """Seconds until as many episodes are open as play at once, with nothing beside it and the fork server up."""
+    tasks = [task for task, _ in training_tasks(env, recipe, 0) for _ in range(recipe.rollout.episodes)]
+    async with open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)) as sandbox:
+        rounds = [await _open_together(env, sandbox, tasks[: recipe.rollout.concurrency]) for _ in range(5)]
+    return statistics.median(rounds[1:])
+
+
+async def _open_together(env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> float:
+    opened = asyncio.Barrier(len(tasks) + 1)
+
+    async def hold(task: Task, seed: int) -> None:
+        async with open_episode(env, sandbox, task, seed=seed):
+            await opened.wait()
+
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for seed, task in enumerate(tasks):
+            group.create_task(hold(task, seed))
+        await opened.wait()
+        return time.perf_counter() - started
 
 
 def _median(rows: list[dict[str, Json]], name: str) -> float:

@@ -29,6 +29,7 @@ NOT_RUN = {
     "agent-programs.md": 1,
     "architecture.md": 1,
     "command-line.md": 1,
+    "credit.md": 1,
     "engines.md": 1,
     "judge.md": 1,
     "policies.md": 1,

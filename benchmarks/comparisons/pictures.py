@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
 from comparisons.figures import evaluations
 from comparisons.registration import Arm, Registration
 from comparisons.verdicts import Results
+from gymcp.evaluators.report.training_data import spread_over
 
 SCHEMES = ("light", "dark")
 PANELS = {
@@ -24,7 +23,6 @@ _COLOURS = {
     "light": {"back": "#ffffff", "front": "#1f2328", "grid": "#d0d7de"},
     "dark": {"back": "#0d1117", "front": "#e6edf3", "grid": "#30363d"},
 }
-Points = Sequence[tuple[int, float]]
 
 
 def draw_curves(registration: Registration, results: Results, folder: Path) -> list[Path]:
@@ -39,14 +37,6 @@ def draw_curves(registration: Registration, results: Results, folder: Path) -> l
             _draw(registration, results).savefig(path)
         written.append(path)
     return written
-
-
-def mean_and_range(lines: Sequence[Points]) -> list[tuple[int, float, float, float]]:
-    """(iteration, mean, lowest, highest) for each iteration that all lines have."""
-    by_line = [dict(line) for line in lines]
-    shared = sorted(set.intersection(*map(set, by_line))) if by_line else []
-    values = {at: [line[at] for line in by_line] for at in shared}
-    return [(at, float(np.mean(of)), min(of), max(of)) for at, of in values.items()]
 
 
 def _draw(registration: Registration, results: Results) -> Figure:
@@ -69,15 +59,16 @@ def _draw(registration: Registration, results: Results) -> Figure:
 
 def _draw_arm(axes: Any, registration: Registration, results: Results, arm: Arm, column: str, colour: str) -> None:
     runs = [results[arm.name, seed] for seed in registration.seeds_of(arm) if (arm.name, seed) in results]
-    points = mean_and_range([line for run in runs if (line := evaluations(run.rows, column))])
+    points = spread_over([dict(line) for run in runs if (line := evaluations(run.rows, column))])
     if not points:
         return
-    at = [iteration * registration.episodes for iteration, *_ in points]
+    at = [point.iteration * registration.episodes for point in points]
     label = f"{arm.label} ({len(runs)} seed{'s' * (len(runs) > 1)}{'' if arm.ranked else ', not ranked'})"
     style: dict[str, Any] = {"linewidth": 2.2} if arm.ranked else {"linewidth": 1, "linestyle": "--"}
-    axes.plot(at, [mean for _, mean, _, _ in points], color=colour, marker="o", markersize=3, label=label, **style)
+    axes.plot(at, [point.mean for point in points], color=colour, marker="o", markersize=3, label=label, **style)
     if arm.ranked:
-        axes.fill_between(at, [low for *_, low, _ in points], [high for *_, high in points], color=colour, alpha=0.15)
+        low, high = [point.low for point in points], [point.high for point in points]
+        axes.fill_between(at, low, high, color=colour, alpha=0.15)
 
 
 def _has(results: Results, column: str) -> bool:

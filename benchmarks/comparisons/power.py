@@ -14,15 +14,18 @@ POINTS = 20_000
 
 
 def power_of_claim(claim: Claim, seeds: int) -> float | None:
-    """The chance that the claim holds on that many seeds; None if it assumes nothing about the truth."""
+    """The chance that the claim holds on that many seeds; None if it assumes nothing about the truth.
+
+    Of a claim with bounds on both sides, the chance that both hold if only one of them can fail at a time, which is the
+    least that it can be.
+    """
     if claim.power is None:
         return None
     effect, sd = claim.power.effect, claim.power.sd
     upward = find_power(effect, sd, seeds, mean_min=claim.mean_min, low_above=claim.low_above)
-    if claim.mean_max is None and claim.high_below is None:
-        return upward
     negated = [None if bound is None else -bound for bound in (claim.mean_max, claim.high_below)]
-    return find_power(-effect, sd, seeds, mean_min=negated[0], low_above=negated[1])
+    downward = find_power(-effect, sd, seeds, mean_min=negated[0], low_above=negated[1])
+    return max(upward + downward - 1.0, 0.0)
 
 
 def find_power(

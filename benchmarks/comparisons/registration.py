@@ -121,6 +121,8 @@ class Registration:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """Keys of the recipe that are set in all arms."""
     stop: StopRule | None = None
+    by_default: bool = True
+    """True: run by ``make curves``; False: only if it is named (``--only``)."""
     arms: tuple[Arm, ...]
     claims: tuple[Claim, ...]
 

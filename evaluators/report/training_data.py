@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.report.run_data import Evidence
@@ -54,10 +54,15 @@ def spread_of(group: RecipeGroup, split: str) -> tuple[Spread, ...]:
         for held in read_held_out(run.curves, run.heldout)
         if held.split == split
     ]
-    shared = set.intersection(*map(set, of_runs)) if of_runs else set()
+    return spread_over(of_runs)
+
+
+def spread_over(lines: Sequence[Mapping[int, float]]) -> tuple[Spread, ...]:
+    """Mean and range over lines, iteration -> success each, for each iteration that all of them have."""
+    shared = set.intersection(*map(set, lines)) if lines else set()
     spreads = []
     for iteration in sorted(shared):
-        values = [run[iteration] for run in of_runs]
+        values = [line[iteration] for line in lines]
         mean = math.fsum(values) / len(values)
         spreads.append(Spread(iteration=iteration, mean=mean, low=min(values), high=max(values), seeds=len(values)))
     return tuple(spreads)

@@ -35,7 +35,7 @@ from gymcp.evaluators.report.sections import (
     worst,
 )
 from gymcp.evaluators.report.training_data import RecipeGroup, group_by_recipe, spread_of
-from gymcp.evaluators.training_curves import HeldOut, columns_of, practice_of, read_held_out
+from gymcp.evaluators.training_curves import HeldOut, Rows, columns_of, practice_of, read_held_out
 from gymcp.types import Json
 
 PRACTICE_COLOUR = 5
@@ -57,7 +57,7 @@ def render_training(evidence: Evidence) -> str:
         problems(evidence.problems),
         *(_headline(held_out[0]) if held_out else (_no_held_out(evidence),)),
         _practice_facts(evidence),
-        section("Learning curve", success_chart(_curves_of(evidence, held_out))),
+        section("Learning curve", success_chart(curves_of_run(evidence.curves, held_out))),
         _splits(held_out),
         section(
             "Everything that was measured",
@@ -154,8 +154,9 @@ def _practice_facts(evidence: Evidence) -> Html:
     return facts_list(facts)
 
 
-def _curves_of(evidence: Evidence, held_out: Sequence[HeldOut]) -> list[Curve]:
-    curves = [Curve(name="practice", points=practice_of(evidence.curves), colour=PRACTICE_COLOUR, thin=False)]
+def curves_of_run(rows: Rows, held_out: Sequence[HeldOut]) -> list[Curve]:
+    """The practice of a run, and its success on each held-out split."""
+    curves = [Curve(name="practice", points=practice_of(rows), colour=PRACTICE_COLOUR, thin=False)]
     for number, held in enumerate(held_out):
         band = [(each.iteration, each.ci95.low, each.ci95.high) for each in held.evaluations if each.ci95]
         line = [(float(each.iteration), each.success) for each in held.evaluations]
@@ -250,7 +251,7 @@ def trainings(runs: Sequence[Evidence]) -> Html:
         _standings(groups, next(iter(splits), None)),
         *charts,
         section("Practice", success_chart(practice)),
-        _differences(groups),
+        recipe_differences([(group.name, group.runs[0].recipe or {}) for group in groups]),
         section(
             "Everything that was measured",
             panels(
@@ -329,17 +330,17 @@ def anchor_of(evidence: Evidence) -> str:
     return f"run-{hashlib.sha256(evidence.name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
-def _differences(groups: Sequence[RecipeGroup]) -> Html:
-    """Keys in which the recipes differ, but for seed and name."""
-    if len(groups) < 2:
+def recipe_differences(recipes: Sequence[tuple[str, Mapping[str, Json]]]) -> Html:
+    """Keys in which the named recipes differ, but for seed and name; empty if there is one recipe only."""
+    if len(recipes) < 2:
         return join()
-    tables = [dict(list_leaves(group.runs[0].recipe or {})) for group in groups]
+    tables = [dict(list_leaves(recipe)) for _, recipe in recipes]
     keys = [key for key in dict.fromkeys(key for each in tables for key in each) if key not in ("seed", "name")]
     differing = [key for key in keys if len({each.get(key) for each in tables}) > 1]
     rows: list[tuple[Html | str, ...]] = [
         (key, *(shorten(each.get(key, "–"), 200) for each in tables)) for key in differing[:MAX_KEYS]
     ]
-    return rows_section("Where the recipes differ", ("key", *(group.name for group in groups)), rows)
+    return rows_section("Where the recipes differ", ("key", *(name for name, _ in recipes)), rows)
 
 
 def _own_section(evidence: Evidence) -> Html:

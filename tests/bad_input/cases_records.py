@@ -229,6 +229,18 @@ CASES: tuple[Case, ...] = (
         given={"run": record_run},
     ),
     Case(
+        "course of GRPO that is not two shares",
+        "credit run --diagnose --grpo 20-50",
+        "credit: --grpo 20-50: must be success before and after in per cent, such as 20,50",
+        given={"run": record_run},
+    ),
+    Case(
+        "course of GRPO without a diagnosis",
+        "credit run --grpo 20,50",
+        "credit: --grpo is for a prediction: add --diagnose",
+        given={"run": record_run},
+    ),
+    Case(
         "diagnosis that is to be saved",
         "credit run --diagnose --save",
         "credit: --diagnose computes no advantages to --save; leave one of them out",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from comparisons.figures import FIGURES
 from comparisons.page import write_page
-from comparisons.pictures import draw_curves, mean_and_range
+from comparisons.pictures import draw_curves
 from comparisons.registration import Registration
 from comparisons.results import RunResult, read_result, read_results, result_path, select_columns, write_result
 from comparisons.verdicts import Results, find_stop, judge_all, judge_claim
@@ -168,8 +168,3 @@ def test_pictures_are_drawn_for_light_and_dark_pages(
         shades.append(sum(value * count for value, count in enumerate(histogram)) / sum(histogram))
     assert shades[0] > 200
     assert shades[1] < 60
-
-
-def test_bands_hold_the_iterations_that_all_seeds_have() -> None:
-    lines = [[(0, 0.25), (8, 0.5), (16, 0.9)], [(0, 0.75), (8, 0.5)]]
-    assert mean_and_range(lines) == [(0, 0.5, 0.25, 0.75), (8, 0.5, 0.5, 0.5)]

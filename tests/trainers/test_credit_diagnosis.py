@@ -10,13 +10,18 @@ import pytest
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds, count_ends, diagnose
-from gymcp.trainers.credit.diagnosis.gradient_factors import action_codes, presets_to_measure
+from gymcp.trainers.credit.diagnosis.gradient_factors import (
+    action_codes,
+    lacks_steps,
+    name_variant,
+    presets_to_measure,
+)
 from gymcp.trainers.credit.diagnosis.progress import Progress, distances_to_success, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import Signal, SignalEstimate
 from gymcp.trainers.credit.diagnostics import AnchorStatistics
-from gymcp.trainers.credit.presets import gigpo
+from gymcp.trainers.credit.presets import gigpo, make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
-from gymcp.types import Action, GoldTurn, Message, Observation, Step, Task, ToolCall, Trajectory
+from gymcp.types import Action, GoldTurn, Json, Message, Observation, Step, Task, ToolCall, Trajectory
 
 Place = tuple[str, str]
 """State in which the agent acts, and the tool that it calls; no tool: a message."""
@@ -109,6 +114,25 @@ def test_presets_that_need_a_model_or_gold_are_not_measured() -> None:
     assert {"grpo", "loop", "gigpo", "gigpo, step_weight 0"} <= names
     assert names & {"ppo", "empg", "gdpo", "matchtir"} == set()
     assert "matchtir" in presets_to_measure(batch_of(RECORDS, {"a": Task(id="a", prompts=("",))}))
+
+
+def test_a_preset_of_the_user_is_measured_beside_the_others() -> None:
+    mine = {"gigpo, norm mean_std, step_weight 0": gigpo(norm="mean_std", step_weight=0.0)}
+    assert set(presets_to_measure(batch_of(RECORDS), mine)) == {*presets_to_measure(batch_of(RECORDS)), *mine}
+    assert "critic" not in presets_to_measure(batch_of(RECORDS), {"critic": make_preset("ppo")})
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "without"),
+    [
+        ({}, "gigpo", False),
+        ({"norm": "mean_std", "step_weight": 0.0}, "gigpo, norm mean_std, step_weight 0", True),
+        ({"step_weight": 0.5, "gamma": 0.85}, "gigpo, step_weight 0.5, gamma 0.85", False),
+    ],
+)
+def test_the_name_of_a_variant_tells_if_it_compares_steps(options: dict[str, Json], name: str, without: bool) -> None:
+    assert name_variant("gigpo", options) == name
+    assert lacks_steps(name) is without
 
 
 def test_a_diagnosis_has_all_figures() -> None:

@@ -19,6 +19,7 @@ from comparisons.registration import (
 from comparisons.results import tuning_path, write_result
 from comparisons.runs import Bench, is_left, plan_first, plan_rest, plan_tuning
 from comparisons.tuning import choose_rate, find_rate, tuning_digest
+from credit import choose_registrations
 from registered import TEXT, make_result, write_registration
 
 from gymcp.errors import ConfigError
@@ -37,6 +38,17 @@ def test_the_shipped_registrations_name_every_arm_that_is_compared() -> None:
 def test_shipped_claims_have_the_power_to_be_found() -> None:
     powers = [power_of_claim(claim, len(each.seeds)) for each in read_registrations() for claim in each.claims]
     assert all(power is not None and power >= 0.8 for power in powers), powers
+
+
+def test_a_registration_may_run_only_if_it_is_named(tmp_path: Path) -> None:
+    always = write_registration(tmp_path)
+    named = write_registration(tmp_path, TEXT.replace("[1, 2, 3]", "[4, 5, 6]"), "other-1")
+    asked = replace(named, recipe="other", by_default=False)
+    assert choose_registrations([always, asked], None, to_report=False) == [always]
+    assert choose_registrations([always, asked], None, to_report=True) == [always, asked]
+    assert choose_registrations([always, asked], "other-1", to_report=False) == [asked]
+    with pytest.raises(ConfigError, match="no registration 'third-1'; have small-1, other-1"):
+        choose_registrations([always, asked], "third-1", to_report=False)
 
 
 def test_arms_differ_in_what_they_declare_alone(tmp_path: Path) -> None:
@@ -103,6 +115,9 @@ def test_power_of_a_paired_t_test_is_the_published_one() -> None:
     assert find_power(0.1, 0.06, 5, mean_min=0.1) == pytest.approx(0.5)
     downward = Claim(says="", arm="", figure="", high_below=0.0, power=PowerAssumption(effect=-1.0, sd=1.0))
     assert power_of_claim(downward, 10) == pytest.approx(0.8031, abs=2e-4)
+    # within 1.96 standard errors on both sides: 95 %
+    within = Claim(says="", arm="", figure="", mean_min=-0.98, mean_max=0.98, power=PowerAssumption(effect=0.0, sd=1.0))
+    assert power_of_claim(within, 4) == pytest.approx(0.95, abs=2e-4)
 
 
 def test_the_end_of_a_grid_is_not_chosen() -> None:

@@ -332,8 +332,8 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "grpo": {"singleton": "raw"},
     "dr_grpo": {"singleton": "raw"},
     "rloo": {"singleton": "raw"},
-    "gigpo": {"unit": "step", "singleton": "raw"},
-    "hdpo": {"singleton": "raw"},
+    "gigpo": {"unit": "step", "singleton": "raw", "norm": "mean", "step_weight": 1.0, "gamma": 0.95},
+    "hdpo": {"singleton": "raw", "economy_weight": 0.15},
     "matchtir": {"assignment": "greedy", "singleton": "raw"},
     "flow_grpo": {"singleton": "raw"},
 }

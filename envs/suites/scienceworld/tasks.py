@@ -161,14 +161,14 @@ def _list_slots(
             variations: Sequence[int] = splits[name][split]
             place = number
             if split == "train":
-                variations, place = _divide_training(variations, number)
+                variations, place = divide_training(variations, number)
             again, start = divmod(place, len(variations))
             if again == 0 or split == "train":
                 order = (*variations[start:], *variations[:start])
                 yield Slot(split=split, candidates=tuple((name, each) for each in order), again=again)
 
 
-def _divide_training(variations: Sequence[int], number: int) -> tuple[Sequence[int], int]:
+def divide_training(variations: Sequence[int], number: int) -> tuple[Sequence[int], int]:
     """The training variations among which a number counts, trained on or demonstrated, and its place among them."""
     trained = len(variations) * 3 // 4
     if number < FIRST_DEMONSTRATION:

@@ -8,7 +8,7 @@ The smaller bounds are for tasks in which there is nothing to tell apart.
 from __future__ import annotations
 
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds
-from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS
+from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS, lacks_steps
 from gymcp.trainers.credit.diagnosis.signal import Signal
 
 MIN_RECURRING = 0.5
@@ -53,8 +53,8 @@ def _advise_on_steps(found: Diagnosis) -> str:
         f" {_percent(found.success)} succeed"
     )
     best = best_step_preset(found)
-    many_steps = found.steps_per_episode >= ENOUGH_STEPS
-    pays = many_steps if best is None else best.low > 1 and best.ratio >= MIN_GAIN
+    has_signal = best is None or (best.low > 1 and best.ratio >= MIN_GAIN)
+    pays = found.steps_per_episode >= ENOUGH_STEPS and has_signal
     return f"Step credit {'is likely to pay' if pays else 'may pay a little'} here: {facts}."
 
 
@@ -80,7 +80,7 @@ def reasons_against(found: Diagnosis) -> list[str]:
 
 def best_step_preset(found: Diagnosis) -> Signal | None:
     """The signal of GiGPO's best settings that were measured; None if the record does not tell any."""
-    steps = [each for each in found.signal.signals if each.preset.startswith("gigpo") and each.preset != WITHOUT_STEPS]
+    steps = [each for each in found.signal.signals if each.preset.startswith("gigpo") and not lacks_steps(each.preset)]
     return max(steps, key=lambda each: each.ratio, default=None)
 
 

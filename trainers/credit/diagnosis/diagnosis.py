@@ -58,11 +58,12 @@ class Diagnosis:
         return self.steps / self.episodes
 
 
-def diagnose(records: Iterable[Trajectory], tasks: Mapping[str, Task], preset: Preset) -> Diagnosis:
+def diagnose(records: Iterable[Trajectory], tasks: Mapping[str, Task], preset: Preset, *, name: str = "") -> Diagnosis:
     """Diagnosis of records, the same in whatever order they were recorded.
 
     `tasks`: tasks by id, for gold calls. `preset`: the share of steps in the advantage is that of this preset if it
-    compares steps, else that of GiGPO's defaults. Raises ConfigError if no record has a score, if all groups have one
+    compares steps, else that of GiGPO's defaults. `name`: the preset's signal is measured, too, under this name; empty:
+    it is not. Raises ConfigError if no record has a score, if all groups have one
     episode, or if a step has no state key.
     """
     batch = batch_of(sorted(records, key=lambda record: (record.group, record.trial, record.id)), tasks)
@@ -78,7 +79,7 @@ def diagnose(records: Iterable[Trajectory], tasks: Mapping[str, Task], preset: P
             f"credit: {without} of {len(steps)} steps have no state key, so steps cannot be compared: record the"
             " episodes with gymcp; an import has no states"
         )
-    factors = measure_factors(batch, presets_to_measure(batch))
+    factors = measure_factors(batch, presets_to_measure(batch, {name: preset} if name else {}))
     return Diagnosis(
         episodes=len(batch.tasks),
         steps=len(steps),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,17 +30,31 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
 the aggregation of the loss does alone."""
 
 
-def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
-    """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`."""
+def name_variant(preset: str, options: Mapping[str, Json]) -> str:
+    """Name of a preset with options: "gigpo, norm mean_std, step_weight 3"."""
+    return ", ".join([preset, *(f"{key} {_show(value)}" for key, value in options.items())])
+
+
+def lacks_steps(name: str) -> bool:
+    """True for the name of a variant of GiGPO without its step part."""
+    return name_variant("", {"step_weight": 0}).removeprefix(", ") in name.split(", ")
+
+
+def _show(value: Json) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def presets_to_measure(batch: StepBatch, more: Mapping[str, Preset] = MappingProxyType({})) -> dict[str, Preset]:
+    """Presets by name that need nothing but the record, or gold that the batch has: `PRESETS`, `VARIANTS`, `more`."""
     found: dict[str, Preset] = {}
     for name in PRESETS:
         try:
-            preset = make_preset(name)
+            found[name] = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default
             continue
-        if not preset.needs - ({GOLD} if batch.gold else set()):
-            found[name] = preset
-    return found | {name: make_preset(preset, **options) for name, (preset, options) in VARIANTS.items()}
+    found |= {name: make_preset(preset, **options) for name, (preset, options) in VARIANTS.items()}
+    given = {GOLD} if batch.gold else set()
+    return {name: preset for name, preset in (found | dict(more)).items() if not preset.needs - given}
 
 
 def measure_factors(batch: StepBatch, presets: Mapping[str, Preset]) -> dict[str, Floats]:

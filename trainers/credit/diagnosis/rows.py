@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gymcp.evaluators.report import CreditAdvice
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
+from gymcp.trainers.credit.diagnosis.prediction import Prediction
 from gymcp.trainers.credit.diagnosis.progress import Progress
 from gymcp.trainers.credit.diagnosis.signal import Signal
 from gymcp.trainers.credit.presets import gigpo
@@ -48,6 +49,19 @@ def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
     """Each preset with its signal-to-noise ratio over GRPO's and the interval, best first."""
     best_first = sorted(found.signal.signals, key=lambda each: -each.ratio)
     return tuple((each.preset, _ratio(each)) for each in best_first)
+
+
+def prediction_rows(predicted: Sequence[Prediction]) -> tuple[Row, ...]:
+    """Each preset with the success that is predicted for it, and the range of that."""
+    return tuple(
+        (each.preset, f"{format_share(each.success)} ({100 * each.low:.1f} to {100 * each.high:.1f})")
+        for each in sorted(predicted, key=lambda each: -each.success)
+    )
+
+
+def format_share(share: float) -> str:
+    """ "31.9 %"."""
+    return f"{100 * share:.1f} %"
 
 
 def _progress_rows(progress: Progress) -> tuple[Row, ...]:

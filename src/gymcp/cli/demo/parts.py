@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rich.table import Table
@@ -17,12 +17,15 @@ from gymcp.cli.demo.episode_lines import describe_episode, summarise_episode
 from gymcp.cli.demo.shown_progress import ShownProgress
 from gymcp.cli.evaluation.eval_run import run_eval
 from gymcp.cli.output import OutputConsole
-from gymcp.evaluators.report import REPORT_FILE, write_report
+from gymcp.evaluators.report import REPORT_FILE, write_report, write_text
+from gymcp.evaluators.report.registered.curves_file import RegisteredCurves, read_registered_curves
+from gymcp.evaluators.report.registered.curves_page import render_curves
 from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.store.heldout import read_heldout
 from gymcp.store.metric_rows import read_metric_rows
 from gymcp.trainers import recipe as recipes
+from gymcp.trainers.recipe.load import load_recipe
 from gymcp.types import Json, Sampling, Trajectory
 
 AGENTS = {
@@ -33,6 +36,7 @@ AGENTS = {
 }
 """By name, the success that the agent must have, or None, and a description of what it does."""
 RECIPE = Path(str(recipes.__file__)).with_name("demo.toml")
+CURVE_FILE = "curve.html"
 TINY = ModelConfig(sampling=Sampling(max_tokens=32, temperature=0.0))
 MAX_EPISODE_LINES = 14
 """Lines of an episode that is shown step by step."""
@@ -121,7 +125,7 @@ def train(stage: Stage, number: str) -> PartResult:
     stage.say("Twelve parcels, eight tools, and a hidden table of what each parcel needs. The model copies")
     stage.say("a teacher who is often wrong (warm start), then it practises in sandboxes (12 iterations).")
     stage.say('Look at: "practice", the success in training, and "seeds", the success on held-out rounds.\n')
-    folder = stage.folder / "train"
+    folder, comparisons = stage.folder / "train", read_registered_curves()
     code = _run_training(folder, stage)
     if code is None:
         return PartResult(interrupted=True)
@@ -134,7 +138,23 @@ def train(stage: Stage, number: str) -> PartResult:
             stage.say(f"{title}\n{summarise_episode(episode, stage.page.width)}")
     stage.say(describe_heldout(folder))
     result = PartResult(summaries={"train": summary})
-    return _with_pages(result, stage, {"train": "the learning curve, and everything that was measured"})
+    result = _with_pages(result, stage, {"train": "the learning curve, and everything that was measured"})
+    curve = write_curve_page(folder, comparisons, stage.folder / CURVE_FILE)
+    return replace(result, pages={**result.pages, **curve})
+
+
+def write_curve_page(folder: Path, comparisons: Sequence[RegisteredCurves], path: Path) -> Mapping[Path, str]:
+    """Draw the curve of the training in `folder` beside the comparisons: the page, and what to look at there.
+
+    Without a comparison there is no page.
+    """
+    if not comparisons:
+        return {}
+    rows, recipe = read_metric_rows(folder), asdict(load_recipe(RECIPE))
+    held_out = read_held_out(rows, read_heldout(folder))
+    write_text(path, render_curves("The demo's training", recipe, rows, held_out, comparisons))
+    measured = " and ".join(f"{each.registration} ({len(each.seeds)} seeds)" for each in comparisons)
+    return {path: f"this curve beside those of the registered comparison {measured}"}
 
 
 def _run_training(folder: Path, stage: Stage) -> int | None:

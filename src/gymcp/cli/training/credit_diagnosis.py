@@ -10,27 +10,66 @@ from rich.table import Table
 
 from gymcp.cli.output import console, print_json
 from gymcp.cli.training.credit_run import load_tasks
-from gymcp.errors import GymcpError
+from gymcp.errors import ConfigError, GymcpError
+from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import TrajectoryStore
+from gymcp.store.metric_rows import read_metric_rows
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
-from gymcp.trainers.credit.diagnosis.rows import figure_rows, signal_rows
-from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.diagnosis.gradient_factors import name_variant
+from gymcp.trainers.credit.diagnosis.prediction import predict_success
+from gymcp.trainers.credit.diagnosis.rows import figure_rows, format_share, prediction_rows, signal_rows
+from gymcp.trainers.credit.diagnosis.signal import BASE
+from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.run.run_state import read_recipe_and_iterations
 from gymcp.types import Json, Task
 
 
-def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, as_json: bool) -> None:
-    """Print the diagnosis of a recorded run. `env`: the run's environment file, for the comparison with gold calls."""
+def run(
+    folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, as_json: bool, grpo: str | None = None
+) -> None:
+    """Print the diagnosis of a recorded run.
+
+    `env`: the run's environment file, for the comparison with gold calls. `grpo`: held-out success before and after a
+    training with GRPO, "20,50" in per cent; None: that of the run, if it is one. Raises ConfigError.
+    """
+    course = _find_course(folder) if grpo is None else _read_course(grpo)
     chosen = make_preset(preset, **options)
     tasks = _find_gold(folder, env)
+    name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
-        diagnosis = diagnose(store.iter_trajectories(latest=True), tasks, chosen)
+        diagnosis = diagnose(store.iter_trajectories(latest=True), tasks, chosen, name=name)
+    predicted = predict_success(diagnosis, *course) if course else ()
     if as_json:
-        print_json(
-            {**asdict(diagnosis), "steps_per_episode": diagnosis.steps_per_episode, "advice": list(advise(diagnosis))}
-        )
-    else:
-        _print(diagnosis)
+        more = {"advice": list(advise(diagnosis)), "predicted": [asdict(each) for each in predicted]}
+        print_json({**asdict(diagnosis), "steps_per_episode": diagnosis.steps_per_episode, **more})
+        return
+    _print(diagnosis)
+    if course and predicted:
+        start, end = (format_share(share) for share in course)
+        title = f"held-out success after as many episodes, if GRPO goes from {start} to {end}"
+        _print_rows(title, ("preset", "predicted (95 %)"), prediction_rows(predicted))
+
+
+def _read_course(text: str) -> tuple[float, float]:
+    try:
+        start, end = (float(part) / 100 for part in text.split(","))
+    except ValueError:
+        start = end = -1.0
+    if not 0 <= start <= 1 or not 0 <= end <= 1:
+        raise ConfigError(f"credit: --grpo {text}: must be success before and after in per cent, such as 20,50")
+    return start, end
+
+
+def _find_course(folder: Path) -> tuple[float, float] | None:
+    """Held-out success before and after a training with GRPO; None for any other run, or without two evaluations."""
+    if not (folder / TRAINING_FILE).is_file() or read_recipe_and_iterations(folder)[0].preset_name != BASE:
+        return None
+    splits = read_held_out(read_metric_rows(folder))
+    if not splits or splits[0].first is splits[0].last:
+        return None
+    return splits[0].first.success, splits[0].last.success
 
 
 def _find_gold(folder: Path, env: str | None) -> Mapping[str, Task]:
@@ -43,11 +82,11 @@ def _find_gold(folder: Path, env: str | None) -> Mapping[str, Task]:
         return {}
 
 
-def _print(found: Diagnosis) -> None:
-    _print_rows("where credit comes from", ("", ""), figure_rows(found))
-    if found.signal.signals:
-        _print_rows("signal-to-noise of the gradient, over GRPO's", ("preset", "ratio (95 %)"), signal_rows(found))
-    for sentence in advise(found):
+def _print(diagnosis: Diagnosis) -> None:
+    _print_rows("where credit comes from", ("", ""), figure_rows(diagnosis))
+    if diagnosis.signal.signals:
+        _print_rows("signal-to-noise of the gradient, over GRPO's", ("preset", "ratio (95 %)"), signal_rows(diagnosis))
+    for sentence in advise(diagnosis):
         console.print(sentence, highlight=False)
 
 

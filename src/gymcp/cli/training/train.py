@@ -76,6 +76,10 @@ def credit_command(
             "--diagnose", help="Print where credit comes from and advice for training, instead of the advantages."
         ),
     ] = False,
+    grpo: Annotated[
+        str | None,
+        typer.Option(help="With --diagnose: success before and after GRPO in per cent, to predict GiGPO's: 20,50."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the advantages that a preset gives to a run's steps.
@@ -85,8 +89,11 @@ def credit_command(
     if diagnose:
         if save:
             raise ConfigError("credit: --diagnose computes no advantages to --save; leave one of them out")
-        _load_part("credit", "credit_diagnosis").run(run, preset, options, env=env, as_json=as_json)
+        part = _load_part("credit", "credit_diagnosis")
+        part.run(run, preset, options, env=env, as_json=as_json, grpo=grpo)
         return
+    if grpo is not None:
+        raise ConfigError("credit: --grpo is for a prediction: add --diagnose")
     _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
 
 
