@@ -1,4 +1,4 @@
-"""Number of examples that a fuzz test tries: few in `make test`, so that all take a minute; more in `benchmarks/fuzz.py`.
+"""Number of examples that a fuzz test tries: few in `make test`, so all take a minute; more in `benchmarks/fuzz.py`.
 
 A test here sets no `max_examples` of its own. A failure prints what reproduces it: the example goes into the test as
 `@example(...)`.
@@ -25,7 +25,7 @@ settings.register_profile("fuzz", settings.get_profile("gymcp"), max_examples=EX
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Iterator[pytest.CollectReport]:
-    """Collect with fewer examples than elsewhere, unless another profile was asked for: a test takes them from there."""
+    """Collect with fewer examples than elsewhere, unless a profile was asked for: collected tests take them from it."""
     if settings.get_current_profile_name() != "gymcp":
         return (yield)
     settings.load_profile("fuzz")
