@@ -6,7 +6,7 @@ A test here sets no `max_examples` of its own. A failure prints what reproduces 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,7 +24,7 @@ settings.register_profile("fuzz", settings.get_profile("gymcp"), max_examples=EX
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Iterator[pytest.CollectReport]:
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Collect with fewer examples than elsewhere, unless a profile was asked for: collected tests take them from it."""
     if settings.get_current_profile_name() != "gymcp":
         return (yield)
