@@ -236,10 +236,10 @@ def test_bad_options_are_one_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
 def test_memory_does_not_grow_with_the_run(tmp_path: Path, format: str) -> None:
     """Eight times the episodes take less than twice the memory."""
-    sampled = replace(FIRST, ids=tuple(range(4, 2_004)), logprobs=(-0.5,) * 2_000, versions=(("v0", 0, 2_000),))
+    sampled = replace(FIRST, ids=tuple(range(4, 1_004)), logprobs=(-0.5,) * 1_000, versions=(("v0", 0, 1_000),))
     long = replace(SPOKEN, steps=(replace(SPOKEN.steps[0], sampled=sampled),))
     peaks = []
-    for count in (10, 80):
+    for count in (5, 40):
         run = make_run(tmp_path / f"{count}", [replace(long, id=f"e{n}", task=f"t{n}") for n in range(count)])
         with open_source(run) as source:
             tracemalloc.start()

@@ -59,7 +59,7 @@ schemas = st.recursive(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(schemas, st.booleans() | st.fixed_dictionaries({"type": kinds}), json_values)
 def test_the_check_agrees_with_the_jsonschema_package(schema: Any, defined: Any, value: Any) -> None:
     whole = {"allOf": [schema], "$defs": {"a/b": defined}}

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[TrajectoryStore]:
         yield opened
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trajectory=trajectories, tags=st.lists(texts, max_size=2).map(tuple))
 def test_a_loaded_episode_equals_the_appended_one(
     tmp_path_factory: pytest.TempPathFactory, trajectory: Trajectory, tags: tuple[str, ...]

@@ -20,8 +20,8 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
-RECORDS_PER_RUN = 5
-"""Records that one run of the simulator makes: what a run has made is stored."""
+RECORDS_PER_RUN = 15
+"""Records that one run of the simulator makes: what a run has made is stored. Its first record takes seconds more."""
 Variation = tuple[str, int]
 """Name of upstream's task, and number."""
 log = logging.getLogger(__name__)
