@@ -133,7 +133,7 @@ def hidden_memory(given: dict[str, Any]) -> str:
     return f"{written // MB} MB"
 
 
-def _fill(folder: str) -> str:
+def _fill(folder: str, hold_s: float) -> str:
     os.makedirs(folder, exist_ok=True)
     written = 0
     try:
@@ -141,6 +141,7 @@ def _fill(folder: str) -> str:
             with open(f"{folder}/{number}", "wb") as file:
                 file.write(bytes(MB))
             written += 1
+        _hold(hold_s)
     except OSError as error:
         return f"{written} MB, then {error.strerror}"
     finally:
@@ -149,15 +150,15 @@ def _fill(folder: str) -> str:
 
 
 def fill_the_workspace(given: dict[str, Any]) -> str:
-    return _fill("fill")
+    return _fill("fill", given["hold_s"])
 
 
 def fill_temporary_files(given: dict[str, Any]) -> str:
-    return _fill(f"{os.environ['TMPDIR']}/fill")
+    return _fill(f"{os.environ['TMPDIR']}/fill", given["hold_s"])
 
 
 def fill_shared_memory(given: dict[str, Any]) -> str:
-    return _fill(f"/dev/shm/{given['name']}")
+    return _fill(f"/dev/shm/{given['name']}", given["hold_s"])
 
 
 def one_large_file(given: dict[str, Any]) -> str:
