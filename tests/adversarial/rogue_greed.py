@@ -177,12 +177,14 @@ PIECE_MB, PIECES = 4, 15
 """Each file is below the limit of a single one."""
 
 
-def _write_pieces(open_piece: Callable[[int], int], after: Callable[[int, int], None]) -> str:
+def _write_pieces(
+    open_piece: Callable[[int], int], after: Callable[[int, int], None], pieces: int = PIECES, piece_mb: int = PIECE_MB
+) -> str:
     written = 0
     try:
-        for number in range(PIECES):
+        for number in range(pieces):
             fd = open_piece(number)
-            for _ in range(PIECE_MB):
+            for _ in range(piece_mb):
                 written += os.write(fd, bytes(MB))
             after(number, fd)
     except OSError as error:
@@ -249,8 +251,9 @@ def hide_disk_in_a_closed_folder(given: dict[str, Any]) -> str:
 
 
 def hide_disk_in_flight(given: dict[str, Any]) -> str:
-    """In no process's table: sent through a socket, and not received."""
+    """In no process's table: sent through a socket and not received, which is in flight, too."""
     one, other = socket.socketpair()
+    outer, kept = socket.socketpair()
 
     def send(number: int, fd: int) -> None:
         os.unlink(f"{number}")
@@ -258,13 +261,15 @@ def hide_disk_in_flight(given: dict[str, Any]) -> str:
         os.close(fd)
 
     said = _write_pieces(lambda number: _create(f"{number}"), send)
-    _hold_hidden(said, given["hold_s"])
+    socket.send_fds(outer, [b"x"], [other.fileno()])
     other.close()
+    _hold_hidden(said, given["hold_s"])
+    kept.close()
     return said
 
 
 def hide_disk_in_memory(given: dict[str, Any]) -> str:
-    """Mapped, and closed: a page of it keeps the whole file."""
+    """Mapped, and closed: a page of it keeps the whole file. Four are enough."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
 
@@ -273,7 +278,7 @@ def hide_disk_in_memory(given: dict[str, Any]) -> str:
         os.unlink(f"{number}")
         os.close(fd)
 
-    said = _write_pieces(lambda number: _create(f"{number}"), keep)
+    said = _write_pieces(lambda number: _create(f"{number}"), keep, pieces=4, piece_mb=15)
     _hold_hidden(said, given["hold_s"])
     return said
 
