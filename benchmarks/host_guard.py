@@ -1,8 +1,8 @@
 """Test that gymcp leaves the host as it was: mixed load on every start path, half of the runs killed and resumed.
 
 Native servers (forked), third-party servers (started and forked), the warm pool, containers if an engine answers, and
-agent programs; three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a run failed or the
-host differs.
+agent programs; three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a
+run failed or the host differs.
 """
 
 from __future__ import annotations
