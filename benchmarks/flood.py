@@ -55,7 +55,7 @@ class Adder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What honest servers got beside another one, summed over rounds."""
+    """Calls of the honest servers beside another one, summed over rounds."""
 
     calls: int = 0
     seconds: float = 0.0
