@@ -88,7 +88,7 @@ REPLIES = {
     "ask_for_roots": "^result: denied: .*; then: result: honest$",
     "escapes_in_a_result": "^result: red; then: result: honest$",
     "escapes_in_an_error": "^failed: red; then: result: honest$",
-    "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status 3\); its last words: red$",
+    "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status (3|-1)\); its last words: red$",
     "garbage": _NOT_JSON,
     "garbage_without_end": _PROTOCOL + ".* is longer than any message may be",
     "deep_answer": _NOT_JSON,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,11 +59,12 @@ def _walk(start: str) -> Iterator[tuple[str, Mounted]]:
         yield folder, mount
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                within = mounts.get(entry.path, mount)
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, within))
-                elif entry.is_file(follow_symlinks=False):
-                    yield entry.path, within
+                within = mounts.get(entry.path)
+                mode = entry.stat(follow_symlinks=False).st_mode if within is None else os.stat(entry.path).st_mode
+                if stat.S_ISDIR(mode):
+                    waiting.append((entry.path, within or mount))
+                elif stat.S_ISREG(mode):
+                    yield entry.path, within or mount
 
 
 @attempt(GROUP)
