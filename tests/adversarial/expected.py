@@ -60,10 +60,6 @@ GREED = {
         gets="200000 files",
     ),
     "use_up_descriptors": Greed(reported=r"result: \d+ files, then Too many open files", gets="3000 files"),
-    "put_descriptors_in_flight": Greed(
-        reported=r"^result: \d+ in flight, then Too many references: cannot splice(; beside: result: honest)?$",
-        gets="1250 in flight",
-    ),
     "spin": Greed(
         reported=r"Server(Died|LimitExceeded): .*cpu: the process tree used more than 0.5 s of CPU time",
         gets="1.0 s of CPU time",

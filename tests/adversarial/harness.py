@@ -162,20 +162,12 @@ async def play_greed(play: Play) -> dict[str, Said]:
             said = await said_by(session, "rogue_greed", act=name, **given)
             if name == "flood_of_errors":
                 said = await and_then(session, said)
-            if name == "put_descriptors_in_flight" and not play.control:
-                said += f"; beside: {await _said_by_another(play)}"
             before = bool(processes_named(daemon))
         if name == "leave_a_daemon":
             said += f"; alive before the end: {before}, after: {bool(processes_named(daemon))}"
         return ["control" if play.control else "own session", said]
 
     return await play.each(GREED, one)
-
-
-async def _said_by_another(play: Play) -> str:
-    """An honest call of a server that starts now, where servers are forked from a template that starts now."""
-    async with play.session(play.path.rogue(limits=Limits(stderr_bytes=63_999))) as session:
-        return await said_by(session, "echo", text="honest")
 
 
 def processes_named(name: str) -> list[int]:

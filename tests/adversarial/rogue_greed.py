@@ -19,8 +19,6 @@ from typing import Any
 
 MB = 1_000_000
 HELD_S = 20
-KEPT: list[tuple[socket.socket, socket.socket]] = []
-"""Sockets that stay open."""
 
 
 def _hold(seconds: float) -> None:
@@ -313,20 +311,6 @@ def use_up_descriptors(given: dict[str, Any]) -> str:
         for fd in held:
             os.close(fd)
     return f"{len(held)} files"
-
-
-def put_descriptors_in_flight(given: dict[str, Any]) -> str:
-    """In sockets that nobody reads, until the session ends: they count for the user."""
-    sent = 0
-    try:
-        while sent < 1_250:
-            KEPT.append(socket.socketpair())
-            for _ in range(125):
-                socket.send_fds(KEPT[-1][0], [b"x"], [0])
-                sent += 1
-    except OSError as error:
-        return f"{sent} in flight, then {error.strerror}"
-    return f"{sent} in flight"
 
 
 def spin(given: dict[str, Any]) -> str:
