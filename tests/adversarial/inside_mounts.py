@@ -26,6 +26,7 @@ class Mounted(NamedTuple):
     """Folder of the file system that is mounted: all of it if "/"."""
     place: str
     kind: str
+    read_only: bool
 
     def is_own(self, given: Given) -> bool:
         """True for a file system that was made for this sandbox alone."""
@@ -37,10 +38,11 @@ def list_mounts() -> list[Mounted]:
     with open("/proc/self/mountinfo") as file:
         for line in file:
             fields, _, source = line.partition(" - ")
-            _, _, device, root, place = fields.split()[:5]
+            _, _, device, root, place, options = fields.split()[:6]
+            read_only = "ro" in options.split(",") or "ro" in source.split()[-1].split(",")
             for escaped, character in _ESCAPED.items():
                 place = place.replace(escaped, character)
-            found.append(Mounted(device, root, place, source.split()[0]))
+            found.append(Mounted(device, root, place, source.split()[0], read_only))
     return found
 
 
@@ -78,13 +80,17 @@ def see_a_whole_file_system_of_the_host(given: Given) -> str:
 
 @attempt(GROUP)
 def write_a_file_system_of_the_host(given: Given) -> str:
-    seen = 0
-    for start in ("/tmp", "/dev/shm", "/"):
-        for path, mount in _walk(start):
-            seen += 1
-            if not mount.is_own(given) and os.access(path, os.W_OK):
-                return f"may write {path} of {mount.kind}"
-    raise Prevented(f"{seen} files and folders cannot be written, or are the sandbox's own")
+    def is_open(mount: Mounted) -> bool:
+        return not (mount.read_only or mount.is_own(given) or mount.kind in _VIEWS)
+
+    mounts = list_mounts()
+    for start in ("/tmp", *(mount.place for mount in mounts if is_open(mount))):
+        found = _walk(start) if os.path.isdir(start) else ((start, mount) for mount in mounts if mount.place == start)
+        for path, mount in found:
+            is_device = stat.S_ISCHR(os.stat(path).st_mode)
+            if is_open(mount) and not is_device and os.access(path, os.W_OK):
+                return f"may write {path} of {mount.kind}, device {mount.device}"
+    raise Prevented(f"{len(mounts)} mounts are read-only, the sandbox's own, or hold nothing that can be written")
 
 
 @attempt(GROUP, control="root")
