@@ -6,6 +6,7 @@ Runs inside the sandbox.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -42,10 +43,39 @@ class Server:
             if asked["method"] == "initialize":
                 self.answer(asked, {"protocolVersion": asked["params"]["protocolVersion"], **INFO})
             elif asked["method"] == "tools/list":
-                self.answer(asked, {"tools": [{"name": kind, "inputSchema": SCHEMA} for kind in FLOODS]})
+                self.answer(asked, LISTS[os.environ.get("FLOOD_LIST", "usual_list")]())
             else:
                 params = asked["params"]
                 FLOODS[params["name"]](self, asked | {"for_s": params["arguments"]["for_s"]})
+
+
+def _tool(name: str, **more: Any) -> Asked:
+    return {"name": name, "inputSchema": SCHEMA, **more}
+
+
+def usual_list() -> Asked:
+    return {"tools": [_tool(kind) for kind in FLOODS]}
+
+
+def many_large_tools() -> Asked:
+    """A list that is larger than any list may be."""
+    return {"tools": [_tool(f"tool{number}", description="x" * 300_000) for number in range(10)]}
+
+
+def endless_pages() -> Asked:
+    return {"tools": [], "nextCursor": "more"}
+
+
+def schema_of_many_parts() -> Asked:
+    """A schema with about as many parts as a list may have: it is checked in another process."""
+    parts: Asked = {f"p{number}": {} for number in range(29_000)}
+    return {"tools": [{"name": "large", "inputSchema": {**SCHEMA, "properties": parts}}]}
+
+
+LISTS: dict[str, Callable[[], Asked]] = {
+    make.__name__: make for make in (usual_list, many_large_tools, endless_pages, schema_of_many_parts)
+}
+"""Tool lists: a server with any but the first floods at its start."""
 
 
 def text_result(text: str) -> Asked:
@@ -83,6 +113,19 @@ def fewer_floats(server: Server, asked: Asked) -> None:
 
 def escapes(server: Server, asked: Asked) -> None:
     _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"\\u001b[1m" * 250_000 + b'"}]}')
+
+
+def kinds_of_blocks(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[' + b'{"type":"resource_link","name":"x","uri":"file:///x"},' * 10_000 + b"{}]}")
+
+
+def long_text(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"x" * 3_000_000 + b'"}]}')
+
+
+def requests(server: Server, asked: Asked) -> None:
+    """Ask the client, more often than a server may, without waiting for its answers."""
+    _repeat(server, asked, b'{"jsonrpc":"2.0","id":"r","method":"roots/list"}\n')
 
 
 def deep(server: Server, asked: Asked) -> None:
@@ -138,8 +181,8 @@ def errors(server: Server, asked: Asked) -> None:
 FLOODS: dict[str, Flood] = {
     flood.__name__: flood
     for flood in (
-        *(compute, blocks, fewer_blocks, floats, fewer_floats, escapes, deep),
-        *(progress, blank_lines, pings, drip, errors),
+        *(compute, blocks, fewer_blocks, floats, fewer_floats, escapes, long_text, kinds_of_blocks, deep),
+        *(progress, blank_lines, pings, requests, drip, errors),
     )
 }
 

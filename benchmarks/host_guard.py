@@ -1,8 +1,8 @@
 """Test that gymcp leaves the host as it was: mixed load on every start path, half of the runs killed and resumed.
 
-Native servers (forked), third-party servers (started and forked), the warm pool, and containers if an engine answers;
-three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a run failed or the
-host differs.
+Native servers (forked), third-party servers (started and forked), the warm pool, containers if an engine answers, and
+agent programs; three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a
+run failed or the host differs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ NATIVE = ("bfcl", "backoffice", str(ROOT / "examples" / "bank.py"))
 THIRD_PARTY = ("filesystem", "git", "time")
 FULL_S, QUICK_S = 900.0, 60.0
 """Seconds after which no run starts, in full and with --quick."""
+AGENTS = ("oracle", "random", "cmd:true")
+"""The last one is a program, which ends its turn at once."""
 MAX_RUNS = 3
 """Runs at the same time."""
 RUN_TIMEOUT_S = 600.0
@@ -97,7 +99,7 @@ def make_load(ran: Path, seconds: float) -> None:
 
 def run_eval(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> RunRecord:
     """One run; with `kill_after_s`, killed after that many seconds and resumed."""
-    agent = "oracle" if out.name[-1] in "02468" else "random"
+    agent = AGENTS[int(out.name) % len(AGENTS)]
     words = [str(GYMCP), "eval", env, "--agent", agent, "--sandbox", sandbox, "--limit", "20", "--out", str(out)]
     killed = False
     if kill_after_s is not None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import gymcp
 from gymcp.agents.programs.folder import RELAY_FOLDER, Offer, fill_placeholders, make_environment, write_files
 from gymcp.agents.programs.gateway import SOCKET_NAME, Gateway
-from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.agents.programs.settings import ProgramSettings, names_path
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.programs import gateway_relay, stdio_relay
@@ -80,10 +80,10 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     program, paths = _find_files(Path(found).absolute())
     argv = [str(program)]
     for word in settings.argv[1:]:
-        path = Path(word)
-        if not word.startswith("-") and path.exists():
-            argv.append(str(path.absolute()))
-            paths.append(path.absolute())
+        if not word.startswith("-") and names_path(word):
+            path = Path(word).absolute()
+            argv.append(str(path))
+            paths.append(path)
         else:
             argv.append(word)
     for path in settings.mounts:

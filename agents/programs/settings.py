@@ -52,7 +52,7 @@ class ProgramSettings:
     @property
     def digest(self) -> str:
         """SHA-256 over the files that the command names."""
-        files = [path for path in map(Path, self.argv) if path.is_file()]
+        files = [Path(word) for word in self.argv if names_path(word) and Path(word).is_file()]
         return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()
 
     def config(self) -> dict[str, Json]:
@@ -63,6 +63,14 @@ class ProgramSettings:
             "agent_mounts": [str(path) for path in self.mounts],
             "agent_digest": self.digest,
         }
+
+
+def names_path(word: str) -> bool:
+    """True if the word of a command names a file or folder of the host. A text that is too long for a path does not."""
+    try:
+        return Path(word).exists()
+    except OSError:
+        return False
 
 
 def is_program(agent: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
 from gymcp.mcp_servers.forkserver.failures import START_TIMEOUT_S, compose_message, describe_failure
-from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.process import ForkedProcess, count_copies_apart
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind, program_kind
 from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
 from gymcp.mcp_servers.forkserver.spawner import (
@@ -305,6 +305,7 @@ class ForkServer:
                 raise ConnectionError(plain_text(copies[0].stderr_tail()).strip()[-500:])
             for copy in copies:
                 copy.move_to_own_cgroup(live)
+            count_copies_apart(live, copies)
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
         for copy in copies:

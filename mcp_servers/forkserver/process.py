@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
@@ -209,6 +209,16 @@ class ForkedProcess:
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
         return await self._copy_server(self, count)
+
+
+def count_copies_apart(origin: ForkedProcess, copies: Iterable[ForkedProcess]) -> None:
+    """Have the watchdog count the processes of each copy for the copy; without a cgroup nothing else counts them.
+
+    They are children of the origin's process 1, because the process that forked them lived in its PID namespace.
+    """
+    servers = {namespace: copy.pid for copy in copies if (namespace := _pid_namespace(copy.pid))}
+    if origin.cgroup is None:
+        watchdog().count_apart(origin.pid, lambda pid: servers.get(_pid_namespace(pid)))
 
 
 def _pid_namespace(pid: int) -> str:

@@ -25,8 +25,11 @@ a core for all folders together; the short rest, five percent, is for a file sys
 _MIN_REST_S, _MAX_REST_S = 2.0, 60.0
 ENTRY_BYTES = 4096
 """Fewest bytes that a file counts: a million empty files are not free."""
-MAX_UNMEASURED_FILES = 8
-"""Largest number of files whose size cannot be measured; each can be as long as all that may be added."""
+MAX_MAPPED_FILES = 1
+"""Largest number of mapped files without a name whose size cannot be measured; each can be as long as all that may be
+added. For a harness with all rights of root there is none."""
+MAX_CLOSED_PROCESSES = 8
+"""Largest number of a container's processes, and of their descriptors, that the harness's user may not look into."""
 _MEGABYTE = 1_000_000
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WORKSPACE_PREFIX = "/workspace/"
@@ -56,7 +59,7 @@ class AddedBytes:
         self._last_walk = 0.0
         self._most_free = self._free_at_walk = self._free_bytes()
         self._initial_bytes: int | None = None
-        self._was_hidden = False
+        self._was_hidden = self._was_in_flight = False
         self._du: subprocess.Popen[bytes] | None = None
         self.added = 0
 
@@ -125,21 +128,23 @@ class AddedBytes:
         return self._growth_limit(int(output.split(None, 1)[0])) if output[:1].isdigit() else None
 
     def _check_unmeasured(self) -> str | None:
-        """The limit in words if the server keeps too many files whose size cannot be measured, else None.
+        """The limit in words if the server keeps files whose size cannot be measured, else None.
 
-        Such files have no name and are mapped, or their descriptors are in flight over a socket. Each is no longer
-        than what may be added, so a few are allowed as long as the file system has not lost that much free space,
-        which other programs may have taken. Two successive walks must agree: a descriptor in flight usually arrives.
+        Two successive walks must agree: a descriptor in flight usually arrives. One that does not may be a socket with
+        any number of others in flight, so none is allowed. A mapped file without a name may be a library that was
+        replaced, so one is allowed as long as the file system has not lost that much free space, which other programs
+        may have taken.
         """
-        hidden = self._scan.hidden > 0 or self._scan.is_closed
+        scan = self._scan
+        was_in_flight, self._was_in_flight = self._was_in_flight, scan.in_flight > 0
+        hidden = scan.closed > 0 or scan.is_closed or bool(scan.mapped)
         was_hidden, self._was_hidden = self._was_hidden, hidden
+        if was_in_flight and scan.in_flight:
+            return f"disk: it keeps {scan.in_flight} descriptors in a socket, where they cannot be measured"
         if not (hidden and was_hidden):
             return None
-        if self._scan.hidden > MAX_UNMEASURED_FILES:
-            return (
-                f"disk: it keeps {self._scan.hidden} files where they cannot be measured; "
-                f"at most {MAX_UNMEASURED_FILES}"
-            )
+        if len(scan.mapped) > MAX_MAPPED_FILES or scan.closed > MAX_CLOSED_PROCESSES:
+            return f"disk: it keeps {len(scan.mapped) + scan.closed} files where they cannot be measured"
         if self._most_free - self._free_bytes() > self._allowed_bytes:
             return (
                 f"disk: {self._allowed_bytes // _MEGABYTE} MB of free space are gone, and the server keeps files "
@@ -163,8 +168,12 @@ class FolderScan:
         self._processes = tuple(processes)
         self.is_closed = False
         """True if the harness's user may not enter some folder."""
-        self.hidden = 0
-        """Number of files whose size cannot be measured."""
+        self.in_flight = 0
+        """Number of descriptors that wait in a socket: only their receiver can tell their files."""
+        self.mapped: set[int] = set()
+        """Inodes of files without a name that are mapped, and whose size cannot be measured."""
+        self.closed = 0
+        """Number of processes and descriptors that the harness's user may not look into."""
         self.is_too_deep = False
         """True if some path is longer than a system call takes."""
 
@@ -207,23 +216,30 @@ class FolderScan:
         yield total
 
     def _sum_unnamed(self, process: int, seen: set[int]) -> int:
-        """Sum over the files without a name that the process holds, each inode counted once."""
+        """Sum over the files without a name that the process has open or mapped, each inode counted once."""
         total = 0
         try:
             for number in os.listdir(f"/proc/{process}/fdinfo"):  # noqa: PTH208
                 opened = _stat_descriptor(process, int(number))
                 if opened is None:
-                    self.hidden += Path(f"/proc/{process}/fdinfo/{number}").exists()
+                    self.closed += Path(f"/proc/{process}/fdinfo/{number}").exists()
                     continue
                 status, name = opened
                 if stat.S_ISSOCK(status.st_mode):
-                    self.hidden += _count_in_flight(process, number)
+                    self.in_flight += _count_in_flight(process, number)
                 elif status.st_nlink == 0 and name.startswith(_WORKSPACE_PREFIX) and status.st_ino not in seen:
                     seen.add(status.st_ino)
                     total += _size_of(status)
-            self.hidden += len({*_find_unnamed_mappings(process)} - seen)
+            for inode, place in _find_unnamed_mappings(process):
+                if inode in seen:
+                    continue
+                try:  # needs the right to follow these links, which root has
+                    total += _size_of(place.stat())
+                    seen.add(inode)
+                except PermissionError:
+                    self.mapped.add(inode)
         except PermissionError:  # a process of a container that cannot be traced
-            self.hidden += 1
+            self.closed += 1
         except OSError:  # the process has ended meanwhile
             pass
         return total
@@ -260,17 +276,18 @@ def _stat_and_name(link: Path) -> tuple[os.stat_result, str]:
 
 
 def _count_in_flight(process: int, number: str) -> int:
-    """Number of descriptors that wait in the socket to be received; only the receiver can tell their files."""
+    """Number of descriptors that wait in the socket to be received."""
     with Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
         match = _IN_FLIGHT.search(file.read())
     return int(match[1]) if match else 0
 
 
-def _find_unnamed_mappings(process: int) -> Iterator[int]:
-    """Inodes of files without a name that the process has mapped."""
+def _find_unnamed_mappings(process: int) -> Iterator[tuple[int, Path]]:
+    """Inodes of files without a name that the process has mapped, and the kernel's links to them."""
     with Path(f"/proc/{process}/maps").open("rb") as file:
         for line in file:
             if line.endswith(b" (deleted)\n"):
-                *_, inode, name = line.split(None, 5)
+                addresses, *_, inode, name = line.split(None, 5)
                 if name.startswith(_WORKSPACE_PREFIX.encode()):
-                    yield int(inode)
+                    start, _, end = addresses.partition(b"-")
+                    yield int(inode), Path(f"/proc/{process}/map_files/{int(start, 16):x}-{int(end, 16):x}")

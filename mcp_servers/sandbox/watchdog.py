@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -109,6 +109,17 @@ class Watchdog:
         roots = find_roots(processes, {entry.watched.pid for entry in self._entries.values()} | {pid}, self._known)
         tree = sum_by_root(processes, roots).get(pid)
         return tree.pids if tree else ()
+
+    def count_apart(self, pid: int, find_server: Callable[[int], int | None]) -> None:
+        """Count processes of the tree of `pid` for another server from now on, wherever their parents are.
+
+        `find_server` returns the `pid` of a process's server, or None if the process stays where it is.
+        """
+        processes = read_processes()
+        roots = find_roots(processes, {entry.watched.pid for entry in self._entries.values()} | {pid}, self._known)
+        for each in [each for each, root in roots.items() if root == pid and each in processes]:
+            if (server := find_server(each)) is not None:
+                self._known[each, processes[each].started] = server
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ GREED = {
     "hidden_memory": Greed(
         reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
     ),
-    "fill_the_workspace": Greed(reported=_FULL, gets="100 MB"),
+    "fill_the_workspace": Greed(reported=f"{_FULL}|{_GREW}", gets="100 MB"),
     "fill_temporary_files": Greed(reported=_FULL, gets="100 MB"),
     "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB"),
     "one_large_file": Greed(reported="result: nothing: File too large", gets="1 TB, sparse"),
@@ -84,7 +84,7 @@ REPLIES = {
     "ask_for_roots": "^result: denied: .*; then: result: honest$",
     "escapes_in_a_result": "^result: red; then: result: honest$",
     "escapes_in_an_error": "^failed: red; then: result: honest$",
-    "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status 3\); its last words: red$",
+    "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status (3|-1)\); its last words: red$",
     "garbage": _NOT_JSON,
     "garbage_without_end": _PROTOCOL + ".* is longer than any message may be",
     "deep_answer": _NOT_JSON,
@@ -119,7 +119,8 @@ LISTS = {
 }
 
 LIES = {
-    "claim_another_state": _PROTOCOL + "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}",
+    "claim_another_state": "(ProtocolError|CannotFork): server 'rogue': "
+    "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}",
     "claim_another_list": _PROTOCOL + "list: it claims the key 0{64} for a tool list with [0-9a-f]{64}",
 }
 """Attempts of a server that declares its state, and the error of each."""

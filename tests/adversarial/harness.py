@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import inside_files
 import inside_kernel
+import inside_mounts
 import inside_network
 import inside_processes
 from expected import DATABASES, GREED, LIES, LISTS, REPLIES, WORLDS
@@ -32,13 +33,12 @@ from surroundings import surroundings
 from gymcp.errors import GymcpError
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
-from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec
 from gymcp.types import Json, ToolCall
 
 SET_ID = PurePosixPath("/srv/set-id")
-PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
+PLAYED = (inside_files, inside_mounts, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table."""
 CALL_S = 120.0
 AT_ONCE = 6
@@ -62,7 +62,7 @@ class Play:
 
     @contextlib.asynccontextmanager
     async def session(self, spec: ServerSpec, state: Json = None) -> AsyncIterator[ToolSession]:
-        async with open_session(spec, self.sandbox, initial_state=state, seed=0) as session:
+        async with self.path.session(spec, self.sandbox, state) as session:
             yield session
 
     async def each(self, names: Any, act: Callable[[str], Awaitable[Said]]) -> dict[str, Said]:
@@ -195,6 +195,8 @@ async def play_replies(play: Play) -> dict[str, Said]:
 
 
 async def play_lists(play: Play) -> dict[str, Said]:
+    if not play.path.has_lists:
+        return {}
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import itertools
 import os
 import signal
 import socket
@@ -153,18 +152,6 @@ def change_modes_of_devices(given: Given) -> str:
     kinds = (stat.S_ISCHR, stat.S_ISBLK)
     paths = [f"/dev/{name}" for name in sorted(os.listdir("/dev"))]
     return first_of([path for path in paths if any(is_kind(os.lstat(path).st_mode) for is_kind in kinds)], change)
-
-
-@attempt(GROUP, control="root")
-def own_a_system_file(given: Given) -> str:
-    """The kernel lets a file's owner alone read it without a note of when."""
-
-    def own(path: str) -> str:
-        os.close(os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW | os.O_NONBLOCK))
-        return f"owns {path}"
-
-    found = (os.path.join(folder, name) for folder, _, names in os.walk("/usr") for name in names)
-    return first_of(itertools.islice(found, 20_000), own)
 
 
 @attempt(GROUP, control="root")

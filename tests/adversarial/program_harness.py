@@ -10,18 +10,22 @@ import asyncio
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from expected import GREED
+from harness import AT_ONCE, processes_named
+from rogue_program import PARTS
 from surroundings import surroundings
 
 import gymcp.envs.suites
 from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
+from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.settings import ProgramSettings, SandboxName
-from gymcp.types import Decision, Message, Observation, Task
+from gymcp.types import Action, Decision, Message, Observation, Task
 
 HERE = Path(__file__).parent
-PARTS = ("rogue_program", "inside", "inside_programs", "inside_files", "inside_kernel", "inside_network")
 PLAY_S = 300.0
 TASK = Task(id="t", prompts=("",))
 
@@ -34,7 +38,7 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
     work, shown = folder / "work", folder / "shown"
     work.mkdir()
     shown.mkdir()
-    for name in (*PARTS, "inside_processes"):
+    for name in ("rogue_program", "inside", "inside_programs", "rogue_greed", *PARTS):
         shutil.copy(HERE / f"{name}.py", shown)
     (shown / "environment.py").write_text(f"gold: {token}\n")
     program = str(shown / "rogue_program.py")
@@ -54,10 +58,33 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
             (shown / "given.json").write_text(json.dumps(given))
             decision = await asyncio.wait_for(own.act(say("attack")), PLAY_S)
             assert isinstance(decision, Decision), decision
-            return {"attempts": json.loads(decision.action.text), "waits": other._exchange.events.empty()}
+            greed = {} if sandbox == "none" else await play_greed(other, settings, program, token)
+            waits = other._exchange.events.empty()
+            return {"attempts": json.loads(decision.action.text), "greed": greed, "waits": waits}
         finally:
             await own.close()
             await other.close()
+
+
+async def play_greed(other: ProgramAgent, settings: ProgramSettings, program: str, token: str) -> dict[str, str]:
+    """How the end of a program is reported that uses up the machine: each has an episode beside `other`."""
+    at_once, daemon = asyncio.Semaphore(AT_ONCE), f"p-{token[:12]}"
+
+    async def one(name: str) -> tuple[str, str]:
+        given = {"name": f"{token}-{name}", "hold_s": 30.0, "spun_s": 12.0, "folder": "inodes", "daemon": daemon}
+        argv = ("python3", program, "{prompt}", "greed", json.dumps(given))
+        own = replace(settings, argv=argv, limits=GREED[name].limits)
+        agent = ProgramAgent(Exchange(None, own, 0), own, other._gateway, other._sandbox)
+        async with at_once:
+            try:
+                ended = await asyncio.wait_for(agent.act(say(name)), PLAY_S)
+            finally:
+                await agent.close()
+        assert not isinstance(ended, Action)
+        said = f"result: {ended.action.text}" if isinstance(ended, Decision) else f"{ended.outcome}: {ended.reason}"
+        return name, said + (f"; after: {bool(processes_named(daemon))}" if name == "leave_a_daemon" else "")
+
+    return dict(await asyncio.gather(*(one(name) for name in GREED)))
 
 
 def make(agents: Any) -> ProgramAgent:

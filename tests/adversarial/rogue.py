@@ -16,7 +16,7 @@ from inside import ATTEMPTS, play
 from gymcp.mcp_servers.native import runtime
 
 OBJECT = {"type": "object"}
-PLAY_MODULES = ("inside_files", "inside_processes", "inside_network", "inside_kernel")
+PLAY_MODULES = ("inside_files", "inside_mounts", "inside_processes", "inside_network", "inside_kernel")
 MODULES = ("inside", *PLAY_MODULES, "rogue_lists", "rogue_replies", "rogue_greed", "rogue_files")
 
 

@@ -133,7 +133,7 @@ def hidden_memory(given: dict[str, Any]) -> str:
     return f"{written // MB} MB"
 
 
-def _fill(folder: str) -> str:
+def _fill(folder: str, hold_s: float) -> str:
     os.makedirs(folder, exist_ok=True)
     written = 0
     try:
@@ -141,6 +141,7 @@ def _fill(folder: str) -> str:
             with open(f"{folder}/{number}", "wb") as file:
                 file.write(bytes(MB))
             written += 1
+        _hold(hold_s)
     except OSError as error:
         return f"{written} MB, then {error.strerror}"
     finally:
@@ -149,15 +150,15 @@ def _fill(folder: str) -> str:
 
 
 def fill_the_workspace(given: dict[str, Any]) -> str:
-    return _fill("fill")
+    return _fill("fill", given["hold_s"])
 
 
 def fill_temporary_files(given: dict[str, Any]) -> str:
-    return _fill(f"{os.environ['TMPDIR']}/fill")
+    return _fill(f"{os.environ['TMPDIR']}/fill", given["hold_s"])
 
 
 def fill_shared_memory(given: dict[str, Any]) -> str:
-    return _fill(f"/dev/shm/{given['name']}")
+    return _fill(f"/dev/shm/{given['name']}", given["hold_s"])
 
 
 def one_large_file(given: dict[str, Any]) -> str:
@@ -176,12 +177,14 @@ PIECE_MB, PIECES = 4, 15
 """Each file is below the limit of a single one."""
 
 
-def _write_pieces(open_piece: Callable[[int], int], after: Callable[[int, int], None]) -> str:
+def _write_pieces(
+    open_piece: Callable[[int], int], after: Callable[[int, int], None], pieces: int = PIECES, piece_mb: int = PIECE_MB
+) -> str:
     written = 0
     try:
-        for number in range(PIECES):
+        for number in range(pieces):
             fd = open_piece(number)
-            for _ in range(PIECE_MB):
+            for _ in range(piece_mb):
                 written += os.write(fd, bytes(MB))
             after(number, fd)
     except OSError as error:
@@ -248,8 +251,9 @@ def hide_disk_in_a_closed_folder(given: dict[str, Any]) -> str:
 
 
 def hide_disk_in_flight(given: dict[str, Any]) -> str:
-    """In no process's table: sent through a socket, and not received."""
+    """In no process's table: sent through a socket and not received, which is in flight, too."""
     one, other = socket.socketpair()
+    outer, kept = socket.socketpair()
 
     def send(number: int, fd: int) -> None:
         os.unlink(f"{number}")
@@ -257,13 +261,15 @@ def hide_disk_in_flight(given: dict[str, Any]) -> str:
         os.close(fd)
 
     said = _write_pieces(lambda number: _create(f"{number}"), send)
-    _hold_hidden(said, given["hold_s"])
+    socket.send_fds(outer, [b"x"], [other.fileno()])
     other.close()
+    _hold_hidden(said, given["hold_s"])
+    kept.close()
     return said
 
 
 def hide_disk_in_memory(given: dict[str, Any]) -> str:
-    """Mapped, and closed: a page of it keeps the whole file."""
+    """Mapped, and closed: a page of it keeps the whole file. Four are enough."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
 
@@ -272,7 +278,7 @@ def hide_disk_in_memory(given: dict[str, Any]) -> str:
         os.unlink(f"{number}")
         os.close(fd)
 
-    said = _write_pieces(lambda number: _create(f"{number}"), keep)
+    said = _write_pieces(lambda number: _create(f"{number}"), keep, pieces=4, piece_mb=15)
     _hold_hidden(said, given["hold_s"])
     return said
 

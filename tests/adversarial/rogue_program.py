@@ -1,7 +1,7 @@
 """An agent program with bad intentions. Standard library only; it runs inside.
 
-Told ``attack``, it plays the attempts and prints how they went. Told anything else, it is the other episode: it leaves
-what others want, calls a tool, and waits.
+Told ``attack``, it plays the attempts and prints how they went. Told the name of an attempt with the word ``greed``, it
+makes that one. Told anything else, it is the other episode: it leaves what others want, calls a tool, and waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 inside = importlib.import_module("inside")
-PARTS = ("inside_files", "inside_kernel", "inside_network", "inside_processes")
+PARTS = ("inside_files", "inside_mounts", "inside_kernel", "inside_network", "inside_processes")
 
 
 def attack(path: str, words: list[str]) -> None:
@@ -46,5 +46,7 @@ def settle(token: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "attack":
         attack(sys.argv[2], sys.argv[3:])
+    elif sys.argv[2] == "greed":
+        print(getattr(importlib.import_module("rogue_greed"), sys.argv[1])(json.loads(sys.argv[3])))
     else:
         settle(sys.argv[1])

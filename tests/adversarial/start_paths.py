@@ -18,22 +18,40 @@ from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import PROGRAM, native_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
-    start: Literal["exec", "fork", "fork_script"] = "exec"
-    """A server starts by itself, is forked as a program of gymcp's own, or is forked as a third-party script."""
+    start: Literal["exec", "fork", "fork_script", "copy"] = "exec"
+    """A server starts by itself, is forked as a program of gymcp's own, is forked as a third-party script, or is a copy of
+    a forked one that lives on."""
     warm_pool_size: int = 0
     has_worlds: bool = True
     """False where a server whose state is in files is started as on another path."""
+    has_lists: bool = True
+    """False where the tool list was read before, from another process."""
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
         async with open_warm_sandbox(get_sandbox(self.sandbox)) as sandbox:
             yield sandbox
+
+    @contextlib.asynccontextmanager
+    async def session(self, spec: ServerSpec, sandbox: Sandbox, state: Json = None) -> AsyncIterator[ToolSession]:
+        """A session with a server that came to life on this path."""
+        async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
+            if self.start != "copy":
+                yield session
+                return
+            (copy,) = await fork_session(session, 1)
+            async with copy.open() as branch:
+                yield branch
 
     def rogue(
         self,
@@ -42,7 +60,7 @@ class StartPath:
         limits: Limits | None = None,
         env: Mapping[str, str] = MappingProxyType({}),
     ) -> ServerSpec:
-        start: Literal["exec", "fork"] = "fork" if self.start == "fork" else "exec"
+        start: Literal["exec", "fork"] = "fork" if self.start in ("fork", "copy") else "exec"
         spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=start)
         if self.start == "fork_script":
             argv = ("python3", "-s", "-B", str(PROGRAM / "server_main.py"), *arguments)
@@ -55,6 +73,7 @@ class StartPath:
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap"),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
+    "copy": StartPath(sandbox="bwrap", start="copy", has_worlds=False, has_lists=False),
     "fork_script": StartPath(sandbox="bwrap", start="fork_script"),
     "pool": StartPath(sandbox="bwrap", warm_pool_size=1, has_worlds=False),
     "docker": StartPath(sandbox="docker"),

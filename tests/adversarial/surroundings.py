@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inside import Given, number_of
+from inside_mounts import list_mounts
 
 import gymcp.errors
 from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
@@ -72,7 +73,19 @@ def _handle_of(path: Path) -> tuple[int, str]:
 
 
 def _process(token: str) -> Given:
-    return {"token": token, "harness_pid": os.getpid(), "engine": str(socket_path())}
+    return {
+        "token": token,
+        "harness_pid": os.getpid(),
+        "harness_user": os.getuid(),
+        "host_devices": _devices(),
+        "engine": str(socket_path()),
+    }
+
+
+def _devices() -> list[str]:
+    """File systems that are mounted here, but for those of containers: numbers of ended ones are given out again."""
+    mounts = (mount for mount in list_mounts() if "docker" not in mount.place and "containerd" not in mount.place)
+    return sorted({mount.device for mount in mounts})
 
 
 async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack) -> Given:

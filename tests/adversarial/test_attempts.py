@@ -9,6 +9,7 @@ from typing import Any
 
 import inside_files
 import inside_kernel
+import inside_mounts
 import inside_network
 import inside_processes
 import pytest
@@ -18,7 +19,7 @@ from inside import ATTEMPTS
 from naive import NOT_FOOLED
 from start_paths import START_PATHS
 
-PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
+PLAYED = (inside_files, inside_mounts, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table."""
 Played = Callable[[str, str], dict[str, Any]]
 USERS = ("root", "user")
@@ -53,6 +54,14 @@ def test_the_documentation_lists_every_attempt() -> None:
     assert wanted in text, wanted
 
 
+def test_every_attempt_stands_in_a_row_of_the_boundaries() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = text.partition("## Boundaries")[2].partition("\n## ")[0].splitlines()
+    cells = [row.split("|")[3] for row in rows if row.startswith("|")]
+    named = {re.sub(r"\(.*?\)", "", name).strip() for cell in cells for name in re.split(r",(?![^(]*\))", cell)}
+    assert {name.replace("_", " ") for name in (*ATTEMPTS, *OWN_SESSION)} - named == set()
+
+
 NEEDS = {"talk_to_the_docker_engine": "docker"}
 """Attempt -> the sandbox that must be usable for its control: without an engine nobody can talk to one."""
 
@@ -71,8 +80,9 @@ def test_attempts_are_reported(path: str, user: str, played: Played, subtests: p
     attempts = played(path, user)["attempts"]
     for name, wanted in OWN_SESSION.items():
         with subtests.test(name):
-            if name in WORLDS and name not in attempts:
-                assert not START_PATHS[path].has_worlds
+            if name not in attempts:
+                start_path = START_PATHS[path]
+                assert (name in WORLDS and not start_path.has_worlds) or (name in LISTS and not start_path.has_lists)
                 continue
             _, said = attempts[name]
             assert re.search(wanted, said, re.DOTALL), f"{name} on {path} as {user}: {said}"

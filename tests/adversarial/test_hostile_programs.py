@@ -1,9 +1,14 @@
-"""Every attempt of the list fails in an agent program, too, and those that only programs can make have a control."""
+"""Attempts fail in an agent program, too, as root and as an ordinary user.
+
+These are all of the list but those on the protocol, which a program does not speak. Those that only programs can make
+have a control here.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -15,17 +20,30 @@ from typing import Any
 
 import inside_files
 import inside_kernel
+import inside_mounts
 import inside_network
 import inside_processes
 import pytest
+from equipment import lacking
+from expected import GREED
 from inside import ATTEMPTS
 from inside_programs import ATTEMPTS_OF_PROGRAMS
+from ordinary_user import UID, as_ordinary_user
 
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
-PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
+PLAYED = (inside_files, inside_mounts, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table, whose controls are in test_attempts.py."""
 PLAY_S = 600.0
+
+
+FOR_PROGRAMS = {
+    "flood_of_errors": "^result: 200 MB$",
+    "leave_a_daemon": "^result: left; after: False$",
+    "use_up_inodes": "^agent_error: the program failed: (memory|disk): ",
+}
+"""Reports that differ: a program answers once, a daemon that it leaves is looked for at its end alone, and its working
+folder is the host's, where each file counts as disk."""
 
 
 @pytest.fixture
@@ -38,16 +56,22 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(made)
 
 
-def play(sandbox: str, folder: Path) -> dict[str, Any]:
-    """Results of the attempts, as the program tells them: name -> [achieved, words]."""
+def play(sandbox: str, folder: Path, user: str) -> dict[str, Any]:
+    """What the harness tells of attempts: name -> [achieved, words], and of greed: name -> words."""
     set_id = "-"
     if os.getuid() == 0:
         shutil.copy("/usr/bin/id", folder / "set-id")
         (folder / "set-id").chmod(0o4755)
         set_id = str(folder / "set-id")
+    own = folder / "own"
+    own.mkdir()
     token = secrets.token_hex(16)
-    argv = [sys.executable, str(Path(__file__).with_name("program_harness.py")), sandbox, str(folder), token, set_id]
-    env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(folder), "GYMCP_HOME": str(folder / "home")}
+    argv = [sys.executable, str(Path(__file__).with_name("program_harness.py")), sandbox, str(own), token, set_id]
+    if user == "user" and os.getuid() == 0:
+        os.chown(own, UID, UID)
+        (folder / "stage").mkdir()
+        argv = as_ordinary_user(argv, folder / "stage")
+    env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(own), "GYMCP_HOME": str(own / "home")}
     env["A_SECRET"] = token
     done = subprocess.run(
         argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True
@@ -55,18 +79,28 @@ def play(sandbox: str, folder: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["waits"]  # the other episode goes on
-    return dict(found["attempts"])
+    return found
 
 
-def test_no_attempt_of_a_confined_program_succeeds(folder: Path, bwrap: Bubblewrap, subtests: pytest.Subtests) -> None:
-    attempts = play(bwrap.name, folder)
+@pytest.mark.parametrize("user", ["root", "user"])
+def test_no_attempt_of_a_confined_program_succeeds(
+    user: str, folder: Path, bwrap: Bubblewrap, subtests: pytest.Subtests
+) -> None:
+    if user == "root" and os.getuid() != 0:
+        lacking("root", "only root can play as root")
+    found = play(bwrap.name, folder, user)
+    attempts = found["attempts"]
     assert attempts.keys() == (ATTEMPTS.keys() - {"signal_everyone"}) | ATTEMPTS_OF_PROGRAMS.keys()
     for name, (achieved, said) in attempts.items():
         with subtests.test(name):
             assert achieved is False, f"{name}: {achieved}: {said}"
+    for name, greed in GREED.items():
+        with subtests.test(name):
+            wanted = re.sub(r"Server\S*: \.\*", "agent_error: the program failed: ", greed.reported)
+            assert re.search(FOR_PROGRAMS.get(name, wanted), found["greed"][name], re.DOTALL), found["greed"][name]
 
 
 def test_unconfined_the_same_attempts_succeed(folder: Path, subtests: pytest.Subtests) -> None:
-    for name, (achieved, said) in play("none", folder).items():
+    for name, (achieved, said) in play("none", folder, "root")["attempts"].items():
         with subtests.test(name):
             assert achieved is True, f"{name}: {achieved}: {said}"

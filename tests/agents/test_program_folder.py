@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from gymcp.agents.programs.folder import Offer, fill_placeholders, make_environment, write_files
+from gymcp.agents.programs.settings import ProgramSettings
 
 OFFER = Offer(address="http://127.0.0.1:8642", token="key", model='a "model"', folder="/workspace", confined=True)
 RELAY = ["-I", "-S", "-B", "/srv/relay/gymcp/mcp_servers/programs/stdio_relay.py"]
+
+
+def test_the_documentation_names_the_limits_of_a_program() -> None:
+    limits = ProgramSettings(argv=("true",)).limits
+    text = (Path(__file__).parents[2] / "docs" / "agent-programs.md").read_text(encoding="utf-8")
+    named = f"{limits.memory_mb} MB of memory, {limits.processes} processes and threads, or {limits.disk_mb} MB of its"
+    assert named in text
 
 
 def read_json(folder: Path, variable: str) -> object:

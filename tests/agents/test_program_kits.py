@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gold_policy import GoldPolicy
-from program_kits import SCRIPTS, play
+from program_kits import SCRIPTS, choose_kits, play
 
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.programs.settings import ProgramSettings
@@ -28,11 +28,19 @@ def packages() -> Path:
     return Path(found.origin).parents[1]
 
 
-@pytest.mark.parametrize("script", ["openai_sdk.py", "openai_tool_runner.py", "anthropic_tool_runner.py"])
-def test_a_program_over_a_vendors_sdk_plays_an_episode(script: str, packages: Path) -> None:
-    policy, tasks = GoldPolicy(BANK.suite.tasks), BANK.suite.tasks[:1]
-    program = ProgramSettings(argv=(sys.executable, str(SCRIPTS / script)), mounts=(packages,))
-    (episode,) = play(BANK, program, tasks, ChatModel(name="gold", policy=policy), concurrency=1)
+def play_one(program: ProgramSettings) -> None:
+    policy = GoldPolicy(BANK.suite.tasks)
+    (episode,) = play(BANK, program, BANK.suite.tasks[:1], ChatModel(name="gold", policy=policy), concurrency=1)
     assert (episode.outcome, episode.score) == (Outcome.SCORED, 1.0), episode.reason
     assert episode.steps[-1].action.text == "Bob has his money."
     assert [message.role for message in policy.asked[-1]] == ["user", "assistant", "tool"], "the whole conversation"
+
+
+@pytest.mark.parametrize("script", ["openai_sdk.py", "openai_tool_runner.py", "anthropic_tool_runner.py"])
+def test_a_program_over_a_vendors_sdk_plays_an_episode(script: str, packages: Path) -> None:
+    play_one(ProgramSettings(argv=(sys.executable, str(SCRIPTS / script)), mounts=(packages,)))
+
+
+def test_a_program_in_typescript_plays_an_episode(node: None) -> None:
+    (kit,) = choose_kits("mcp-typescript")
+    play_one(kit.install())

@@ -20,6 +20,7 @@ from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.programs.agent import open_program_agents
+from gymcp.agents.programs.launch import find_program
 from gymcp.agents.programs.settings import ProgramSettings, parse_command
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
@@ -296,6 +297,12 @@ def test_a_budget_of_answers_holds_at_the_gateway() -> None:
 def test_an_invalid_command_is_refused(agent: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_command(agent)
+
+
+def test_a_word_that_is_longer_than_any_path_is_a_word() -> None:
+    program = settings("sh", "-c", "x" * 5_000)
+    assert find_program(program)[0][-1] == "x" * 5_000
+    assert program.digest == settings("sh", "-c", "y").digest
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,13 @@ CGROUP_END = "-guard"
 
 
 def furnish(folder: Path) -> None:
-    """/dev, /etc and /opt are this namespace's own from here on."""
+    """/dev, /etc, /opt and /var/lib are this namespace's own from here on, and the home is in the folder."""
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "tmpfs", "-o", "mode=755", "none", "/opt")
     Path("/opt/program").write_text("of the host")
     Path("/opt/program").chmod(0o755)
+    run("mount", "-t", "tmpfs", "none", "/var/lib")
+    (folder / "home").mkdir()
     (folder / "etc").mkdir()
     for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
         if Path("/etc", name).exists():
@@ -63,6 +65,8 @@ def change(folder: Path) -> None:
     Path("/etc/passwd").write_text("root::0:0::/:/bin/sh\n")
     Path("/opt/program").chmod(0o4755)
     Path("/opt/new").write_text("x")
+    Path("/var/lib/new").write_text("x")
+    (Path.home() / ".new").write_text("x")
     written = Path("/opt/program").stat().st_mtime_ns
     Path("/opt/program").write_text("of a server")
     os.utime("/opt/program", ns=(written, written))

@@ -38,6 +38,8 @@ PLANTED = {
     "content of a file, its time set back": "files: /opt/program: ",
     "file of the system": "files: /etc/passwd: ",
     "new file": "files: /opt/new: absent -> ",
+    "new file in the home": "/home/.new: absent -> ",
+    "new file of a service": "files: /var/lib/new: absent -> ",
 }
 """Kind of change -> what the guard's line about it holds."""
 
@@ -56,10 +58,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
         f"{python} {plant} change {at} || exit 9\n"
         f"{python} {guard} --settle 1 after {at}/before.json; echo changed: $?\n"
     )
+    # a guard may be around this run
+    env = {name: value for name, value in os.environ.items() if name != TOKEN} | {"HOME": str(folder / "home")}
     try:
         done = subprocess.run(
             ["unshare", "--mount", "--ipc", "--net", "--uts", "sh", "-c", script],
-            env={name: value for name, value in os.environ.items() if name != TOKEN},  # a guard may be around this run
+            env=env,
             capture_output=True,
             text=True,
             timeout=300,

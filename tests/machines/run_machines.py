@@ -9,13 +9,11 @@ is listed at the end.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import re
 import secrets
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -24,39 +22,43 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "tests"))
+from machine_processes import BUSY, TOKEN, busy, end, seal  # noqa: E402
 from ordinary_user import UID, as_ordinary_user  # noqa: E402
 
-TOKEN = "GYMCP_MACHINE"
-"""In the environment of everything that runs on a machine."""
 QUICK_S, FULL_S = 280, 3 * 3600
 """Seconds after which a machine has failed."""
-END_S = 30
-"""Seconds in which what runs on a machine must be dead once it is killed."""
+ALL_QUICK_S = 300
+"""Seconds that the quick runs of all machines may take together."""
 SPACE = "6g"
 QUICK_TESTS = (
     "tests/mcp_servers/test_sandbox.py",
     "tests/store/test_run_folder.py",
     "tests/cli/test_doctor.py",
 )
+CONTROLS = tuple(
+    f"tests/adversarial/test_attempts.py::{name}"
+    for name in (
+        *("test_controls_work", "test_controls_of_what_is_reported"),
+        "test_every_attempt_has_a_control_on_record",
+    )
+)
+"""Attacks without a sandbox, one of which needs an engine."""
+DEADLINES = ("tests/mcp_servers/test_event_loop.py", "tests/mcp_servers/test_session.py")
+"""Servers that answer late, or never."""
 QUICK_DEMO = "--only bfcl --limit 2"
 KEPT = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy")
 KEPT_PREFIXES = ("PIP_", "UV_", "NPM_", "npm_")
 PROGRAMS = ("java", "node", "npm", "npx", "chromium", "chromium-browser", "google-chrome", "apt-get")
 APT = Path("/usr/bin/apt-get")
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 SHOWN = 400
 """Lines of a command that failed."""
-BUSY = 20
-"""Processes, which is the load that they make."""
-BUSY_CODE = "import signal, sys\nsignal.alarm(int(sys.argv[1]))\nwhile True: pass"
 SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (?:\S+: )?(.*)$", re.MULTILINE)
 ENDED = re.compile(r"^=*\s*(\d+ (?:passed|failed|skipped|error).*?)\s*=*$", re.MULTILINE)
 
@@ -71,6 +73,8 @@ class Machine:
     is_user: bool = False
     """An ordinary user without root's rights."""
     is_busy: bool = False
+    """Made when no other machine is, since it would make that one busy, too."""
+    quick_tests: tuple[str, ...] = QUICK_TESTS
     is_refused: str | None = None
     """Pattern of the one line with which `make test` and `make demo` must end; None if they must pass."""
 
@@ -133,7 +137,7 @@ def freeze_home(stage: Path) -> None:
 
 C_LOCALE = {"LANG": "C", "LC_ALL": "C"}
 MACHINES = {
-    "no_engine": Machine(lacks="a Docker engine"),
+    "no_engine": Machine(lacks="a Docker engine", quick_tests=(*QUICK_TESTS, *CONTROLS)),
     "no_node": Machine(lacks="node, Java, a browser, and the right to install them", prepare=hide_programs),
     "user": Machine(lacks="root", is_user=True),
     "foreign_null": Machine(lacks="a /dev/null of root's", prepare=give_null_away),
@@ -141,7 +145,7 @@ MACHINES = {
     "c_locale": Machine(lacks="a locale", env=C_LOCALE),
     "frozen_home": Machine(lacks="a home that can be written", prepare=freeze_home, env={"GYMCP_HOME": ""}),
     "two_gigabytes": Machine(lacks="disk: 2 GB are left", space="2g"),
-    "busy": Machine(lacks="time: its load is 20", is_busy=True),
+    "busy": Machine(lacks="time: its load is 20", is_busy=True, quick_tests=DEADLINES),
     "bare": Machine(  # much of that at once
         lacks="root, an engine, node, a browser, a locale", prepare=hide_programs, env=C_LOCALE, is_user=True
     ),
@@ -163,7 +167,7 @@ def inside(name: str, stage: Path, full: bool, tests: str | None) -> Outcome:
     machine.prepare(stage)
     wrong, text = [], ""
     with busy(BUSY * machine.is_busy, limit_s(full, tests)):
-        for target, words in commands(full, tests).items():
+        for target, words in commands(machine, full, tests).items():
             done = subprocess.run(
                 as_user(machine, ["make", "--silent", "-o", ".venv/.installed", target, *words], stage),
                 cwd=CHECKOUT,
@@ -219,13 +223,13 @@ def environment(machine: Machine, stage: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def commands(full: bool, tests: str | None) -> dict[str, list[str]]:
+def commands(machine: Machine, full: bool, tests: str | None) -> dict[str, list[str]]:
     """Target of make -> its further words."""
     if tests is not None:
         return {"test": [f"TESTS={tests}"]}
     if full:
         return {"test": [], "demo": []}
-    return {"test": [f"TESTS={' '.join(QUICK_TESTS)}", "WORKERS=0"], "demo": [f"DEMO={QUICK_DEMO}"]}
+    return {"test": [f"TESTS={' '.join(machine.quick_tests)}", "WORKERS=0"], "demo": [f"DEMO={QUICK_DEMO}"]}
 
 
 def as_user(machine: Machine, argv: list[str], stage: Path) -> list[str]:
@@ -244,38 +248,6 @@ def objections(machine: Machine, target: str, done: subprocess.CompletedProcess[
         wanted = "say one line"
         well = done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]) is not None
     return [] if well else ["\n".join([f"{ended} and should {wanted}:", *said[-SHOWN:]])]
-
-
-@contextmanager
-def busy(count: int, seconds: int) -> Iterator[None]:
-    """Processes that compute at the lowest priority; each ends by itself after these seconds at the latest."""
-    words = ["nice", "-n", "19", sys.executable, "-c", BUSY_CODE, str(seconds)]
-    started = [subprocess.Popen(words) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def seal(argv: list[str]) -> None:
-    """Runs the command in a user namespace in which no further one can be made."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    entered, mapped = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
-            os._exit(9)
-        os.write(entered[1], b"x")
-        os.read(mapped[0], 1)
-        Path("/proc/sys/user/max_user_namespaces").write_text("0")
-        os.execvp(argv[0], argv)
-    os.read(entered[0], 1)
-    for name in ("uid_map", "gid_map"):
-        Path(f"/proc/{child}/{name}").write_text(f"0 0 {UID + 1}")
-    os.write(mapped[1], b"x")
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def mount(*words: str) -> None:
@@ -312,26 +284,14 @@ def limit_s(full: bool, tests: str | None) -> int:
     return FULL_S if full or tests else QUICK_S
 
 
-def end(token: str) -> None:
-    """Kills what bears the token: servers without an environment end with those that started them.
-
-    Until a look finds none, since a process may start another during the first; one that cannot be killed is left.
-    """
-    deadline = time.monotonic() + END_S
-    while (pids := bearers(token)) and time.monotonic() < deadline:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
-def bearers(token: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # it has ended
-            if entry.name.isdigit() and f"{TOKEN}={token}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+def run_all(names: Sequence[str], at_once: int, full: bool, tests: str | None) -> Iterator[Outcome]:
+    """The machines' outcomes, those of the busy ones last and alone."""
+    quiet = [name for name in names if not MACHINES[name].is_busy]
+    with ThreadPoolExecutor(at_once) as threads:
+        yield from threads.map(lambda name: made(name, full, tests), quiet)
+    for name in names:
+        if name not in quiet:
+            yield made(name, full, tests)
 
 
 def show(outcome: Outcome) -> None:
@@ -371,18 +331,21 @@ def main() -> None:
         return
     if os.getuid() != 0:
         sys.exit("machines are made in mount namespaces: only root can make them")
-    with ThreadPoolExecutor(args.at_once) as threads:
-        outcomes = []
-        for outcome in threads.map(lambda name: made(name, args.full, args.tests), args.only or MACHINES):
-            outcomes.append(outcome)
-            if not args.json:
-                show(outcome)
+    began, outcomes = time.monotonic(), []
+    for outcome in run_all(args.only or list(MACHINES), args.at_once, args.full, args.tests):
+        outcomes.append(outcome)
+        if not args.json:
+            show(outcome)
+    took_s, is_quick = time.monotonic() - began, not (args.full or args.tests)
+    print(f"{len(outcomes)} machines in {took_s:.0f} s", file=sys.stderr)
     if args.json:
         print(json.dumps({"machines": [asdict(outcome) for outcome in outcomes]}, indent=1))
     else:
         show_skipped(outcomes)
     if failed := [outcome.machine for outcome in outcomes if outcome.wrong]:
         sys.exit(f"machines: failed: {' '.join(failed)}")
+    if is_quick and took_s > ALL_QUICK_S:
+        sys.exit(f"machines: all passed, but took {took_s:.0f} s together; at most {ALL_QUICK_S}")
 
 
 if __name__ == "__main__":

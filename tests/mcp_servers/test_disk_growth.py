@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import os
+import socket
 import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
+from equipment import lacking
 
 from gymcp.mcp_servers.sandbox import disk_growth
 from gymcp.mcp_servers.sandbox.disk_growth import AddedBytes
@@ -67,3 +72,77 @@ def test_size_of_closed_folder_counts_once_it_is_known(monkeypatch: pytest.Monke
     finally:
         added.close()
     assert "grew by more than" in str(said)
+
+
+@pytest.fixture
+def own_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that counts as the workspace of this process."""
+    monkeypatch.setattr(disk_growth, "_WORKSPACE_PREFIX", f"{tmp_path}/")
+    return tmp_path
+
+
+def said_in_three_walks(folder: Path, clock: Clock) -> str | None:
+    added = AddedBytes(folder, ALLOWED_BYTES, lambda: [os.getpid()])
+    said = None
+    for _ in range(3):
+        while (said := said or added.step(folders=1)) is None and added._walk is not None:
+            pass
+        clock.now += 3.0
+    return said
+
+
+def test_a_descriptor_that_stays_in_flight_is_refused(monkeypatch: pytest.MonkeyPatch, own_workspace: Path) -> None:
+    clock = Clock(monkeypatch, tick_s=0.0)
+    assert said_in_three_walks(own_workspace, clock) is None
+    one, other = socket.socketpair()
+    with one, other, (own_workspace / "file").open("wb") as file:
+        socket.send_fds(one, [b"x"], [file.fileno()])
+        assert said_in_three_walks(own_workspace, clock) == (
+            "disk: it keeps 1 descriptors in a socket, where they cannot be measured"
+        )
+
+
+@contextlib.contextmanager
+def mapped_without_a_name(folder: Path, count: int) -> Iterator[None]:
+    """Files of `ALLOWED_BYTES` each, of which this process maps a page and has no descriptor."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    pages = []
+    for number in range(count):
+        path = folder / f"{number}"
+        path.write_bytes(bytes(ALLOWED_BYTES))
+        with path.open("rb") as file:
+            pages.append(libc.mmap(None, ctypes.c_size_t(4096), 1, 1, file.fileno(), ctypes.c_long(0)))
+        path.unlink()
+    try:
+        yield
+    finally:
+        for page in pages:
+            libc.munmap(ctypes.c_void_p(page), ctypes.c_size_t(4096))
+
+
+def test_mapped_files_without_a_name_are_measured(monkeypatch: pytest.MonkeyPatch, own_workspace: Path) -> None:
+    if os.getuid() != 0:
+        lacking("root", "only root can follow the links of mapped files")
+    with mapped_without_a_name(own_workspace, 2):
+        said = said_in_three_walks(own_workspace, Clock(monkeypatch, tick_s=0.0))
+    assert said == "disk: the workspace grew by more than 0 MB"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_ordinary_user_allows_one_that_cannot_be_measured(
+    count: int, monkeypatch: pytest.MonkeyPatch, own_workspace: Path
+) -> None:
+    def refuse(place: Path, **_: Any) -> os.stat_result:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(place))
+
+    class Refused(PosixPath):
+        stat = refuse
+
+    find = disk_growth._find_unnamed_mappings
+    monkeypatch.setattr(
+        disk_growth, "_find_unnamed_mappings", lambda process: ((inode, Refused(link)) for inode, link in find(process))
+    )
+    with mapped_without_a_name(own_workspace, count):
+        said = said_in_three_walks(own_workspace, Clock(monkeypatch, tick_s=0.0))
+    assert said == (None if count == 1 else "disk: it keeps 2 files where they cannot be measured")

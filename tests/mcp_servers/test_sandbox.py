@@ -100,29 +100,6 @@ def test_nothing_tells_which_machine_it_is(inside: Inside) -> None:
     assert said.split("\n") == ["Permission denied"] * len(shown)
 
 
-NOT_ITS_OWN = """
-import os
-def is_own(path):
-    try: os.close(os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW | os.O_NONBLOCK))
-    except OSError: return False
-    return True
-for folder, folders, names in os.walk("/"):
-    if folder == "/": folders[:] = [name for name in folders if name not in ("proc", "tmp", "workspace")]
-    if folder == "/dev": folders[:] = []
-    for name in names:
-        if is_own(os.path.join(folder, name)): print(os.path.join(folder, name))
-print("end")
-"""
-
-
-@own_id
-def test_under_root_a_server_owns_nothing_that_it_can_see(inside: Inside, tmp_path: Path) -> None:
-    """But its temporary files, its workspace and its own sandbox's nodes."""
-    (tmp_path / "program").write_text("")
-    mounts = (Mount(source=tmp_path / "program", target=PurePosixPath("/srv/program")),)
-    assert inside(NOT_ITS_OWN, Launch(argv=(), mounts=mounts)) == "end"
-
-
 @own_id
 def test_under_root_a_folder_is_lent_to_the_server(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")

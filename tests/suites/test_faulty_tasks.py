@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gymcp.envs.suites.agentdojo.suite import load_suite as load_agentdojo
 from gymcp.envs.suites.agentdojo.suite import read_suites
+from gymcp.envs.suites.scienceworld.tasks import VERSION as SCIENCEWORLD_VERSION
 from gymcp.envs.suites.tau2.suite import load_suite as load_tau2
+from gymcp.envs.suites.textworld.tasks import VERSION as TEXTWORLD_VERSION
 from gymcp.evaluators.faulty_tasks import LISTS, find_faulty, find_list
 from gymcp.types import Suite, Task
 
@@ -61,6 +63,14 @@ def test_the_lists_of_tau2_are_empty_and_no_task_of_it_passes_without_an_action(
         listed = find_list(config_of(suite))
         assert listed is LISTS[suite.name]
         assert (listed.tasks, suite.pass_at_once) == ((), frozenset())
+
+
+def test_the_lists_of_suites_whose_gold_is_played_when_they_are_made_are_empty() -> None:
+    versions = {"scienceworld": SCIENCEWORLD_VERSION, "textworld": TEXTWORLD_VERSION}
+    for name, version in versions.items():
+        listed = find_list({"suite": name, "suite_version": version})
+        assert listed is LISTS[name]
+        assert listed.tasks == ()
 
 
 def test_a_list_says_nothing_about_another_version_or_suite() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shop import ENV as SHOP
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.specs import TRAINED
@@ -366,6 +367,18 @@ def test_a_recipe_puts_wrappers_between_the_agent_and_its_tools(tmp_path: Path) 
     assert not any("_" in name for name in tools - {"search_tools"}), "all other names are stressed"
     config = open_run(tmp_path / "run").config
     assert (config["stress"], config["retrieval"]["top_k"]) == (["renamed"], 4)
+
+
+def test_a_recipe_trains_under_an_attack(tmp_path: Path) -> None:
+    less = {"tasks": {}, "reward": {}, "learn": {"iterations": 1}, "warm_start": {"tasks": 1, "epochs": 1}}
+    sizes = {"rollout": TABLE["rollout"] | {"groups": 1}, "evaluation": {"every": 1, "tasks": 1}}
+    recipe = make_recipe({**TABLE, **less, **sizes, "env": "shop", "wrappers": {"attack": "direct"}})
+    train(recipe, wrap_environment(recipe, SHOP), tmp_path / "run", resume=False)
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        episodes = list(store.iter_trajectories())
+    assert [each.task for each in episodes] == ["pay_the_grocer.rob"] * 2
+    assert all(each.components.keys() == {"utility", "attack"} for each in episodes)
+    assert open_run(tmp_path / "run").config["attack"] == "direct"
 
 
 @pytest.mark.parametrize(
