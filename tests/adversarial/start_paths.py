@@ -29,8 +29,8 @@ from gymcp.types import Json
 class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
     start: Literal["exec", "fork", "fork_script", "copy"] = "exec"
-    """A server starts by itself, is forked as a program of gymcp's own, is forked as a third-party script, or is a copy of
-    a forked one that lives on."""
+    """A server starts by itself, is forked as a program of gymcp's own, is forked as a third-party script, or is a copy
+    of a forked one that lives on."""
     warm_pool_size: int = 0
     has_worlds: bool = True
     """False where a server whose state is in files is started as on another path."""
