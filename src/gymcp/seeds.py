@@ -7,6 +7,7 @@ A name space is a fixed sequence of names. These are all of them; names are join
 | run's seed, task id, trial | an episode, in an evaluation and in training |
 | episode's seed, number of the answer | one answer of the agent's model |
 | ``user``, episode's seed, number of messages | one answer of a model that plays the user |
+| ``critic``, critic's seed, environment, task id, trial | the errors of a scripted critic in one episode |
 
 A name space added here must differ from all others in the number of its names or in a word in front: recorded runs
 depend on every number, so none of them may change.

@@ -10,9 +10,10 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
 from gymcp.trainers.credit.estimators import estimate_advantage
-from gymcp.trainers.credit.presets import GOLD, LossTerm, Preset
+from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.registry import add_signals
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json
@@ -51,8 +52,9 @@ class Credit:
 def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = None) -> Credit:
     """Credit of a batch under a preset: a pure function of batch, preset and trackers.
 
-    Raises ConfigError if the batch lacks a column that the preset needs.
+    Signals that need no model are computed first. Raises ConfigError if the batch lacks a column that the preset needs.
     """
+    batch = add_signals(batch, preset)
     missing = sorted(need for need in preset.needs if need != GOLD and need not in batch.columns)
     if missing:
         raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")

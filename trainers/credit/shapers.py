@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,14 @@ class Trackers:
 
     fewest_calls: Mapping[str, int] = field(default_factory=dict)
     """Fewest tool calls with which each task has ever been solved."""
+    least_cost: Mapping[str, float] = field(default_factory=dict)
+    """Least cost at which each task has ever been solved, for each kind of cost: the key is ``column/task``."""
+    success_counts: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Discounted numbers (a, b) of successes and failures of each task."""
+    turn_entropy: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Sum of step entropies (nats) and number of steps so far, for each index of a step."""
+    batches: int = 0
+    """Batches that `EntropySmoothing` has seen."""
 
 
 def _ends(batch: StepBatch) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ class TokenValues:
     logprobs: Tensor
     """Log-probabilities (nats) under the distribution that the tokens were drawn from, temperature included."""
     entropy: Tensor
-    """Entropy of that distribution (nats), without gradient."""
+    """Entropy of that distribution (nats), without gradient unless it was asked for."""
 
 
 class Scorer(torch.nn.Module):
@@ -54,7 +55,13 @@ class Scorer(torch.nn.Module):
         self.tie_weights = model.tie_weights
 
     def forward(
-        self, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0, features: bool = False
+        self,
+        rows: Sequence[Row],
+        *,
+        prefix: int = 0,
+        temperature: float = 1.0,
+        features: bool = False,
+        entropy_gradient: bool = False,
     ) -> tuple[Tensor, ...]:
         """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or [S, H] features of their steps.
 
@@ -62,7 +69,9 @@ class Scorer(torch.nn.Module):
         """
         if features:
             return (step_features(self.model, rows, prefix=prefix),)
-        values = token_values(self.model, rows, prefix=prefix, temperature=temperature)
+        values = token_values(
+            self.model, rows, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient
+        )
         return values.logprobs, values.entropy
 
 
@@ -113,9 +122,17 @@ def common_prefix_length(rows: Sequence[Row]) -> int:
 
 
 def token_values(
-    model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    *,
+    prefix: int = 0,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
 ) -> TokenValues:
-    """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix."""
+    """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
+
+    A gradient of the entropy keeps [K, vocabulary] values more until the backward pass.
+    """
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
     hidden = _states_before(model, rows, drawn, prefix)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
@@ -123,7 +140,7 @@ def token_values(
     if temperature != 1.0:
         logits = logits / temperature
     distribution = torch.log_softmax(logits, dim=-1)
-    with torch.no_grad():
+    with nullcontext() if entropy_gradient else torch.no_grad():
         entropy = -(distribution.exp() * distribution).sum(-1)
     return TokenValues(logprobs=-torch.nn.functional.nll_loss(distribution, ids, reduction="none"), entropy=entropy)
 

@@ -148,9 +148,11 @@ class Learner:
         total = self._processes.all_reduce_sum(torch.from_numpy(np.concatenate([*columns, np.zeros(0)]))).numpy()
         return np.split(total, np.cumsum([len(row.token_ids) for row in rows]))[:-1]
 
-    def _values(self, rows: Sequence[Row], prefix: int) -> TokenValues:
+    def _values(self, rows: Sequence[Row], prefix: int, *, entropy_gradient: bool = False) -> TokenValues:
         with self._autocast():
-            logprobs, entropy = self._scorer(rows, prefix=prefix, temperature=self.settings.temperature)
+            logprobs, entropy = self._scorer(
+                rows, prefix=prefix, temperature=self.settings.temperature, entropy_gradient=entropy_gradient
+            )
         return TokenValues(logprobs=logprobs, entropy=entropy)
 
     def _autocast(self) -> torch.autocast:
@@ -181,8 +183,8 @@ class Learner:
     ) -> UpdateStats:
         """Take one optimiser step on the whole batch, computed in micro-batches with denominators of the whole batch.
 
-        A row without advantage is not computed, unless the loss has a KL term. If no row has a gradient, the step is
-        left out: the momentum of earlier steps would change the weights.
+        A row without advantage is not computed, unless the loss has a KL term or an entropy bonus. If no row has a
+        gradient, the step is left out: the momentum of earlier steps would change the weights.
 
         `weights` are those of the preset's terms, `groups` the task numbers of the rows, `old` the log-probabilities
         before the first update on this batch (None: those of the current weights). If the loss corrects for the engine,
@@ -192,7 +194,7 @@ class Learner:
         rows = [example.row for example in examples]
         reference = self.reference_logprobs(rows, groups) if loss.kl else None
         batch = make_batch(examples, loss, weights, old=old, reference=reference)
-        active = [b for b, each in enumerate(examples) if loss.kl or has_gradient(each, weights)]
+        active = [b for b, each in enumerate(examples) if loss.reaches_all_tokens or has_gradient(each, weights)]
         if not active:
             return self._skip(rows)
         stats = self._accumulate_gradients(batch, self._plan(rows, groups, active))
@@ -241,7 +243,8 @@ class Learner:
         """Leave the gradient of the whole batch with the weights; the statistics of the whole batch."""
 
         def compute_loss(micro: MicroBatch) -> tuple[Tensor, LossStats]:
-            values = self._values([batch.examples[b].row for b in micro.rows], micro.prefix)
+            rows = [batch.examples[b].row for b in micro.rows]
+            values = self._values(rows, micro.prefix, entropy_gradient=batch.loss.entropy != 0)
             return batch_loss(batch, micro.rows, values)
 
         self._optimizer.zero_grad(set_to_none=True)

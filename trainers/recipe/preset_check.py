@@ -6,8 +6,9 @@ from dataclasses import fields
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
-from gymcp.trainers.credit.presets import GOLD, MODEL_COLUMNS, Preset
+from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.registry import check_needs
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.settings.loss import Loss, find_ignored
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -21,9 +22,7 @@ def check_trainable(who: str, preset: Preset) -> None:
     """
     if not preset.advantage_terms:
         raise ConfigError(f"{who}: has no advantage term, so nothing would be learnt")
-    if unknown := sorted(preset.needs - MODEL_COLUMNS - {GOLD}):
-        known = ", ".join(sorted(MODEL_COLUMNS | {GOLD}))
-        raise ConfigError(f"{who}: needs {', '.join(unknown)}, and training can give {known} only")
+    check_needs(who, preset)
     if "value" in preset.needs and all(term.returns != "gae" for term in preset.advantage_terms):
         raise ConfigError(f"{who}: needs value, whose critic is fitted to a term with returns='gae', and it has none")
     plain = Loss()

@@ -8,11 +8,14 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.envs.tool_costs import ToolCosts
 from gymcp.trainers.credit.assign import Credit, assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.registry import count_passes
+from gymcp.trainers.credit.signals.smoothing import ENTROPY_WEIGHT
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
@@ -36,6 +39,8 @@ class TrainingSetup:
     """Times that the whole batch is gone over."""
     costs: ToolCosts = field(default_factory=ToolCosts)
     """Costs of the environment's tools."""
+    renderer: Renderer | None = None
+    """That of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
     """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
     learner would compute."""
@@ -86,9 +91,11 @@ def train_on_batch(
     """
     started = time.perf_counter()
     recorded = batch_of(records, gold, setup.costs)
-    batch, targets = add_model_columns(recorded, setup.preset, setup.learner, setup.critic, trackers)
+    batch, targets = add_model_columns(
+        recorded, setup.preset, setup.learner, setup.critic, trackers, renderer=setup.renderer
+    )
     credit = assign_credit(batch, setup.preset, trackers)
-    metrics = credit_metrics(credit, batch, setup.preset)
+    metrics = credit_metrics(credit, batch, setup.preset) | signal_metrics(recorded, setup.preset)
     credit_s = time.perf_counter() - started
 
     if setup.critic is not None and targets is not None:
@@ -110,6 +117,12 @@ def credit_metrics(credit: Credit, batch: StepBatch, preset: Preset) -> dict[str
         "advantage/active": float((advantage != 0).mean()) if len(advantage) else 0.0,
         **{f"anchor/{name}": value for name, value in asdict(anchors).items()},
     }
+
+
+def signal_metrics(batch: StepBatch, preset: Preset) -> dict[str, Json]:
+    """Metrics of the preset's signals: forward passes that they took, as they declare; empty if none."""
+    passes = count_passes(preset, batch)
+    return {"signals/passes": passes} if passes else {}
 
 
 def fit_critic(critic: Critic, targets: CriticTargets) -> dict[str, Json]:
@@ -165,11 +178,14 @@ def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
     examples: list[Example] = []
     groups: list[int] = []
     starts = credit.batch.starts
+    weight = credit.batch.columns.get(ENTROPY_WEIGHT)
     for n, record in enumerate(credit.batch.sources):
         own = slice(int(starts[n]), int(starts[n + 1]))
         for row in rows_of(record):
             advantages = [term.advantage[own] for term in credit.terms]
-            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms], episode=n))
+            counted = [term.counted[own] for term in credit.terms]
+            of_entropy = None if weight is None else weight[own]
+            examples.append(make_example(row, advantages, counted, episode=n, entropy_weight=of_entropy))
             groups.append(int(credit.batch.keys["group"][starts[n]]))
     return examples, groups
 

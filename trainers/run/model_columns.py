@@ -1,4 +1,4 @@
-"""Columns that only a model can compute for recorded steps: the entropy of their tokens, and the critic's value."""
+"""The signals of recorded steps that the model in training computes, and what its critic is fitted to."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
 from gymcp.trainers.credit.estimators import AdvantageTerm
-from gymcp.trainers.credit.presets import MODEL_COLUMNS, Preset
+from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.registry import add_signals, find_model_signals
+from gymcp.trainers.credit.signals.signal import Continuation
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
+from gymcp.types import Action, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,29 +38,100 @@ class CriticTargets:
     """Share of the variance of the returns that its values explained; 0 if the returns do not vary."""
 
 
+class LearnerSignals:
+    """The learner, its critic and its renderer as the model of signals. Rows and features of a batch are kept."""
+
+    def __init__(
+        self, batch: StepBatch, learner: Learner, critic: Critic | None = None, renderer: Renderer | None = None
+    ) -> None:
+        """Raises ConfigError for a step without tokens."""
+        self._learner, self._critic, self._renderer = learner, critic, renderer
+        self._rows, self._groups, self._places = _rows(batch)
+        self._features: Tensor | None = None
+
+    def logprobs(self, continuations: Sequence[Continuation]) -> list[Floats]:
+        rows = [_continuation_row(each) for each in continuations]
+        found = self._learner.logprobs(rows, [each.group for each in continuations])
+        return [of_row[len(each.context) :] for of_row, each in zip(found, continuations, strict=True)]
+
+    def drawn_logprobs(self, batch: StepBatch) -> list[Floats]:
+        return self._by_step(self._learner.logprobs(self._rows, self._groups))
+
+    def entropies(self, batch: StepBatch) -> Floats:
+        of_steps = self._by_step(self._learner.entropies(self._rows, self._groups))
+        return np.array([float(of_tokens.mean()) if len(of_tokens) else 0.0 for of_tokens in of_steps])
+
+    def values(self, batch: StepBatch) -> Floats:
+        if self._critic is None:
+            raise ConfigError("credit: the preset needs value, and there is no critic that predicts it")
+        return self._critic.values(self.features())
+
+    def features(self) -> Tensor:
+        """[S, H]: the last hidden state before each step."""
+        if self._features is None:
+            by_row = self._learner.features(self._rows, self._groups)
+            self._features = torch.empty_like(by_row)
+            self._features[torch.as_tensor(self._places)] = by_row
+        return self._features
+
+    def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
+        return tuple(self._require_renderer().encode_action(action, tools))
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        return tuple(self._require_renderer().tokenizer.encode(text, add_special_tokens=False))
+
+    @property
+    def markup_ids(self) -> frozenset[int]:
+        return frozenset(self._require_renderer().tokenizer.all_special_ids)
+
+    def _require_renderer(self) -> Renderer:
+        if self._renderer is None:
+            raise ConfigError("credit: a signal of the preset encodes text, and no tokenizer is at hand")
+        return self._renderer
+
+    def _by_step(self, of_rows: Sequence[Floats]) -> list[Floats]:
+        """[L] for each row -> [S]: the values of the tokens drawn in each step."""
+        spans = [of[start:end] for row, of in zip(self._rows, of_rows, strict=True) for _, start, end in row.steps]
+        found = [np.zeros(0)] * len(spans)
+        for place, span in zip(self._places.tolist(), spans, strict=True):
+            found[place] = span
+        return found
+
+
 def add_model_columns(
-    batch: StepBatch, preset: Preset, learner: Learner, critic: Critic | None, trackers: Trackers | None = None
+    batch: StepBatch,
+    preset: Preset,
+    learner: Learner,
+    critic: Critic | None,
+    trackers: Trackers | None = None,
+    *,
+    renderer: Renderer | None = None,
 ) -> tuple[StepBatch, CriticTargets | None]:
-    """The batch with the columns that the preset needs, and the targets of the critic if the preset needs one.
+    """The batch with the signals that the preset needs, and the targets of the critic if the preset needs one.
 
     The targets are returns of the shaped reward, such as the score less penalties; shapers get `trackers`.
 
-    Raises ConfigError for a step without tokens.
+    Raises ConfigError for a step without tokens, or a task without the gold that a signal reads.
     """
-    if not preset.needs & MODEL_COLUMNS:
-        return batch, None
-    rows, groups, places = _rows(batch)
-    if "entropy" in preset.needs:
-        batch = batch.with_columns(entropy=_step_entropies(rows, groups, places, learner))
+    if not find_model_signals(preset):
+        return add_signals(batch, preset), None
+    model = LearnerSignals(batch, learner, critic, renderer)
+    batch = add_signals(batch, preset, model)
     if "value" not in preset.needs or critic is None:
         return batch, None
-    by_row = learner.features(rows, groups)
-    features = torch.empty_like(by_row)
-    features[torch.as_tensor(places)] = by_row
-    values = critic.values(features)
-    batch = batch.with_columns(value=values)
     shaped, _ = shape_rewards(batch, preset, trackers or Trackers())
-    return batch, _critic_targets(shaped, values, features, _gae_term(preset))
+    return batch, _critic_targets(shaped, batch.column("value"), model.features(), _gae_term(preset))
+
+
+def _continuation_row(asked: Continuation) -> Row:
+    start, end = len(asked.context), len(asked.context) + len(asked.ids)
+    return Row(
+        token_ids=asked.context + asked.ids,
+        loss_mask=(False,) * start + (True,) * len(asked.ids),
+        logprobs=(0.0,) * end,
+        versions=(),
+        steps=((0, start, end),),
+    )
 
 
 def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:
@@ -73,15 +148,6 @@ def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:
     if len(places) != int(batch.starts[-1]):
         raise ConfigError("credit: a step of the batch has no tokens, so it has neither entropy nor value")
     return rows, groups, np.array(places, np.int64)
-
-
-def _step_entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, learner: Learner) -> Floats:
-    """[S]: the mean entropy (nats) over the tokens of each step."""
-    column = np.zeros(len(places))
-    of_tokens = learner.entropies(rows, groups)
-    spans = [of[start:end] for row, of in zip(rows, of_tokens, strict=True) for _, start, end in row.steps]
-    column[places] = [float(span.mean()) if len(span) else 0.0 for span in spans]
-    return column
 
 
 def _gae_term(preset: Preset) -> AdvantageTerm:

@@ -9,7 +9,8 @@ from gymcp.agents.policies.local_model import read_context_length
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.trainers.credit.presets import GOLD, Preset
+from gymcp.trainers.credit.preset import Preset
+from gymcp.trainers.credit.signals.registry import needs_gold
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
@@ -28,7 +29,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         )
     check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
-    if GOLD in preset.needs:
+    if needs_gold(preset):
         _check_gold(recipe, env)
     get_sandbox(recipe.rollout.sandbox)
     check_wrappers(recipe, env)

@@ -115,6 +115,7 @@ async def open_run(
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
             costs=inputs.env.spec.costs,
+            renderer=trainable.renderer,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
         run = TrainingRun(

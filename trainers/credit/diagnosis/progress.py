@@ -92,12 +92,13 @@ def _has_gold(batch: StepBatch, record: Trajectory) -> bool:
 
 def _gold_calls(batch: StepBatch) -> tuple[Mask, Mask]:
     """[S]: true for a step with a gold call that the episode had not made yet; and for the steps with a call."""
-    made = [each for record in batch.sources for each in _new_gold_calls(record, batch.gold[record.task])]
+    made = [each for record in batch.sources for each in find_new_gold_calls(record, batch.gold[record.task])]
     judged = [bool(step.action.tool_calls) for record in batch.sources for step in record.steps]
     return np.array(made, bool), np.array(judged, bool)
 
 
-def _new_gold_calls(record: Trajectory, task: Task) -> list[bool]:
+def find_new_gold_calls(record: Trajectory, task: Task) -> list[bool]:
+    """[T]: true for a step with a gold call that the episode had not made yet."""
     left = [call for turn in task.gold for call in turn.calls]
     made = []
     for step in record.steps:

@@ -1,0 +1,364 @@
+"""Signals from records and models: the registry, its costs and errors, and the columns against hand computation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from vectors import VECTORS, near
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.assign import advantages, assign_credit
+from gymcp.trainers.credit.explanation import explain_preset
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.critique import Critique, find_wrong_steps
+from gymcp.trainers.credit.signals.gold_logprob import find_gold_answer, information_gain
+from gymcp.trainers.credit.signals.observation_gain import (
+    ObservationGain,
+    information_gate,
+    magnitude_ratio,
+    mask_observation,
+    turn_gain,
+)
+from gymcp.trainers.credit.signals.registry import SIGNALS, add_signals, check_needs, count_passes, needs_gold
+from gymcp.trainers.credit.signals.signal import Continuation, SignalCost
+from gymcp.trainers.credit.signals.smoothing import (
+    ENTROPY_WEIGHT,
+    EntropySmoothing,
+    entropy_penalty,
+    hinge_penalty,
+    phase_weight,
+)
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
+from gymcp.trainers.settings.arrays import Floats
+from gymcp.types import Action, GoldTurn, Observation, Sampled, Step, Task, Tool, ToolCall, ToolResult, Trajectory
+
+NAN = math.nan
+FIND, BUY = ToolCall(id="0", name="find", arguments={"q": 1}), ToolCall(id="1", name="buy", arguments={"n": 2})
+SELL = ToolCall(id="2", name="sell", arguments={"n": 2})
+TASKS = {"shop": Task(id="shop", prompts=("",), gold=(GoldTurn(calls=(FIND, BUY), final_text="done"),))}
+
+
+def step(*calls: ToolCall, sampled: Sampled | None = None, turn: int = 0, valid: bool = True) -> Step:
+    results = tuple(ToolResult(call_id=call.id, content="") for call in calls)
+    action = Action(text="" if calls else "done", tool_calls=calls)
+    seen = Observation(messages=(), tools=())
+    return Step(
+        turn=turn, observation=seen, action=action, results=results, sampled=sampled, valid=valid, state_key="s"
+    )
+
+
+def record(*steps: Step, trial: int = 0, score: float = 0.0, task: str = "shop") -> Trajectory:
+    return Trajectory(id=str(trial), env="e", task=task, group=f"e/{task}", trial=trial, steps=steps, score=score)
+
+
+def drawn(prompt: Sequence[int], ids: Sequence[int]) -> Sampled:
+    return Sampled(prompt_ids=tuple(prompt), ids=tuple(ids), logprobs=(-1.0,) * len(ids), versions=())
+
+
+class CountingModel:
+    """A model whose log-probability of every token is minus a tenth of the mean of its context; it keeps what it was
+    asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Continuation] = []
+
+    def logprobs(self, continuations: Sequence[Continuation]) -> list[Floats]:
+        self.asked += continuations
+        return [np.full(len(each.ids), -0.1 * float(np.mean(each.context))) for each in continuations]
+
+    def drawn_logprobs(self, batch: StepBatch) -> list[Floats]:
+        found = [each.sampled for own in batch.sources for each in own.steps]
+        return [np.full(len(each.ids), -0.1 * float(np.mean(each.prompt_ids))) for each in found if each is not None]
+
+    def entropies(self, batch: StepBatch) -> Floats:
+        return np.ones(int(batch.starts[-1]))
+
+    def values(self, batch: StepBatch) -> Floats:
+        return np.zeros(int(batch.starts[-1]))
+
+    def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
+        return (90, 91) if action.text else (92, 93, 94)
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        return (70, 71)
+
+    @property
+    def markup_ids(self) -> frozenset[int]:
+        return frozenset({1})
+
+
+TWO_STEPS = record(
+    step(FIND, sampled=drawn([2, 4], [6])), step(BUY, sampled=drawn([2, 4, 6, 1, 8, 8, 8, 1], [10, 10])), score=1.0
+)
+
+
+# --- The registry.
+
+
+def test_every_signal_says_what_it_needs_and_what_it_costs() -> None:
+    for name, signal in SIGNALS.items():
+        assert signal.name == name
+        assert signal.describes
+        assert ("model" in signal.needs) == (signal.cost != SignalCost())
+
+
+def test_costs_are_counted_by_steps_and_episodes() -> None:
+    batch = batch_of([TWO_STEPS, replace(TWO_STEPS, id="1", trial=1)], TASKS)
+    passes = {name: count_passes(make_preset(name), batch) for name in ("grpo", "empg", "igpo", "infopo", "capo")}
+    assert passes == {"grpo": 0, "empg": 2, "igpo": 4, "infopo": 6, "capo": 0}
+
+
+def test_the_declared_passes_over_steps_are_those_that_are_asked_for() -> None:
+    batch = batch_of([TWO_STEPS], TASKS)
+    for name, asked in (("igpo", 2), ("infopo", 1)):  # the last step has no observation
+        model = CountingModel()
+        add_signals(batch, make_preset(name), model)
+        assert len(model.asked) == asked
+
+
+def test_a_signal_is_explained_with_its_cost() -> None:
+    assert any(line.endswith("the weights; forward passes: 1 a step") for line in explain_preset(make_preset("igpo")))
+
+
+def test_a_need_that_is_no_signal_is_refused() -> None:
+    preset = replace(make_preset("empg"), needs=frozenset({"entropy", "luck"}))
+    with pytest.raises(ConfigError, match="mine: needs luck, and training can give critique, entropy, gold, "):
+        check_needs("mine", preset)
+    with pytest.raises(ConfigError, match="the preset needs the column luck"):
+        assign_credit(batch_of_columns([[1.0]], ["g"], entropy=[[1.0]]), preset)
+
+
+def test_a_preset_that_names_a_signal_needs_its_gold() -> None:
+    assert needs_gold(replace(make_preset("grpo"), needs=frozenset({"gold_logprob"})))
+    assert not needs_gold(make_preset("infopo"))
+
+
+def test_a_signal_of_a_model_is_missing_without_one() -> None:
+    with pytest.raises(ConfigError, match="the preset needs the column gold_logprob, which nothing has computed"):
+        assign_credit(batch_of([TWO_STEPS], TASKS), make_preset("igpo"))
+
+
+# --- EPO: entropy smoothing.
+
+
+def test_epo_penalty_hinge_and_phases() -> None:
+    vector = VECTORS["epo_penalty"]
+    params = vector["params"]
+    band = {"low": params["kappa_l"], "high": params["kappa_r"]}
+    for row in vector["table"]:
+        assert entropy_penalty(row["H"], row["avg"], alpha=params["alpha"], **band) == near(row["P"])
+    for row in vector["hinge_alternative"]:
+        assert hinge_penalty(row["H"], row["avg"], **band) == near(row["P_hinge"])
+    for done, weight in vector["phase_weight_by_epoch_fraction"].items():
+        assert phase_weight(float(done)) == near(weight)
+
+
+def smoothed(rule: EntropySmoothing, entropy: list[list[float]], trackers: Trackers) -> tuple[list[float], Trackers]:
+    batch = batch_of_columns([[0.0] * len(row) for row in entropy], ["g"] * len(entropy), entropy=entropy)
+    shaped, after = rule(batch, trackers)
+    return shaped.column(ENTROPY_WEIGHT).tolist(), after
+
+
+def test_smoothing_is_the_gradient_of_the_penalised_entropy() -> None:
+    """The history of index 0 is 1 nat, of index 1 it is 2 nats; index 2 has none."""
+    rule = EntropySmoothing(low=0.8, high=1.2, weight=2.0)
+    first, after = smoothed(rule, [[1.0, 3.0], [1.0, 1.0]], Trackers())
+    assert first == [1.0] * 4
+    assert after.turn_entropy == {"0": (2.0, 2), "1": (4.0, 2)}
+    entropies = [0.5, 1.9, 5.0]
+    second, later = smoothed(rule, [entropies], after)
+    assert second == [3.0, 1.0, 1.0]
+    assert smoothed(rule, [[1.5, 2.5]], after)[0] == [-1.0, -1.0]
+    assert later.turn_entropy == {"0": (2.5, 3), "1": (5.9, 3), "2": (5.0, 1)}
+    for entropy, mean, factor in ((0.5, 1.0, 3.0), (1.0, 1.0, 1.0), (1.5, 1.0, -1.0)):
+
+        def kept(at: float, mean: float = mean) -> float:
+            return at - rule.weight * hinge_penalty(at, mean, low=rule.low, high=rule.high)
+
+        assert (kept(entropy + 1e-6) - kept(entropy - 1e-6)) / 2e-6 == pytest.approx(factor)
+
+
+def test_the_published_penalty_leaves_the_plain_bonus_which_fades_with_the_run() -> None:
+    rule, trackers = EntropySmoothing(hinge=False, iterations=4), Trackers()
+    found = []
+    for entropy in (1.0, 5.0, 0.1, 9.0, 9.0):
+        (weight,), trackers = smoothed(rule, [[entropy]], trackers)
+        found.append(weight)
+    assert found == near(
+        [VECTORS["epo_penalty"]["phase_weight_by_epoch_fraction"][str(at)] for at in (0, 0.25, 0.5, 0.75, 1.0)]
+    )
+
+
+# --- IGPO: the gold answer's log-probability.
+
+
+def test_igpo_gain() -> None:
+    vector = VECTORS["igpo_info_gain"]
+    means = [float(np.mean(row)) for row in vector["inputs"]["gold_answer_token_logprobs"].values()]
+    assert means == near(list(vector["mean_logprob"].values()))
+    before, after = np.array(means[:-1]), np.array(means[1:])
+    assert information_gain(before, after).tolist() == near(vector["log_prob_diff"])
+    assert information_gain(before, after, "prob").tolist() == near(vector["prob_diff"])
+
+
+def test_the_gold_answer_is_asked_for_before_every_step() -> None:
+    model = CountingModel()
+    batch = add_signals(batch_of([TWO_STEPS], TASKS), make_preset("igpo"), model)
+    assert [(each.context, each.ids) for each in model.asked] == [
+        ((2, 4), (90, 91)),
+        ((2, 4, 6, 1, 8, 8, 8, 1), (90, 91)),
+    ]
+    assert batch.column("gold_logprob").tolist() == pytest.approx([-0.3, -0.475])
+    assert batch.column("gold_logprob_after").tolist() == pytest.approx([-0.475, NAN], nan_ok=True)
+
+
+def test_a_step_that_ends_a_user_turn_has_no_gain() -> None:
+    gold = (GoldTurn(final_text="yes"), GoldTurn(calls=(FIND, BUY)))
+    task = Task(id="shop", prompts=("", ""), gold=gold)
+    steps = (step(sampled=drawn([2], [3])), step(FIND, turn=1, sampled=drawn([2, 3, 4], [5])))
+    found = add_signals(batch_of([record(*steps)], {"shop": task}), make_preset("igpo"), CountingModel())
+    assert np.isnan(found.column("gold_logprob_after")).all()
+    assert find_gold_answer(task, 0, "shop") == Action(text="yes")
+    assert find_gold_answer(task, 1, "shop") == Action(tool_calls=(BUY,))
+    with pytest.raises(ConfigError, match="task 'shop' has no gold for user turn 3"):
+        find_gold_answer(task, 2, "shop")
+
+
+def test_igpo_normalises_gains_and_scores_together_and_sums_afterwards() -> None:
+    """Values 1, -0.2 (gains) and 1 (score); 0.2 and 0: mean 0.4, population variance 0.256."""
+    columns = {
+        "gold_logprob": [[-2.0, -1.0, -1.2], [-2.0, -1.8]],
+        "gold_logprob_after": [[-1.0, -1.2, NAN], [-1.8, NAN]],
+    }
+    found = advantages(make_preset("igpo"), [[0.0, 0.0, 1.0], [0.0, 0.0]], "gg", **columns)
+    deviation = math.sqrt(0.256 + 1e-8)
+    z = [[0.6 / deviation, -0.6 / deviation, 0.6 / deviation], [-0.2 / deviation, -0.4 / deviation]]
+    assert found == [near([sum(row[t:]) for t in range(len(row))]) for row in z]
+    halved = advantages(make_preset("igpo", gamma=0.5), [[0.0, 0.0, 1.0], [0.0, 0.0]], "gg", **columns)
+    assert halved[0] == near([z[0][0] + 0.5 * z[0][1] + 0.25 * z[0][2], z[0][1] + 0.5 * z[0][2], z[0][2]])
+
+
+def test_igpo_can_normalise_gains_and_scores_apart() -> None:
+    """Gains 1, -0.2, 0.2: mean 1/3, population variance 0.248889. Scores 1 and 0: +-1."""
+    columns = {
+        "gold_logprob": [[-2.0, -1.0, -1.2], [-2.0, -1.8]],
+        "gold_logprob_after": [[-1.0, -1.2, NAN], [-1.8, NAN]],
+    }
+    found = advantages(make_preset("igpo", joint=False), [[0.0, 0.0, 1.0], [0.0, 0.0]], "gg", **columns)
+    gains = [(value - 1 / 3) / math.sqrt(0.56 / 2.25 + 1e-8) for value in (1.0, -0.2, 0.2)]
+    score = 0.5 / math.sqrt(0.25 + 1e-8)
+    assert found == [near([gains[0] + gains[1] + score, gains[1] + score, score]), near([gains[2] - score, -score])]
+
+
+# --- InfoPO: the next action with and without the observation.
+
+
+def test_infopo_gain_gate_and_ratio() -> None:
+    vector = VECTORS["infopo"]
+    gain = vector["gain"]
+    found = turn_gain(np.array(gain["next_action_logp_with_obs"]), np.array(gain["next_action_logp_obs_masked"]))
+    assert found == near(gain["turn_gain"])
+    for row in vector["gate_table"]:
+        assert information_gate(np.array([row["group_std"]])).tolist() == near([row["gate"]])
+    for row in vector["magnitude_ratio_examples"]:
+        ratio = magnitude_ratio(np.array([row["std_out"]]), np.array([row["std_int"]]))
+        assert ratio.tolist() == near([row["ratio"]])
+
+
+def test_an_observation_is_masked_between_two_actions_of_one_context() -> None:
+    before, after = TWO_STEPS.steps[0].sampled, TWO_STEPS.steps[1].sampled
+    assert before is not None
+    assert after is not None
+    assert mask_observation(before, after, (70, 71), frozenset({1})) == (2, 4, 6, 1, 70, 71, 71, 1)
+    assert mask_observation(before, after, (70, 71), frozenset()) == (2, 4, 6, 70, 71, 71, 71, 71)
+    assert mask_observation(before, replace(after, prompt_ids=(2, 5, 6, 7)), (70,), frozenset()) is None
+    assert mask_observation(before, replace(after, prompt_ids=(2, 4, 6)), (70,), frozenset()) is None
+
+
+def test_the_gain_belongs_to_the_action_that_led_to_the_observation() -> None:
+    batch = add_signals(batch_of([TWO_STEPS]), make_preset("infopo"), CountingModel())
+    true, masked = -0.1 * np.mean([2, 4, 6, 1, 8, 8, 8, 1]), -0.1 * np.mean([2, 4, 6, 1, 70, 71, 71, 1])
+    assert batch.column("observation_gain").tolist() == pytest.approx([true - masked, NAN], nan_ok=True)
+
+
+def test_information_counts_where_all_outcomes_are_equal() -> None:
+    """Gains 0.3 and 0.1: +-1/sqrt 2; gate 1/2; ratio 1, so each counts 0.1 * 0.5 of that."""
+    gains = [[0.3, NAN], [0.1, NAN]]
+    alike = advantages(make_preset("infopo"), [[0.0, 0.0], [0.0, 0.0]], "gg", observation_gain=gains)
+    share = 0.05 * 0.1 / (math.sqrt(0.02) + 1e-6)
+    assert alike == [near([share, 0.0]), near([-share, 0.0])]
+    apart = advantages(make_preset("infopo"), [[0.0, 1.0], [0.0, 0.0]], "gg", observation_gain=gains)
+    plain = advantages(make_preset("grpo"), [[0.0, 1.0], [0.0, 0.0]], "gg")
+    assert apart == [pytest.approx(row, abs=1e-6) for row in plain]
+
+
+def test_a_signal_without_tokens_says_so() -> None:
+    bare = record(step(FIND), step(BUY))
+    for signal in (SIGNALS["gold_logprob"], ObservationGain()):
+        with pytest.raises(ConfigError, match=f"{signal.name}: a step of e/shop has no tokens"):
+            signal.compute(batch_of([bare], TASKS), CountingModel())
+
+
+# --- CAPO: a scripted critic.
+
+MANY = [record(step(FIND), step(SELL), step(BUY), step(FIND), step(), trial=n) for n in range(400)]
+
+
+def test_the_critic_knows_the_gold_calls() -> None:
+    unusable = record(step(valid=False), step(FIND))
+    assert find_wrong_steps(MANY[0], TASKS["shop"]).tolist() == [False, True, False, True, False]
+    assert find_wrong_steps(unusable, TASKS["shop"]).tolist() == [True, False]
+
+
+def test_the_critic_errs_at_its_rate_and_always_in_the_same_steps() -> None:
+    truth = Critique().compute(batch_of(MANY, TASKS), None)["critique"]
+    said = Critique(error_rate=0.2).compute(batch_of(MANY, TASKS), None)["critique"]
+    assert abs(float((said != truth).mean()) - 0.2) < 4 * math.sqrt(0.2 * 0.8 / len(truth))
+    shuffled = Critique(error_rate=0.2).compute(batch_of(MANY[200:], TASKS), None)["critique"]
+    assert shuffled.tolist() == said[1000:].tolist()
+    other = Critique(error_rate=0.2, seed=1).compute(batch_of(MANY, TASKS), None)["critique"]
+    assert (other != said).any()
+
+
+def test_capo_blames_the_wrong_steps_of_solved_episodes_too() -> None:
+    """Rewards 2, 1 and 0, 0: mean 0.75, deviation sqrt(2.75 / 3)."""
+    solved = record(step(FIND), step(SELL), score=1.0)
+    failed = record(step(FIND), step(BUY), trial=1)
+    credit = assign_credit(batch_of([solved, failed], TASKS), make_preset("capo"))
+    deviation = math.sqrt(2.75 / 3) + 1e-6
+    assert credit.advantage.tolist() == near([1.25 / deviation, 0.25 / deviation, -0.75 / deviation, -0.75 / deviation])
+
+
+def test_the_critic_needs_gold_calls_and_records() -> None:
+    bare = Task(id="shop", prompts=("",))
+    with pytest.raises(ConfigError, match="critique: task 'shop' has no gold calls"):
+        assign_credit(batch_of(MANY[:2], {"shop": bare}), make_preset("capo"))
+    with pytest.raises(ConfigError, match="critique: needs recorded trajectories"):
+        assign_credit(batch_of_columns([[1.0]], ["g"]), make_preset("capo"))
+
+
+# --- Scale.
+
+
+@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "spo"])
+def test_a_million_steps_take_at_most_a_second(name: str) -> None:
+    steps, episodes = 1_000_000, 50_000
+    starts = np.arange(0, steps + 1, steps // episodes)
+    draw, zeros = np.random.default_rng(0), np.zeros(steps)
+    trajectory = np.repeat(np.arange(episodes), steps // episodes)
+    columns = {"reward": zeros, "valid": zeros + 1, "calls": zeros, "tokens": zeros + 1}
+    columns |= {signal: draw.random(steps) for signal in (*SIGNALS, "gold_logprob_after")}
+    keys = {"group": trajectory // 8, "trajectory": trajectory, "turn": np.arange(steps) - starts[trajectory]}
+    columns["reward"][starts[1:] - 1] = draw.integers(0, 2, episodes)
+    batch = StepBatch(starts=starts, columns=columns, keys=keys, tasks=tuple(map(str, range(episodes))))
+    preset = make_preset(name)
+    started = time.process_time()
+    credit = assign_credit(batch, preset)
+    assert time.process_time() - started <= 1.0
+    assert np.isfinite(credit.advantage).all()

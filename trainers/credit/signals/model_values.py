@@ -1,0 +1,39 @@
+"""Signals that a model in training gives to every step: the entropy of its tokens, and the critic's value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gymcp.trainers.credit.signals.signal import Need, SignalCost, SignalModel
+from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.settings.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Entropy:
+    """Column ``entropy``: mean entropy (nats) of the distributions that the step's tokens were drawn from."""
+
+    name: ClassVar[str] = "entropy"
+    describes: ClassVar[str] = "mean entropy of the step's token distributions, which the current weights give"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+        assert model is not None
+        return {self.name: model.entropies(batch)}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Column ``value``: the critic's prediction of the return from the step on."""
+
+    name: ClassVar[str] = "value"
+    describes: ClassVar[str] = "the critic's prediction of the return, which training fits"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+        assert model is not None
+        return {self.name: model.values(batch)}
