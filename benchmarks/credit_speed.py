@@ -9,6 +9,7 @@ import numpy as np
 
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.signals.registry import SIGNALS
 from gymcp.trainers.credit.step_batch import StepBatch, codes
 
 COMPONENTS = ("answer", "form")
@@ -36,8 +37,7 @@ def batch(steps: int, seed: int = 0) -> StepBatch:
             "calls": rng.integers(0, 3, total).astype(float),
             "errors": np.zeros(total),
             "tokens": rng.integers(1, 60, total).astype(float),
-            "entropy": rng.random(total),
-            "value": rng.random(total),
+            **{name: rng.random(total) for name in (*SIGNALS, "gold_logprob_after")},
             **{name: reward * rng.random(total) for name in COMPONENTS},
         },
         keys={

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.signals.registry import SIGNALS
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -58,7 +59,25 @@ def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
     reward[batch.starts[1:] - 1 - padded] = [each.score for each in drawn]
     steps = [step for each in drawn for step in (*each.steps, *[(0, 0, 0)] * padded)]
     calls, _, tokens = np.array(steps, float).T
-    return batch.with_columns(reward=reward, tokens=tokens, entropy=calls + 0.1 * tokens, value=0.1 * calls)
+    likely = -0.1 * tokens - calls
+    after = np.append(likely[1:], np.nan)
+    for end in batch.starts[1:]:
+        after[end - 1 - padded : end] = np.nan
+    return batch.with_columns(
+        reward=reward,
+        tokens=tokens,
+        entropy=calls + 0.1 * tokens,
+        value=0.1 * calls,
+        gold_logprob=likely,
+        gold_logprob_after=after,
+        observation_gain=np.where(np.isnan(after), np.nan, 0.1 * tokens),
+        critique=(calls > 1).astype(float),
+    )
+
+
+def signal_columns(rewards: Sequence[Sequence[float]]) -> dict[str, Rows]:
+    """Every signal of the registry, 0 in each step."""
+    return {name: [[0.0] * len(row) for row in rewards] for name in (*SIGNALS, "gold_logprob_after")}
 
 
 def record_episode(drawn: Drawn, padded: int) -> Trajectory:
@@ -110,9 +129,9 @@ BY_HAND: dict[str, dict[str, Any]] = {
 def example(
     name: str, rewards: Rows, groups: str, anchors: Sequence[Sequence[str]] | None = None, **more: Rows
 ) -> Rows:
-    """Credit of bare columns, with a discount of a half, no entropy and a critic that predicts 0."""
+    """Credit of bare columns, with a discount of a half, and signals of 0."""
     none = [[0.0] * len(row) for row in rewards]
-    columns = {"entropy": none, "value": none, "matched": none, "right": rewards, **more}
+    columns = {**signal_columns(rewards), "matched": none, "right": rewards, **more}
     preset = make_preset(name, **BY_HAND.get(name, {}))
     if name == "matchtir":  # the column that its shaper would make of records is given
         preset = replace(preset, shapers=())

@@ -72,6 +72,7 @@ BATCH_WIDE = {
     "ppo": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
     "gdpo": ("whitened over the batch", (0.7071, 1.2247, 1.3229)),
     "empg": ("entropy is measured against the batch's", (0.7071, 1.0339, 1.0339)),
+    "spo": ("normalised over the batch", (0.7071, 1.5, 1.6202)),
     "bnpo": (
         "the density is that of all groups' means",  # mean 1/4, variances 1/8 and 1/12: strengths 1/2 and 5/4
         (0.5, 0.5 / beta(0.5, 1 + 0.125 / 3, 1 + 0.375 / 3), 0.5 / beta(0.5, 1 + 0.3125 / 3, 1 + 0.9375 / 3)),
@@ -84,6 +85,7 @@ DEGREES_OF_FREEDOM = {
     "ppo": "n - 1 over the tokens of the batch",
     "gdpo": "n - 1 over the episodes of the batch",
     "bnpo": "n - 1 over the groups of the batch",
+    "spo": "n - 1 over the episodes of the batch",
 }
 
 
@@ -121,6 +123,8 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
     "hdpo": ("economy is of the solved", SPLIT, {"calls": [[1.0], [0.0, 0.0]]}, (0.7071, 0.6010)),
     # The second is solved then, and calls at 1 instead of at 0; 2 / 3 of that is more than the bound, .7 of .7071.
     "aspo": ("early use is of the solved", SPLIT, {"calls": [[1.0], [0.0, 1.0]]}, (0.7071, 1.2021)),
+    # 1, 0 and 1/2, then 3/2, 0 and 1: the gain stays 0.
+    "igpo": ("the score is compared with gains", SPLIT, {}, (1.2247, 1.0690)),
     # Means 1/4 and 0, then 3/4 and 1/2: strengths 5/2 and 13/2.
     "bnpo": (
         "the density is another at another mean",
@@ -163,6 +167,10 @@ ALIKE = {
     "hdpo": ("no calls against two, weighing .15", [[0.1061], [-0.1061, -0.1061, -0.1061], [0.0]]),
     "matchtir": ("reads calls instead: none matched against one", [[-0.7071], [0.7071, 0.3536, 0.3536], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
+    "igpo": ("compares gains, too: 1, and 1, 0, 1", [[0.5774], [-0.5774, -1.1547, 0.5774], [0.0]]),
+    "infopo": ("compares observations: .3 and .1", [[0.0], [0.0354, -0.0354, 0.0], [0.0]]),
+    "capo": ("compares steps: 2, and 1, 2, 2", [[0.5], [-1.5, 0.5, 0.5], [0.0]]),
+    "spo": ("compares with the batch", [[0.5774], [0.5774, 0.5774, 0.5774], [-1.1547]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
 ALL_FAILED = {
@@ -171,12 +179,20 @@ ALL_FAILED = {
     "ppo": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "matchtir": ALIKE["matchtir"],
     "empg": ALIKE["empg"],
+    "igpo": ("compares gains, too: 0, and 1, 0, 0", [[-0.5774], [0.5774, -1.1547, -0.5774], [0.0]]),
+    "infopo": ALIKE["infopo"],
+    "capo": ("compares steps: 0, and -1, 0, 0", ALIKE["capo"][1]),
+    "spo": ("compares with the batch", [[-0.5774], [-0.5774, -0.5774, -0.5774], [1.1547]]),
 }
 """Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
 CALLED: dict[str, Any] = {
     "anchors": [["s"], ["s", "t", "u"], ["v"]],
     "calls": [[0.0], [1.0, 1.0, 0.0], [0.0]],
     "matched": [[0.0], [1.0, 0.0, 0.0], [0.0]],
+    "gold_logprob": [[-1.0], [-2.0, -1.0, -1.0], [-1.0]],
+    "gold_logprob_after": [[math.nan], [-1.0, -1.0, math.nan], [math.nan]],
+    "observation_gain": [[math.nan], [0.3, 0.1, math.nan], [math.nan]],
+    "critique": [[0.0], [1.0, 0.0, 0.0], [0.0]],
 }
 ALONE = {
     "reinforce_pp": ("compares with the batch", [[0.5, 0.5, 0.5], [-1.5]]),
@@ -185,6 +201,10 @@ ALONE = {
     "gigpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
     "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
+    "igpo": ("compares its steps: 0, 0, 1", [[0.0, 0.7071, 1.4142], [0.0]]),
+    "infopo": ("compares its observations: .3 and .1", [[0.0354, -0.0354, 0.0], [0.0]]),
+    "capo": ("compares its steps: 1, 2, 2", [[-1.1547, 0.5774, 0.5774], [0.0]]),
+    "spo": ("compares with the batch", [[0.7071, 0.7071, 0.7071], [-0.7071]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
 
@@ -221,7 +241,12 @@ def test_exceptions_that_credit_a_group_that_all_failed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_exceptions_that_credit_a_group_of_one(name: str) -> None:
-    assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", anchors=[["s", "s", "u"], ["v"]]) == near(ALONE[name][1])
+    columns: dict[str, Any] = {
+        "anchors": [["s", "s", "u"], ["v"]],
+        "observation_gain": [[0.3, 0.1, math.nan], [math.nan]],
+        "critique": [[1.0, 0.0, 0.0], [0.0]],
+    }
+    assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", **columns) == near(ALONE[name][1])
 
 
 @pytest.mark.parametrize(

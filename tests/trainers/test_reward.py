@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import signal_columns
 
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
@@ -102,8 +103,7 @@ def test_a_charge_leaves_the_formula_of_every_preset_as_it_is(preset: str) -> No
     batch = batch_of_columns(
         [[0.0, 1.0], [0.0, 0.0]],
         ["a", "a"],
-        entropy=[[0.1, 0.2], [0.3, 0.1]],
-        value=[[0.0, 0.5], [0.2, 0.1]],
+        **signal_columns([[0.0] * 2] * 2) | {"entropy": [[0.1, 0.2], [0.3, 0.1]], "value": [[0.0, 0.5], [0.2, 0.1]]},
         calls=[[1.0, 0.0], [1.0, 1.0]],
         cost_calls=[[1.0, 0.0], [1.0, 2.0]],
     )
