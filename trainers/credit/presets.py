@@ -21,6 +21,7 @@ from gymcp.trainers.credit.shapers import (
     FirstToolUse,
     InvalidPenalty,
     MatchedCalls,
+    OtcForm,
     OtcReward,
 )
 from gymcp.trainers.credit.signals import presets as signals
@@ -33,6 +34,7 @@ Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
 Unit = Literal["trajectory", "step"]
 Key = Literal["group", "state", "turn", "trajectory"]
+OtcCost = Literal["calls", "cost_money", "cost_seconds", "cost_calls", "cost_bytes", "cost_risk", "cost_asking"]
 
 
 def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = REWARD) -> Preset:
@@ -122,11 +124,26 @@ def gigpo(
     return make_single_loss(episode, step, shapers=shapers)
 
 
-def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
+def otc(
+    *,
+    alpha: float = 1.0,
+    c: float = 1.0,
+    singleton: Singleton = "zero",
+    form: OtcForm = "grpo",
+    cost: OtcCost = "calls",
+) -> Preset:
     """GRPO on the score times the economy of calls, measured by the fewest that ever solved the task.
-    arXiv:2504.14870."""
+    arXiv:2504.14870.
+
+    ``form="ppo"``: the paper's other form, which compares with a critic and knows no fewest. `cost`: what is measured
+    instead of the number of calls.
+    """
+    shapers = (OtcReward(alpha=alpha, c=c, form=form, cost=cost),)
+    if form == "ppo":
+        plain = ppo(lam=1.0).with_signal(REWARD, "otc")
+        return replace(plain, shapers=shapers)
     advantage = AdvantageTerm(signal="otc", scale=StdScale(), singleton=singleton)
-    return make_single_loss(advantage, shapers=(OtcReward(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
+    return make_single_loss(advantage, shapers=shapers, loss=Loss(clip_high=0.2))
 
 
 def hdpo(*, accuracy_weight: float = 1.0, economy_weight: float = 0.15, singleton: Singleton = "zero") -> Preset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,11 @@ from gymcp.trainers.credit.call_matching import Assignment, hard_rewards, simila
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Task, Trajectory
+
+OtcForm = Literal["grpo", "ppo"]
+CALLS = "calls"
+"""Name of the column with the number of calls of each step."""
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,33 +69,51 @@ class OtcReward:
     """Column ``otc``: the score times the economy of calls, measured by the fewest calls that ever solved the task.
 
     With m calls made and n the fewest, the factor is 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m /
-    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
+    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)). With
+    another `cost` than calls, m and n are that cost of an episode (`COST_COLUMNS`), which the paper does not have.
 
     Source: arXiv:2504.14870; alpha and c are not given there.
     """
 
     alpha: float = 1.0
     c: float = 1.0
-    form: str = "grpo"
+    form: OtcForm = "grpo"
+    cost: str = CALLS
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
-        made, score = batch.totals(batch.column("calls")), batch.totals(batch.column("reward"))
-        fewest = dict(trackers.fewest_calls)
-        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), is_solved(batch).tolist(), strict=True):
-            if right:
-                fewest[task] = min(calls, fewest.get(task, calls))
-        factors = [self._factor(m, fewest.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
-        shaped = self.alpha * np.array(factors) * score
-        return batch.with_columns(otc=_place_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
+        made, score = batch.totals(batch.column(self.cost)), batch.totals(batch.column("reward"))
+        solved = is_solved(batch).tolist()
+        if self.cost == CALLS:
+            least: Mapping[str, float] = update_least(
+                trackers.fewest_calls, batch.tasks, made.astype(int).tolist(), solved
+            )
+            later, keys = replace(trackers, fewest_calls=least), batch.tasks
+        else:
+            keys = tuple(f"{self.cost}/{task}" for task in batch.tasks)
+            least = update_least(trackers.least_cost, keys, made.tolist(), solved)
+            later = replace(trackers, least_cost=least)
+        factors = [self._factor(m, least.get(key)) for m, key in zip(made.tolist(), keys, strict=True)]
+        return batch.with_columns(otc=_place_at_end(batch, self.alpha * np.array(factors) * score)), later
 
-    def _factor(self, calls: float, fewest: int | None) -> float:
+    def _factor(self, cost: float, least: float | None) -> float:
         if self.form == "ppo":
-            return tool_productivity(calls, 0, c=self.c)
-        return 0.0 if fewest is None else tool_productivity(calls, fewest, c=self.c)
+            return tool_productivity(cost, 0, c=self.c)
+        return 0.0 if least is None else tool_productivity(cost, least, c=self.c)
+
+
+def update_least(
+    least: Mapping[str, Number], keys: Sequence[str], costs: Sequence[Number], solved: Sequence[bool]
+) -> dict[str, Number]:
+    """The least cost of each task so far, with those of the episodes that solved it."""
+    after = dict(least)
+    for key, cost, right in zip(keys, costs, solved, strict=True):
+        if right:
+            after[key] = min(cost, after.get(key, cost))
+    return after
 
 
 def tool_productivity(calls: float, fewest: float, *, c: float = 1.0) -> float:
-    """Factor r_tool of OTC in [0, 1] for that many calls if `fewest` are enough."""
+    """Factor r_tool of OTC in [0, 1] for that many calls, or that cost, if `fewest` are enough."""
     if fewest == 0:
         return 1.0 if calls == 0 else math.cos(calls * math.pi / (2 * calls + c))
     return math.sin(math.pi * calls / (calls + fewest))

@@ -1,0 +1,176 @@
+"""Signals that a small model computes, the entropy bonus in its loss, and learning from each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import small_models as tiny
+import torch
+from test_model_columns import EPISODES, critic, learner
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.trainers.learner.token_rows import Example, rows_of
+from gymcp.trainers.run.iteration import TrainingSetup, make_examples, train_on_batch
+from gymcp.trainers.run.model_columns import add_model_columns
+from gymcp.trainers.settings.loss import Loss
+from gymcp.types import Action, GoldTurn, Observation, Task, Tool, ToolCall, ToolResult, Trajectory
+
+GOLD_IDS, PLACEHOLDER = (50, 51, 52), (60, 61)
+CALL = ToolCall(id="0", name="find", arguments={})
+TASKS = {"t": Task(id="t", prompts=("",), gold=(GoldTurn(calls=(CALL,), final_text="done"),))}
+
+
+class FixedTokenizer:
+    all_special_ids = (5, 7)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(PLACEHOLDER)
+
+
+class FixedRenderer:
+    """Encodes every text alike."""
+
+    tokenizer = FixedTokenizer()
+
+    def encode_action(self, action: Action, tools: Sequence[Tool]) -> list[int]:
+        return list(GOLD_IDS)
+
+
+RENDERER: Any = FixedRenderer()
+
+
+def called(record: Trajectory) -> Trajectory:
+    """The episode with a call of the gold tool in its second step."""
+    first, second, *others = record.steps
+    result = ToolResult(call_id="0", content="")
+    second = replace(
+        second, action=Action(tool_calls=(CALL,)), results=(result,), observation=Observation(messages=(), tools=())
+    )
+    return replace(record, steps=(first, second, *others))
+
+
+RECORDS = [called(record) for record in EPISODES]
+
+
+def logprob(context: Sequence[int], ids: Sequence[int]) -> float:
+    """Mean log-probability of the tokens after the context, from one plain forward pass."""
+    logits = tiny.model()(input_ids=torch.tensor([[*context, *ids]])).logits[0].detach().log_softmax(-1)
+    return float(np.mean([float(logits[len(context) - 1 + n, token]) for n, token in enumerate(ids)]))
+
+
+def test_the_gold_answer_has_the_log_probability_of_a_plain_forward_pass() -> None:
+    batch, _ = add_model_columns(batch_of(RECORDS, TASKS), make_preset("igpo"), learner(), None, renderer=RENDERER)
+    expected = [logprob(step.sampled.prompt_ids, GOLD_IDS) for own in RECORDS for step in own.steps if step.sampled]
+    assert batch.column("gold_logprob") == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_observation_is_worth_what_its_absence_takes_from_the_next_action() -> None:
+    batch, _ = add_model_columns(batch_of(RECORDS), make_preset("infopo"), learner(), None, renderer=RENDERER)
+    expected = []
+    for record in RECORDS:
+        samples = [step.sampled for step in record.steps if step.sampled]
+        for before, after in pairwise(samples):
+            masked = (*before.prompt_ids, *before.ids, 5, 60, 7)  # between the actions stand 5, 6, 7
+            expected.append(logprob(after.prompt_ids, after.ids) - logprob(masked, after.ids))
+        expected.append(np.nan)
+    assert batch.column("observation_gain") == pytest.approx(np.array(expected), abs=1e-5, nan_ok=True)
+
+
+def test_a_signal_that_encodes_text_needs_a_tokenizer() -> None:
+    with pytest.raises(ConfigError, match="no tokenizer is at hand"):
+        add_model_columns(batch_of(RECORDS, TASKS), make_preset("igpo"), learner(), None)
+
+
+@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "spo"])
+def test_an_iteration_trains_by_the_signal(name: str) -> None:
+    policy = learner()
+    before = [weight.clone() for weight in policy.model.parameters()]
+    setup = TrainingSetup(preset=make_preset(name), learner=policy, critic=None, renderer=RENDERER)
+    result = train_on_batch(setup, RECORDS, TASKS, Trackers())
+    assert result.metrics["grad_norm"] > 0
+    assert all(np.isfinite(weight.detach().numpy()).all() for weight in policy.model.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+    passes = {"epo": 6, "igpo": 18, "infopo": 24}
+    assert result.metrics.get("signals/passes") == passes.get(name)
+
+
+def test_otc_in_its_ppo_form_fits_a_critic() -> None:
+    setup = TrainingSetup(preset=make_preset("otc", form="ppo"), learner=learner(), critic=critic())
+    metrics = train_on_batch(setup, RECORDS, TASKS, Trackers()).metrics
+    assert metrics["critic/loss"] > 0
+    assert metrics["grad_norm"] > 0
+
+
+# --- The entropy bonus.
+
+
+def examples(weight: float | None = None) -> list[Example]:
+    """The rows of the episodes without advantage."""
+    found = []
+    for n, record in enumerate(RECORDS):
+        (row,) = rows_of(record)
+        length = len(row.token_ids)
+        factor = None if weight is None else np.full(length, weight)
+        mask = np.array(row.loss_mask)
+        found.append(
+            Example(row=row, advantages=(np.zeros(length),), counted=(mask,), episode=n, entropy_weight=factor)
+        )
+    return found
+
+
+def mean_entropy(policy: Any) -> float:
+    """Mean entropy over the drawn tokens."""
+    rows = [each.row for each in examples()]
+    of_rows = policy.entropies(rows)
+    return float(np.mean(np.concatenate([of[np.array(row.loss_mask)] for of, row in zip(of_rows, rows, strict=True)])))
+
+
+def test_the_bonus_is_the_mean_entropy_of_the_drawn_tokens() -> None:
+    policy = learner()
+    expected = mean_entropy(policy)
+    assert policy.update(examples(), Loss(entropy=0.5)).loss == pytest.approx(-0.5 * expected, rel=1e-5)
+    assert learner().update(examples(-2.0), Loss(entropy=0.5)).loss == pytest.approx(expected, rel=1e-5)
+    assert learner().update(examples(), Loss()).skipped
+
+
+def test_the_bonus_raises_the_entropy_and_a_negative_weight_lowers_it() -> None:
+    start = mean_entropy(learner())
+    ends = {}
+    for weight in (1.0, -1.0, 0.0):
+        policy = learner()
+        for _ in range(5):
+            policy.update(examples(weight), Loss(entropy=1.0))
+        ends[weight] = mean_entropy(policy)
+    assert ends[-1.0] < start < ends[1.0]
+    assert ends[0.0] == pytest.approx(start, abs=1e-6)
+
+
+def test_the_bonus_has_the_gradient_of_the_entropy_however_rows_are_grouped() -> None:
+    found = []
+    for tokens, share in ((10_000, True), (40, False)):
+        policy = learner(micro_batch_tokens=tokens, share_prefixes=share)
+        policy.update(examples(), Loss(entropy=1.0), groups=[0] * len(RECORDS))
+        found.append([weight.detach().clone() for weight in policy.model.parameters()])
+    assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(*found, strict=True))
+
+
+def test_epo_weighs_the_bonus_of_every_token_by_its_step() -> None:
+    preset = make_preset("epo")
+    trackers = Trackers(turn_entropy={"0": (100.0, 10), "1": (0.1, 10)})
+    setup = TrainingSetup(preset=preset, learner=learner(), critic=None)
+    result = train_on_batch(setup, RECORDS, TASKS, trackers)
+    assert result.credit is not None
+    first = make_examples(result.credit)[0][0]
+    assert first.entropy_weight is not None
+    spans = [set(first.entropy_weight[start:end].tolist()) for _, start, end in first.row.steps]
+    assert spans == [{3.0}, {-1.0}, {1.0}]  # below its band, above it, without a history
+    assert result.trackers.batches == 1
+    assert result.trackers.turn_entropy.keys() == {"0", "1", "2"}
