@@ -15,6 +15,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.critique import Critique, find_wrong_steps
 from gymcp.trainers.credit.signals.gold_logprob import find_gold_answer, information_gain
@@ -25,6 +26,7 @@ from gymcp.trainers.credit.signals.observation_gain import (
     mask_observation,
     turn_gain,
 )
+from gymcp.trainers.credit.signals.progress import progress_loss, progress_reward
 from gymcp.trainers.credit.signals.registry import SIGNALS, add_signals, check_needs, count_passes, needs_gold
 from gymcp.trainers.credit.signals.signal import Continuation, SignalCost
 from gymcp.trainers.credit.signals.smoothing import (
@@ -34,6 +36,7 @@ from gymcp.trainers.credit.signals.smoothing import (
     hinge_penalty,
     phase_weight,
 )
+from gymcp.trainers.credit.signals.token_backup import backup_tokens
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Action, GoldTurn, Observation, Sampled, Step, Task, Tool, ToolCall, ToolResult, Trajectory
@@ -80,6 +83,12 @@ class CountingModel:
         return np.ones(int(batch.starts[-1]))
 
     def values(self, batch: StepBatch) -> Floats:
+        return np.zeros(int(batch.starts[-1]))
+
+    def token_values(self, batch: StepBatch) -> Floats:
+        return np.zeros(sum(len(each.sampled.ids) for own in batch.sources for each in own.steps if each.sampled))
+
+    def progress(self, batch: StepBatch) -> Floats:
         return np.zeros(int(batch.starts[-1]))
 
     def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
@@ -343,16 +352,99 @@ def test_the_critic_needs_gold_calls_and_records() -> None:
         assign_credit(batch_of_columns([[1.0]], ["g"]), make_preset("capo"))
 
 
+# --- POAD: a backup within an action.
+
+
+def test_poad_backs_values_up_without_discount_within_an_action() -> None:
+    """Two actions of two tokens and of one; values .5, .6, .4; the reward is 1 at the end; gamma .9, lam .5.
+
+    d: .6 - .5 = .1; .9 * .4 - .6 = -.24; 1 - .4 = .6. Backwards: .6; -.24 + .9 * .5 * .6 = .03; .1 + .5 * .03 = .115.
+    """
+    counts, starts = np.array([2, 1]), np.array([0, 2])
+    found = backup_tokens(np.array([0.0, 1.0]), np.array([0.5, 0.6, 0.4]), counts, starts, gamma=0.9, lam=0.5)
+    assert found.tolist() == near([0.115, 0.03, 0.6])
+
+
+def test_a_backup_without_discount_is_gae_over_all_tokens() -> None:
+    """The tokens of tool output are no tokens of an action, so a trajectory of two actions has the vector's four."""
+    vector = VECTORS["gae_tokens_skip_obs"]
+    inputs = vector["inputs"]
+    drawn_tokens = np.array(inputs["mask"][0]) == 1
+    values = np.array(inputs["values"][0])[drawn_tokens]
+    one = backup_tokens(np.array([1.0]), values, np.array([4]), np.array([0, 1]), gamma=1.0, lam=inputs["lam"])
+    two = backup_tokens(np.array([0.0, 1.0]), values, np.array([2, 2]), np.array([0, 2]), gamma=1.0, lam=inputs["lam"])
+    reward = np.array([0.0, 0.0, 0.0, 1.0])
+    assert one.tolist() == two.tolist()
+    assert one.tolist() == near(gae(reward, values, np.array([0, 4]), gamma=1.0, lam=inputs["lam"]).tolist())
+    every = backup_tokens(reward, values, np.array([1] * 4), np.array([0, 4]), gamma=inputs["gamma"], lam=inputs["lam"])
+    assert every.tolist() == near(np.array(vector["adv_unwhitened"][0])[drawn_tokens].tolist())
+
+
+def test_an_action_has_the_same_return_however_many_tokens_it_takes() -> None:
+    """With lam 1, what a first token gets is the discounted return less its value."""
+    for counts in ([1, 1], [5, 1], [2, 7]):
+        values = np.full(sum(counts), 0.25)
+        rewards, starts = np.array([0.0, 1.0]), np.array([0, 2])
+        found = backup_tokens(rewards, values, np.array(counts), starts, gamma=0.5, lam=1.0)
+        assert found[0] == pytest.approx(0.5 - 0.25)
+
+
+def test_episodes_and_steps_without_tokens_do_not_mix() -> None:
+    """The first episode ends in a step without tokens, whose reward no token can get."""
+    values, counts, starts = np.array([0.5, 0.1, 0.2]), np.array([1, 0, 2]), np.array([0, 2, 3])
+    found = backup_tokens(np.array([0.25, 1.0, 0.5]), values, counts, starts, gamma=1.0, lam=1.0)
+    assert found.tolist() == near([-0.25, 0.4, 0.3])
+
+
+def test_poad_gives_every_token_its_own_advantage() -> None:
+    batch = batch_of_columns([[0.0, 1.0], [0.0]], "gg").with_tokens(
+        np.array([2, 1, 3]), token_value=np.array([0.5, 0.6, 0.4, 0.1, 0.2, 0.3])
+    )
+    preset = make_preset("poad", gamma=0.9, lam=0.5)
+    credit = assign_credit(batch.with_columns(token_value=np.array([0.5, 0.4, 0.1])), preset)
+    raw = np.array([0.115, 0.03, 0.6, 0.1 + 0.5 * (0.1 + 0.5 * -0.3), 0.1 + 0.5 * -0.3, -0.3])
+    whitened = (raw - raw.mean()) / np.sqrt(raw.var(ddof=1) + 1e-8)
+    (term,) = credit.terms
+    assert term.token_advantage is not None
+    assert term.token_advantage.tolist() == near(whitened.tolist())
+    assert [own.tolist() for own in term.split_tokens(credit.batch)] == [
+        near(list(own)) for own in np.split(whitened, [2, 3])
+    ]
+    assert term.advantage.tolist() == near([whitened[:2].mean(), whitened[2], whitened[3:].mean()])
+    kept = credit.batch.keep(np.array([False, True]))
+    assert kept.token_columns["token_value"].tolist() == [0.1, 0.2, 0.3]
+
+
+# --- SPA-RL: a progress head.
+
+
+def test_spa_reward_and_loss_of_its_head() -> None:
+    vector = VECTORS["spa_reward"]
+    inputs = vector["inputs"]
+    shares = np.array(inputs["c_hat"])
+    found = progress_reward(shares, np.array(inputs["grounding"], float), alpha=inputs["alpha"], beta=inputs["beta"])
+    assert found.tolist() == near(vector["turn_reward"])
+    assert progress_loss(shares, np.array([inputs["R"]]), np.array([0, 3])) == near(vector["estimator_loss"])
+
+
+def test_spa_rewards_steps_that_the_environment_took() -> None:
+    batch = batch_of_columns(
+        [[0.0, 0.0, 1.0]], "g", progress=[[0.1, 0.5, 0.3]], value=[[0.0] * 3], errors=[[0.0, 1.0, 0.0]]
+    )
+    credit = assign_credit(batch, make_preset("spa", lam=0.0))
+    assert credit.batch.column("progress_reward").tolist() == near(VECTORS["spa_reward"]["turn_reward"])
+
+
 # --- Scale.
 
 
-@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "spo"])
+@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "spo"])
 def test_a_million_steps_take_at_most_a_second(name: str) -> None:
     steps, episodes = 1_000_000, 50_000
     starts = np.arange(0, steps + 1, steps // episodes)
     draw, zeros = np.random.default_rng(0), np.zeros(steps)
     trajectory = np.repeat(np.arange(episodes), steps // episodes)
-    columns = {"reward": zeros, "valid": zeros + 1, "calls": zeros, "tokens": zeros + 1}
+    columns = {"reward": zeros, "valid": zeros + 1, "calls": zeros, "errors": zeros, "tokens": zeros + 1}
     columns |= {signal: draw.random(steps) for signal in (*SIGNALS, "gold_logprob_after")}
     keys = {"group": trajectory // 8, "trajectory": trajectory, "turn": np.arange(steps) - starts[trajectory]}
     columns["reward"][starts[1:] - 1] = draw.integers(0, 2, episodes)

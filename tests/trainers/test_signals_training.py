@@ -109,6 +109,35 @@ def test_otc_in_its_ppo_form_fits_a_critic() -> None:
     assert metrics["grad_norm"] > 0
 
 
+def test_poad_fits_values_of_tokens_and_learns_from_them() -> None:
+    policy, head = learner(), critic()
+    setup = TrainingSetup(preset=make_preset("poad"), learner=policy, critic=head)
+    assert train_on_batch(setup, RECORDS, TASKS, Trackers()).metrics["grad_norm"] > 0
+    result = train_on_batch(setup, RECORDS, TASKS, Trackers())  # a new critic says 0 of every token
+    assert result.metrics["critic/loss"] > 0
+    assert result.credit is not None
+    first = make_examples(result.credit)[0][0]
+    start, end = first.row.steps[2][1:]
+    assert len(set(first.advantages[0][start:end].tolist())) > 1  # the tokens of one action differ
+    own = result.credit.terms[0].split_tokens(result.credit.batch)[2]
+    assert first.advantages[0][start:end].tolist() == own.tolist()
+
+
+def test_a_progress_head_learns_shares_that_add_up_to_the_score() -> None:
+    policy, shares = learner(), critic(epochs=60)
+    setup = TrainingSetup(preset=make_preset("spa"), learner=policy, critic=critic(), progress_head=shares)
+    losses = [train_on_batch(setup, RECORDS, TASKS, Trackers()).metrics["progress/loss"] for _ in range(4)]
+    assert losses[0] == pytest.approx(0.5)  # half of the scores are 1, and a new head says 0
+    assert losses[-1] < 0.05
+
+
+def test_a_preset_without_its_head_is_refused() -> None:
+    for name in ("poad", "spa", "ppo"):
+        setup = TrainingSetup(preset=make_preset(name), learner=learner(), critic=None)
+        with pytest.raises(ConfigError, match="there is no head that predicts it"):
+            train_on_batch(setup, RECORDS, TASKS, Trackers())
+
+
 # --- The entropy bonus.
 
 

@@ -14,6 +14,7 @@ from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import add_signals
+from gymcp.trainers.credit.signals.token_backup import count_tokens, mean_by_step
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json
@@ -29,6 +30,15 @@ class TermCredit:
     """Weight of the term's loss in the sum over all loss terms."""
     counted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
     """[S]: the steps whose tokens the term's loss is averaged over."""
+    token_advantage: Floats | None = None
+    """[K]: of each drawn token, step after step, in place of `advantage`, which is its mean over the step. None: each
+    token has the advantage of its step."""
+
+    def split_tokens(self, batch: StepBatch) -> list[Floats]:
+        """[S] steps -> the advantages of the tokens drawn in each: as many as there are, or one for all of them."""
+        if self.token_advantage is None or batch.token_counts is None:
+            return list(self.advantage[:, None])
+        return np.split(self.token_advantage, np.cumsum(batch.token_counts)[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,9 +128,16 @@ def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
     advantage = np.zeros(int(batch.starts[-1]))
     for summand in term.advantage_terms:
         advantage = advantage + summand.weight * estimate_advantage(summand, batch)
+    of_tokens = None
+    if term.backup is not None:
+        of_tokens = term.backup(batch, advantage).advantages
+        advantage = mean_by_step(of_tokens, batch)
+    before = advantage
     for transform in term.transforms:
         advantage = transform(batch, advantage)
+    if of_tokens is not None:
+        of_tokens = of_tokens + np.repeat(advantage - before, count_tokens(batch))
     counted = np.ones(len(advantage), bool)
     if term.active_only:
         counted = np.asarray(batch.per_step(batch.totals((advantage != 0).astype(float)) > 0), bool)
-    return TermCredit(advantage=advantage, weight=term.weight, counted=counted)
+    return TermCredit(advantage=advantage, weight=term.weight, counted=counted, token_advantage=of_tokens)

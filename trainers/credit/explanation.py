@@ -46,6 +46,8 @@ _EXAMPLE_MODEL = {
     "entropy": ((0.2, 0.4), (0.6, 0.8, 1.0)),
     "value": ((0.4, 0.6), (0.4, 0.2, 0.1)),
     "gold_logprob": ((-2.0, -0.5), (-2.0, -1.8, -2.4)),
+    "token_value": ((0.4, 0.6), (0.4, 0.2, 0.1)),
+    "progress": ((0.4, 0.5), (0.2, 0.0, 0.1)),
     "observation_gain": ((0.4, math.nan), (0.1, 0.3, math.nan)),
     "critique": ((0.0, 0.0), (0.0, 1.0, 1.0)),
 }
@@ -163,6 +165,8 @@ def _explain_terms(preset: Preset) -> Iterator[str]:
             yield f"  A{number}{STEP} = {write_formula(term)}"
             yield f"    {_describe_value(term)}"
             yield f"    {_describe_comparison(term)}"
+        if loss_term.backup is not None:
+            yield f"  then, as rewards of the steps: {_describe_record(loss_term.backup)}"
         for transform in loss_term.transforms:
             yield f"  then: {_describe_transform(transform)}"
         if loss_term.active_only:

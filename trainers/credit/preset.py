@@ -9,6 +9,7 @@ from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.filters import TrajectoryMask
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.signal import Signal
+from gymcp.trainers.credit.signals.token_backup import TokenBackup
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
@@ -40,6 +41,8 @@ class LossTerm:
     weight: float = 1.0
     active_only: bool = False
     """Average the loss over the trajectories with an advantage in this term, instead of over all."""
+    backup: TokenBackup | None = None
+    """Bellman backup that takes the sum of the terms as the rewards of steps, and gives each token an advantage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -270,7 +270,7 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""
 
-WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "spo")
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "spo")
 """Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {

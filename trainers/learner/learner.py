@@ -16,7 +16,14 @@ from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Processes, SingleProcess, full_tensor, shard_like
-from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches, why_no_shared_prefix
+from gymcp.trainers.learner.forward import (
+    FeaturePlaces,
+    MicroBatch,
+    TokenValues,
+    feature_positions,
+    plan_micro_batches,
+    why_no_shared_prefix,
+)
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
@@ -93,15 +100,18 @@ class Learner:
         """[B] rows -> [L] for each: the entropy (nats) of the distribution of every drawn token, 0 elsewhere."""
         return self._token_columns(rows, groups, lambda values: values.entropy)
 
-    def features(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> Tensor:
-        """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before a step's first token."""
+    def features(
+        self, rows: Sequence[Row], groups: Sequence[int] | None = None, places: FeaturePlaces = "step"
+    ) -> Tensor:
+        """[B] rows -> [P, H], row after row: the last hidden states at these places of their steps."""
         width = self.model.config.get_text_config().hidden_size
-        features = [torch.zeros(len(row.steps), width, device=self.model.device) for row in rows]
+        sizes = [len(feature_positions(row, places)) for row in rows]
+        features = [torch.zeros(size, width, device=self.model.device) for size in sizes]
         for micro, counts in self._processes.shard(self._plan(rows, groups)):
             chosen = [rows[b] for b in micro.rows]
             with self._autocast(), torch.no_grad():
-                (of_steps,) = self._scorer(chosen, prefix=micro.prefix, features=True)
-            parts = torch.split(of_steps, [len(row.steps) for row in chosen])
+                (found,) = self._scorer(chosen, prefix=micro.prefix, features=places)
+            parts = torch.split(found, [sizes[b] for b in micro.rows])
             for b, part in zip(micro.rows, parts, strict=True):
                 if counts:
                     features[b] = part

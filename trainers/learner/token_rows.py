@@ -151,13 +151,14 @@ def has_gradient(example: Example, weights: Sequence[float]) -> bool:
 
 def make_example(
     row: Row,
-    advantages: Sequence[Floats],
+    advantages: Sequence[Sequence[Floats] | Floats],
     counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
     episode: int | None = None,
     entropy_weight: Floats | None = None,
 ) -> Example:
     """[T] advantages and flags of an episode's steps, for each term -> the same on every token drawn for the step.
 
+    An advantage is a number, or an array of one for each token of the action; side answers get the mean of these.
     `entropy_weight`: [T] factors of the entropy bonus, likewise.
     """
     length = len(row.token_ids)
@@ -167,8 +168,9 @@ def make_example(
     for index, start, end in row.spans:
         if token_weight is not None and entropy_weight is not None:
             token_weight[start:end] = entropy_weight[index]
+        is_inner = (index, start, end) in row.inner
         for per_token, per_step in zip(token_advantages, advantages, strict=True):
-            per_token[start:end] = per_step[index]
+            per_token[start:end] = np.mean(per_step[index]) if is_inner else per_step[index]
         for token_flags, step_flags in zip(token_counted, counted, strict=True):
             token_flags[start:end] = step_flags[index]
     return Example(

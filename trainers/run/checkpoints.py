@@ -24,7 +24,7 @@ from gymcp.trainers.run.run_state import read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
-_CRITIC = "critic.pt"
+_CRITIC, _PROGRESS_HEAD = "critic.pt", "progress_head.pt"
 _REPLACED = (CHECKPOINT, "served", "model", "final", "tensorboard", "curves.png")
 """Files and folders of the run that training writes anew, removing their older content."""
 
@@ -38,14 +38,22 @@ class TrainingState:
     trackers: Trackers = field(default_factory=Trackers)
 
 
-def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+def save_training(
+    folder: Path,
+    recipe: Recipe,
+    state: TrainingState,
+    learner: Learner,
+    critic: Critic | None,
+    progress_head: Critic | None = None,
+) -> None:
     """Write a checkpoint, then the state file that names it; then remove older checkpoints."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.save(here)
-    if critic is not None:
-        content = io.BytesIO()
-        torch.save(critic.state(), content)
-        write_atomically(here / _CRITIC, content.getvalue())
+    for name, head in ((_CRITIC, critic), (_PROGRESS_HEAD, progress_head)):
+        if head is not None:
+            content = io.BytesIO()
+            torch.save(head.state(), content)
+            write_atomically(here / name, content.getvalue())
     record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
@@ -58,12 +66,19 @@ def record_end(folder: Path, reason: str) -> None:
     write_atomically(folder / TRAINING_FILE, json.dumps({**read_state(folder), "ended": reason}).encode())
 
 
-def load_training(folder: Path, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+def load_training(
+    folder: Path,
+    state: TrainingState,
+    learner: Learner,
+    critic: Critic | None,
+    progress_head: Critic | None = None,
+) -> None:
     """Load the checkpoint of a state. Raises ConfigError if it is of another model or missing."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.load(here)
-    if critic is not None:
-        critic.load(torch.load(here / _CRITIC, map_location="cpu", weights_only=True))
+    for name, head in ((_CRITIC, critic), (_PROGRESS_HEAD, progress_head)):
+        if head is not None:
+            head.load(torch.load(here / name, map_location="cpu", weights_only=True))
 
 
 def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingState | None:

@@ -39,6 +39,8 @@ class TrainingSetup:
     """Times that the whole batch is gone over."""
     costs: ToolCosts = field(default_factory=ToolCosts)
     """Costs of the environment's tools."""
+    progress_head: Critic | None = None
+    """Head that gives each step its share of the score; None: the preset needs none."""
     renderer: Renderer | None = None
     """That of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
@@ -92,7 +94,13 @@ def train_on_batch(
     started = time.perf_counter()
     recorded = batch_of(records, gold, setup.costs)
     batch, targets = add_model_columns(
-        recorded, setup.preset, setup.learner, setup.critic, trackers, renderer=setup.renderer
+        recorded,
+        setup.preset,
+        setup.learner,
+        setup.critic,
+        trackers,
+        renderer=setup.renderer,
+        progress_head=setup.progress_head,
     )
     credit = assign_credit(batch, setup.preset, trackers)
     metrics = credit_metrics(credit, batch, setup.preset) | signal_metrics(recorded, setup.preset)
@@ -100,6 +108,10 @@ def train_on_batch(
 
     if setup.critic is not None and targets is not None:
         metrics |= fit_critic(setup.critic, targets)
+        if setup.progress_head is not None and targets.progress is not None:
+            progress = targets.progress
+            loss = setup.progress_head.fit(progress.features, progress.scores, progress.episodes)
+            metrics["progress/loss"] = loss
     metrics |= update_policy(setup, credit, replay, version)
     return IterationResult(metrics=metrics, trackers=credit.trackers, credit=credit, credit_s=credit_s)
 
@@ -179,10 +191,11 @@ def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
     groups: list[int] = []
     starts = credit.batch.starts
     weight = credit.batch.columns.get(ENTROPY_WEIGHT)
+    of_steps = [term.split_tokens(credit.batch) for term in credit.terms]
     for n, record in enumerate(credit.batch.sources):
         own = slice(int(starts[n]), int(starts[n + 1]))
         for row in rows_of(record):
-            advantages = [term.advantage[own] for term in credit.terms]
+            advantages = [term[own] for term in of_steps]
             counted = [term.counted[own] for term in credit.terms]
             of_entropy = None if weight is None else weight[own]
             examples.append(make_example(row, advantages, counted, episode=n, entropy_weight=of_entropy))

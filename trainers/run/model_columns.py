@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,18 +12,27 @@ from torch import Tensor
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
-from gymcp.trainers.credit.estimators import AdvantageTerm
+from gymcp.trainers.credit.estimators import AdvantageTerm, estimate_advantage
 from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.model_values import Value
+from gymcp.trainers.credit.signals.progress import Progress
 from gymcp.trainers.credit.signals.registry import add_signals, find_model_signals
 from gymcp.trainers.credit.signals.signal import Continuation
+from gymcp.trainers.credit.signals.token_backup import TOKEN_VALUE
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.forward import FeaturePlaces
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Action, Tool
+
+CRITIC_SIGNALS = frozenset({Value.name, TOKEN_VALUE})
+"""Signals that the critic predicts; a preset has one of them at most."""
+PROGRESS = Progress.name
+"""Signal that the progress head predicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,23 +40,42 @@ class CriticTargets:
     """The data that a critic is fitted to after an iteration."""
 
     features: Tensor
-    """[S, H]: the critic's inputs."""
+    """[S, H]: the critic's inputs, of steps or of tokens."""
     returns: Floats
     """[S]: the lambda-returns, which its values should have been."""
     explained: float
     """Share of the variance of the returns that its values explained; 0 if the returns do not vary."""
+    progress: ProgressTargets | None = None
+    """Targets of the progress head; None: the preset has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProgressTargets:
+    """The data that a progress head is fitted to after an iteration."""
+
+    features: Tensor
+    """[S, H]: the head's inputs."""
+    scores: Floats
+    """[N]: to which the values of an episode's steps should have added up."""
+    episodes: Ints
+    """[S]: number of each step's episode."""
 
 
 class LearnerSignals:
     """The learner, its critic and its renderer as the model of signals. Rows and features of a batch are kept."""
 
     def __init__(
-        self, batch: StepBatch, learner: Learner, critic: Critic | None = None, renderer: Renderer | None = None
+        self,
+        batch: StepBatch,
+        learner: Learner,
+        critic: Critic | None = None,
+        renderer: Renderer | None = None,
+        progress_head: Critic | None = None,
     ) -> None:
         """Raises ConfigError for a step without tokens."""
-        self._learner, self._critic, self._renderer = learner, critic, renderer
+        self._learner, self._critic, self._renderer, self._progress_head = learner, critic, renderer, progress_head
         self._rows, self._groups, self._places = _rows(batch)
-        self._features: Tensor | None = None
+        self._features: dict[FeaturePlaces, Tensor] = {}
 
     def logprobs(self, continuations: Sequence[Continuation]) -> list[Floats]:
         rows = [_continuation_row(each) for each in continuations]
@@ -62,17 +90,23 @@ class LearnerSignals:
         return np.array([float(of_tokens.mean()) if len(of_tokens) else 0.0 for of_tokens in of_steps])
 
     def values(self, batch: StepBatch) -> Floats:
-        if self._critic is None:
-            raise ConfigError("credit: the preset needs value, and there is no critic that predicts it")
-        return self._critic.values(self.features())
+        return _require(self._critic, "value").values(self.features("step"))
 
-    def features(self) -> Tensor:
-        """[S, H]: the last hidden state before each step."""
-        if self._features is None:
-            by_row = self._learner.features(self._rows, self._groups)
-            self._features = torch.empty_like(by_row)
-            self._features[torch.as_tensor(self._places)] = by_row
-        return self._features
+    def token_values(self, batch: StepBatch) -> Floats:
+        return _require(self._critic, "token_value").values(self.features("token"))
+
+    def progress(self, batch: StepBatch) -> Floats:
+        return _require(self._progress_head, "progress").values(self.features("step end"))
+
+    def features(self, places: FeaturePlaces) -> Tensor:
+        """[P, H]: the last hidden states at these places, step after step."""
+        if places not in self._features:
+            by_row = self._learner.features(self._rows, self._groups, places)
+            spans = [end - start for row in self._rows for _, start, end in row.steps]
+            sizes = spans if places == "token" else [1] * len(spans)
+            parts = torch.split(by_row, sizes)
+            self._features[places] = torch.cat([parts[n] for n in np.argsort(self._places).tolist()])
+        return self._features[places]
 
     def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
         return tuple(self._require_renderer().encode_action(action, tools))
@@ -106,6 +140,7 @@ def add_model_columns(
     trackers: Trackers | None = None,
     *,
     renderer: Renderer | None = None,
+    progress_head: Critic | None = None,
 ) -> tuple[StepBatch, CriticTargets | None]:
     """The batch with the signals that the preset needs, and the targets of the critic if the preset needs one.
 
@@ -115,12 +150,44 @@ def add_model_columns(
     """
     if not find_model_signals(preset):
         return add_signals(batch, preset), None
-    model = LearnerSignals(batch, learner, critic, renderer)
+    model = LearnerSignals(batch, learner, critic, renderer, progress_head)
     batch = add_signals(batch, preset, model)
-    if "value" not in preset.needs or critic is None:
+    if critic is None:
         return batch, None
     shaped, _ = shape_rewards(batch, preset, trackers or Trackers())
-    return batch, _critic_targets(shaped, batch.column("value"), model.features(), _gae_term(preset))
+    if TOKEN_VALUE in preset.needs:
+        return batch, _token_targets(shaped, preset, model)
+    if "value" not in preset.needs:
+        return batch, None
+    targets = _critic_targets(shaped, batch.column("value"), model.features("step"), _gae_term(preset))
+    return batch, replace(targets, progress=_progress_targets(batch, model)) if progress_head else targets
+
+
+def _require(head: Critic | None, name: str) -> Critic:
+    if head is None:
+        raise ConfigError(f"credit: the preset needs {name}, and there is no head that predicts it")
+    return head
+
+
+def _progress_targets(batch: StepBatch, model: LearnerSignals) -> ProgressTargets:
+    scores, episodes = batch.totals(batch.column("reward")), batch.keys["trajectory"]
+    return ProgressTargets(features=model.features("step end"), scores=scores, episodes=episodes)
+
+
+def _token_targets(batch: StepBatch, preset: Preset, model: LearnerSignals) -> CriticTargets:
+    """Targets of the tokens' values: those of the first loss with a backup."""
+    term = next(term for term in preset.loss_terms if term.backup is not None)
+    rewards = sum(each.weight * estimate_advantage(each, batch) for each in term.advantage_terms)
+    assert term.backup is not None
+    returns = term.backup(batch, np.asarray(rewards, float)).returns
+    left = returns - batch.token_columns[TOKEN_VALUE]
+    return CriticTargets(features=model.features("token"), returns=returns, explained=_explained(returns, left))
+
+
+def _explained(returns: Floats, left: Floats) -> float:
+    """Share of the variance of returns that is not in what is left of them; 0 if the returns do not vary."""
+    variance = float(returns.var())
+    return 1 - float(left.var()) / variance if variance > 1e-12 else 0.0
 
 
 def _continuation_row(asked: Continuation) -> Row:
@@ -158,6 +225,4 @@ def _critic_targets(batch: StepBatch, values: Floats, features: Tensor, term: Ad
     signal = np.nan_to_num(batch.column(term.signal))
     advantages = gae(signal, values, batch.starts, gamma=term.gamma, lam=term.lam)
     returns = advantages + values
-    variance = float(returns.var())
-    explained = 1 - float(advantages.var()) / variance if variance > 1e-12 else 0.0
-    return CriticTargets(features=features, returns=returns, explained=explained)
+    return CriticTargets(features=features, returns=returns, explained=_explained(returns, advantages))

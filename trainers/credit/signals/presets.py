@@ -9,8 +9,11 @@ from gymcp.trainers.credit.preset import GOLD, REWARD, LossTerm, Preset
 from gymcp.trainers.credit.signals.critique import Critique, CritiqueReward
 from gymcp.trainers.credit.signals.gold_logprob import GainForm, InformationGain
 from gymcp.trainers.credit.signals.observation_gain import GatedInformation, ObservationGain
+from gymcp.trainers.credit.signals.progress import ProgressReward
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import LONGEST_MEMORY, SuccessBaseline
+from gymcp.trainers.credit.signals.token_backup import TOKEN_VALUE, TokenBackup
+from gymcp.trainers.credit.transforms import Whiten
 from gymcp.trainers.settings.loss import Loss
 
 
@@ -105,5 +108,28 @@ def spo(*, memory: float = LONGEST_MEMORY) -> Preset:
     return Preset(loss_terms=(term,), loss=Loss(), shapers=(SuccessBaseline(memory=memory),))
 
 
-MAKERS = (epo, igpo, infopo, capo, spo)
+def poad(*, gamma: float = 0.99, lam: float = 0.95) -> Preset:
+    """PPO with a value before every token: a Bellman backup without discount within an action (POAD).
+    arXiv:2405.15821."""
+    reward = AdvantageTerm(signal=REWARD, key=(), unit="step", returns="none", centre="none")
+    term = LossTerm(advantage_terms=(reward,), backup=TokenBackup(gamma=gamma, lam=lam))
+    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({TOKEN_VALUE}))
+
+
+def spa(*, alpha: float = 1.0, beta: float = 0.5, gamma: float = 1.0, lam: float = 0.95) -> Preset:
+    """PPO on the progress that a trained head sees in each step, and on steps that the environment took (SPA-RL).
+    arXiv:2505.20732."""
+    advantage = AdvantageTerm(
+        signal="progress_reward", key=(), unit="step", returns="gae", gamma=gamma, lam=lam, centre="none"
+    )
+    whiten = Whiten(scale=StdScale(epsilon=1e-8, epsilon_in_variance=True), by_tokens=True)
+    return Preset(
+        loss_terms=(LossTerm(advantage_terms=(advantage,), transforms=(whiten,)),),
+        loss=Loss(clip_high=0.2),
+        shapers=(ProgressReward(alpha=alpha, beta=beta),),
+        needs=frozenset({"progress", "value"}),
+    )
+
+
+MAKERS = (epo, igpo, infopo, capo, poad, spa, spo)
 """In the order in which they are listed."""

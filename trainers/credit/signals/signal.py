@@ -64,6 +64,14 @@ class SignalModel(Protocol):
         """[S]: the critic's prediction of the return."""
         ...
 
+    def token_values(self, batch: StepBatch) -> Floats:
+        """[K]: the critic's prediction of the return before each drawn token, step after step."""
+        ...
+
+    def progress(self, batch: StepBatch) -> Floats:
+        """[S]: the share of the score that the progress head gives to each step."""
+        ...
+
     def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
         """The tokens that the model would have to draw for this action."""
         ...
