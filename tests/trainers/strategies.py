@@ -49,6 +49,7 @@ NEEDED: dict[str, dict[str, Any]] = {"gdpo": {"components": ["right", "half"]}}
 UNDISCOUNTED: dict[str, dict[str, Any]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "eapo", "rebn")},
     "ppo": {"lam": 1.0},
+    "poad": {"gamma": 1.0, "lam": 1.0},
 }
 
 
@@ -72,6 +73,8 @@ def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
         gold_logprob_after=after,
         observation_gain=np.where(np.isnan(after), np.nan, 0.1 * tokens),
         critique=(calls > 1).astype(float),
+        token_value=0.1 * calls,
+        progress=0.05 * tokens,
     )
 
 
@@ -121,6 +124,8 @@ def but(exempt: Container[str]) -> list[str]:
 BY_HAND: dict[str, dict[str, Any]] = {
     **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn")},
     "ppo": {"lam": 0.5},
+    "poad": {"gamma": 1.0, "lam": 0.5},
+    "spa": {"lam": 0.5},
     "gdpo": {"components": ["right"]},
 }
 """Options that make examples easy to follow by hand."""
@@ -129,9 +134,10 @@ BY_HAND: dict[str, dict[str, Any]] = {
 def example(
     name: str, rewards: Rows, groups: str, anchors: Sequence[Sequence[str]] | None = None, **more: Rows
 ) -> Rows:
-    """Credit of bare columns, with a discount of a half, and signals of 0."""
+    """Credit of bare columns, with a discount of a half, and signals of 0, but for a progress head
+    that knows the score."""
     none = [[0.0] * len(row) for row in rewards]
-    columns = {**signal_columns(rewards), "matched": none, "right": rewards, **more}
+    columns = {**signal_columns(rewards), "progress": rewards, "matched": none, "right": rewards, **more}
     preset = make_preset(name, **BY_HAND.get(name, {}))
     if name == "matchtir":  # the column that its shaper would make of records is given
         preset = replace(preset, shapers=())

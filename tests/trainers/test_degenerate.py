@@ -72,6 +72,8 @@ BATCH_WIDE = {
     "ppo": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
     "gdpo": ("whitened over the batch", (0.7071, 1.2247, 1.3229)),
     "empg": ("entropy is measured against the batch's", (0.7071, 1.0339, 1.0339)),
+    "poad": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
+    "spa": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
     "spo": ("normalised over the batch", (0.7071, 1.5, 1.6202)),
     "bnpo": (
         "the density is that of all groups' means",  # mean 1/4, variances 1/8 and 1/12: strengths 1/2 and 5/4
@@ -85,6 +87,8 @@ DEGREES_OF_FREEDOM = {
     "ppo": "n - 1 over the tokens of the batch",
     "gdpo": "n - 1 over the episodes of the batch",
     "bnpo": "n - 1 over the groups of the batch",
+    "poad": "n - 1 over the tokens of the batch",
+    "spa": "n - 1 over the tokens of the batch",
     "spo": "n - 1 over the episodes of the batch",
 }
 
@@ -170,6 +174,8 @@ ALIKE = {
     "igpo": ("compares gains, too: 1, and 1, 0, 1", [[0.5774], [-0.5774, -1.1547, 0.5774], [0.0]]),
     "infopo": ("compares observations: .3 and .1", [[0.0], [0.0354, -0.0354, 0.0], [0.0]]),
     "capo": ("compares steps: 2, and 1, 2, 2", [[0.5], [-1.5, 0.5, 0.5], [0.0]]),
+    "poad": ("compares with the batch, and tokens", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
+    "spa": ("compares with the batch, and steps", [[0.7911], [-0.1217, 0.1826, 0.7911], [-1.6432]]),
     "spo": ("compares with the batch", [[0.5774], [0.5774, 0.5774, 0.5774], [-1.1547]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
@@ -182,6 +188,8 @@ ALL_FAILED = {
     "igpo": ("compares gains, too: 0, and 1, 0, 0", [[-0.5774], [0.5774, -1.1547, -0.5774], [0.0]]),
     "infopo": ALIKE["infopo"],
     "capo": ("compares steps: 0, and -1, 0, 0", ALIKE["capo"][1]),
+    "poad": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
+    "spa": ("compares with the batch, and steps", [[-0.7911], [0.1217, -0.1826, -0.7911], [1.6432]]),
     "spo": ("compares with the batch", [[-0.5774], [-0.5774, -0.5774, -0.5774], [1.1547]]),
 }
 """Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
@@ -204,6 +212,8 @@ ALONE = {
     "igpo": ("compares its steps: 0, 0, 1", [[0.0, 0.7071, 1.4142], [0.0]]),
     "infopo": ("compares its observations: .3 and .1", [[0.0354, -0.0354, 0.0], [0.0]]),
     "capo": ("compares its steps: 1, 2, 2", [[-1.1547, 0.5774, 0.5774], [0.0]]),
+    "poad": ("compares with the batch, and tokens", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
+    "spa": ("compares with the batch, and steps", [[0.0735, 0.3673, 0.9549], [-1.3957]]),
     "spo": ("compares with the batch", [[0.7071, 0.7071, 0.7071], [-0.7071]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
@@ -270,6 +280,8 @@ PADDED = {
     "eapo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[1.5], [-0.5, -0.5]]),
     "flow_grpo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[0.8660], [-0.8660, -0.8660]]),
     "empg": ("a step to come; centred", [[0.9095], [-0.4047, -0.5047]], [[0.7571], [-0.6571, -0.7571]]),
+    "poad": ("bare columns: one token a step", [[1.1547], [-0.5774, -0.5774]], [[1.5], [-0.5, -0.5]]),
+    "spa": ("a step that was taken", [[1.1209], [-0.3203, -0.8006]], [[1.1339], [-0.3780, -0.7559]]),
     "matchtir": ("stands beside real steps of its index", [[0.3536], [-0.3536, 0.0]], [[0.3536], [-0.3536, 0.3536]]),
 }
 """Reason, and advantages of [[1], [0, 0]] before and after the first is padded to the length of the second."""
