@@ -18,6 +18,8 @@ from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_colum
 from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
 Rows = list[list[float]]
+FURTHER = ("gold_logprob_after", "option_low", "option_high", "option_end")
+"""Further columns of signals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +77,16 @@ def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
         critique=(calls > 1).astype(float),
         token_value=0.1 * calls,
         progress=0.05 * tokens,
+        option_values=(calls > 1).astype(float),
+        option_low=0.1 * calls,
+        option_high=0.2 * calls,
+        option_end=0.1 * calls,
     )
 
 
 def signal_columns(rewards: Sequence[Sequence[float]]) -> dict[str, Rows]:
     """Every signal of the registry, 0 in each step."""
-    return {name: [[0.0] * len(row) for row in rewards] for name in (*SIGNALS, "gold_logprob_after")}
+    return {name: [[0.0] * len(row) for row in rewards] for name in (*SIGNALS, *FURTHER)}
 
 
 def record_episode(drawn: Drawn, padded: int) -> Trajectory:

@@ -129,6 +129,7 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
     "aspo": ("early use is of the solved", SPLIT, {"calls": [[1.0], [0.0, 1.0]]}, (0.7071, 1.2021)),
     # 1, 0 and 1/2, then 3/2, 0 and 1: the gain stays 0.
     "igpo": ("the score is compared with gains", SPLIT, {}, (1.2247, 1.0690)),
+    "hiper": ("only predictions are subtracted", SPLIT, {}, (1.0, 1.5)),
     # Means 1/4 and 0, then 3/4 and 1/2: strengths 5/2 and 13/2.
     "bnpo": (
         "the density is another at another mean",
@@ -175,6 +176,7 @@ ALIKE = {
     "infopo": ("compares observations: .3 and .1", [[0.0], [0.0354, -0.0354, 0.0], [0.0]]),
     "capo": ("compares steps: 2, and 1, 2, 2", [[0.5], [-1.5, 0.5, 0.5], [0.0]]),
     "poad": ("compares with the batch, and tokens", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
+    "hiper": ("compares with its predictions", [[0.5], [0.5, 0.75, 1.0], [0.0]]),
     "spa": ("compares with the batch, and steps", [[0.7911], [-0.1217, 0.1826, 0.7911], [-1.6432]]),
     "spo": ("compares with the batch", [[0.5774], [0.5774, 0.5774, 0.5774], [-1.1547]]),
 }
@@ -189,6 +191,7 @@ ALL_FAILED = {
     "infopo": ALIKE["infopo"],
     "capo": ("compares steps: 0, and -1, 0, 0", ALIKE["capo"][1]),
     "poad": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
+    "hiper": ("compares with its predictions", [[-0.5], [-0.5, -0.25, 0.0], [1.0]]),
     "spa": ("compares with the batch, and steps", [[-0.7911], [0.1217, -0.1826, -0.7911], [1.6432]]),
     "spo": ("compares with the batch", [[-0.5774], [-0.5774, -0.5774, -0.5774], [1.1547]]),
 }
@@ -201,6 +204,7 @@ CALLED: dict[str, Any] = {
     "gold_logprob_after": [[math.nan], [-1.0, -1.0, math.nan], [math.nan]],
     "observation_gain": [[math.nan], [0.3, 0.1, math.nan], [math.nan]],
     "critique": [[0.0], [1.0, 0.0, 0.0], [0.0]],
+    "option_low": [[0.5], [0.5, 0.25, 0.0], [0.0]],
 }
 ALONE = {
     "reinforce_pp": ("compares with the batch", [[0.5, 0.5, 0.5], [-1.5]]),
@@ -213,6 +217,7 @@ ALONE = {
     "infopo": ("compares its observations: .3 and .1", [[0.0354, -0.0354, 0.0], [0.0]]),
     "capo": ("compares its steps: 1, 2, 2", [[-1.1547, 0.5774, 0.5774], [0.0]]),
     "poad": ("compares with the batch, and tokens", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
+    "hiper": ("compares with its predictions, 0", [[1.0, 1.0, 1.0], [0.0]]),
     "spa": ("compares with the batch, and steps", [[0.0735, 0.3673, 0.9549], [-1.3957]]),
     "spo": ("compares with the batch", [[0.7071, 0.7071, 0.7071], [-0.7071]]),
 }

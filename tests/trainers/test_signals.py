@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from strategies import FURTHER
 from vectors import VECTORS, near
 
 from gymcp.errors import ConfigError
@@ -26,9 +27,15 @@ from gymcp.trainers.credit.signals.observation_gain import (
     mask_observation,
     turn_gain,
 )
+from gymcp.trainers.credit.signals.options import (
+    OptionValueColumns,
+    estimate_options,
+    find_head_places,
+    find_token_kinds,
+)
 from gymcp.trainers.credit.signals.progress import progress_loss, progress_reward
 from gymcp.trainers.credit.signals.registry import SIGNALS, add_signals, check_needs, count_passes, needs_gold
-from gymcp.trainers.credit.signals.signal import Continuation, SignalCost
+from gymcp.trainers.credit.signals.signal import Continuation, HeadPlaces, SignalCost
 from gymcp.trainers.credit.signals.smoothing import (
     ENTROPY_WEIGHT,
     EntropySmoothing,
@@ -42,6 +49,14 @@ from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Action, GoldTurn, Observation, Sampled, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
 NAN = math.nan
+PIECES = {
+    20: "<swi",
+    21: "tch>SWITCH</switch>",
+    22: "<subgoal>find",
+    23: " it</subgoal>",
+    24: "<switch>KEEP</switch>",
+    25: "go",
+}
 FIND, BUY = ToolCall(id="0", name="find", arguments={"q": 1}), ToolCall(id="1", name="buy", arguments={"n": 2})
 SELL = ToolCall(id="2", name="sell", arguments={"n": 2})
 TASKS = {"shop": Task(id="shop", prompts=("",), gold=(GoldTurn(calls=(FIND, BUY), final_text="done"),))}
@@ -85,11 +100,12 @@ class CountingModel:
     def values(self, batch: StepBatch) -> Floats:
         return np.zeros(int(batch.starts[-1]))
 
-    def token_values(self, batch: StepBatch) -> Floats:
-        return np.zeros(sum(len(each.sampled.ids) for own in batch.sources for each in own.steps if each.sampled))
+    def head_values(self, name: str, places: HeadPlaces) -> Floats:
+        """Those of `drawn_options`: 0, 1, 2 ... for its 13 tokens, and 100 more for the head of segments."""
+        return np.arange(13.0) + (100 if name == "option_high" else 0)
 
-    def progress(self, batch: StepBatch) -> Floats:
-        return np.zeros(int(batch.starts[-1]))
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        return [PIECES[token] for token in ids]
 
     def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
         return (90, 91) if action.text else (92, 93, 94)
@@ -326,12 +342,12 @@ def test_the_critic_knows_the_gold_calls() -> None:
 
 
 def test_the_critic_errs_at_its_rate_and_always_in_the_same_steps() -> None:
-    truth = Critique().compute(batch_of(MANY, TASKS), None)["critique"]
-    said = Critique(error_rate=0.2).compute(batch_of(MANY, TASKS), None)["critique"]
+    truth = Critique().compute(batch_of(MANY, TASKS), None).steps["critique"]
+    said = Critique(error_rate=0.2).compute(batch_of(MANY, TASKS), None).steps["critique"]
     assert abs(float((said != truth).mean()) - 0.2) < 4 * math.sqrt(0.2 * 0.8 / len(truth))
-    shuffled = Critique(error_rate=0.2).compute(batch_of(MANY[200:], TASKS), None)["critique"]
+    shuffled = Critique(error_rate=0.2).compute(batch_of(MANY[200:], TASKS), None).steps["critique"]
     assert shuffled.tolist() == said[1000:].tolist()
-    other = Critique(error_rate=0.2, seed=1).compute(batch_of(MANY, TASKS), None)["critique"]
+    other = Critique(error_rate=0.2, seed=1).compute(batch_of(MANY, TASKS), None).steps["critique"]
     assert (other != said).any()
 
 
@@ -435,17 +451,91 @@ def test_spa_rewards_steps_that_the_environment_took() -> None:
     assert credit.batch.column("progress_reward").tolist() == near(VECTORS["spa_reward"]["turn_reward"])
 
 
+# --- HiPER: options.
+
+
+def test_hae_at_both_levels() -> None:
+    vector = VECTORS["hae"]
+    inputs = vector["inputs"]
+    rewards = np.array(inputs["rewards"])
+    low, high = np.array(inputs["v_low"]), np.array(inputs["v_high_at_boundary"])
+    found = estimate_options(
+        rewards,
+        OptionValueColumns(low=low, high=high, end=np.zeros(5)),
+        np.array(inputs["switch"], bool),
+        np.array([0, 5]),
+        gamma=inputs["gamma"],
+        lam=inputs["lam_turn"],
+        lam_high=inputs["lam_seg"],
+    )
+    assert found.low.tolist() == near(vector["A_low_per_turn"])
+    assert found.low_returns.tolist() == near(vector["ret_low"])
+    assert found.high.tolist() == near(vector["A_high_per_turn"])
+    assert np.nan_to_num(found.high_returns).tolist() == near(vector["ret_high"])
+    # .1 + .9 * .55, and .9 of that; then the score, discounted
+    assert found.end.tolist() == near([0.5355, 0.595, 0.81, 0.9, 1.0])
+
+
+def test_hae_gives_each_kind_of_token_its_level() -> None:
+    """The vector's first token of a step is its subgoal, the others its action."""
+    vector = VECTORS["hae"]
+    inputs = vector["inputs"]
+    low, high = np.array(inputs["v_low"]), np.array(inputs["v_high_at_boundary"])
+    batch = batch_of_columns(
+        [inputs["rewards"]], "g", option_values=[inputs["switch"]], option_low=[low.tolist()],
+        option_high=[high.tolist()], option_end=[[0.0] * 5],
+    ).with_tokens(np.array([3] * 5), option_kind=np.array([1.0, 0.0, 0.0] * 5))  # fmt: skip
+    preset = make_preset("hiper", gamma=inputs["gamma"], lam=inputs["lam_turn"], lam_high=inputs["lam_seg"])
+    (term,) = assign_credit(batch, preset).terms
+    assert term.token_advantage is not None
+    assert term.token_advantage.reshape(5, 3).tolist() == [near(row) for row in vector["adv_tokens"]]
+
+
+def test_segments_of_different_episodes_do_not_mix() -> None:
+    """Alone and beside another episode, the same."""
+    values = OptionValueColumns(low=np.array([0.3, 0.4]), high=np.array([0.2, 0.1]), end=np.zeros(2))
+    twice = OptionValueColumns(low=np.tile(values.low, 2), high=np.tile(values.high, 2), end=np.zeros(4))
+    rewards, begins = np.array([0.5, 1.0]), np.array([True, False])
+    rule = {"gamma": 0.9, "lam": 0.5, "lam_high": 0.5}
+    alone = estimate_options(rewards, values, begins, np.array([0, 2]), **rule)
+    both = estimate_options(np.tile(rewards, 2), twice, np.tile(begins, 2), np.array([0, 2, 4]), **rule)
+    for name in ("low", "high", "end"):
+        assert getattr(both, name).tolist() == [*getattr(alone, name).tolist()] * 2
+
+
+def test_tokens_are_of_the_switch_of_the_subgoal_or_of_the_action() -> None:
+    begins = [PIECES[token] for token in (20, 21, 22, 23, 25, 25)]
+    assert find_token_kinds(begins).tolist() == [2, 2, 1, 1, 0, 0]
+    assert find_token_kinds([PIECES[24], "go"]).tolist() == [2, 0]
+    assert find_token_kinds(["go"]).tolist() == [0]
+    places = find_head_places(np.array([2.0, 2, 1, 1, 0, 0, 2, 1]), np.array([6, 2]))
+    assert {name: at.tolist() for name, at in places.items()} == {
+        "option_low": [4, 6], "option_high": [0, 6], "option_end": [0, 6],
+    }  # fmt: skip
+
+
+def test_a_step_begins_a_segment_if_it_says_so_and_the_first_one_always_does() -> None:
+    ids = ((20, 21, 22, 23, 25), (24, 25), (20, 21, 22, 23, 25), (25,))
+    drawn_options = record(*(step(sampled=drawn([2], own)) for own in ids[:3]))
+    other = record(step(sampled=drawn([2], ids[3])), trial=1)
+    batch = add_signals(batch_of([drawn_options, other]), make_preset("hiper"), CountingModel())
+    assert batch.column("option_values").tolist() == [1, 0, 1, 1]
+    assert batch.column("option_low").tolist() == [4, 6, 11, 12]
+    assert batch.column("option_high").tolist() == [100, 105, 107, 112]
+    assert batch.token_columns["option_kind"].tolist() == [2, 2, 1, 1, 0, 2, 0, 2, 2, 1, 1, 0, 0]
+
+
 # --- Scale.
 
 
-@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "spo"])
+@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "spo"])
 def test_a_million_steps_take_at_most_a_second(name: str) -> None:
     steps, episodes = 1_000_000, 50_000
     starts = np.arange(0, steps + 1, steps // episodes)
     draw, zeros = np.random.default_rng(0), np.zeros(steps)
     trajectory = np.repeat(np.arange(episodes), steps // episodes)
     columns = {"reward": zeros, "valid": zeros + 1, "calls": zeros, "errors": zeros, "tokens": zeros + 1}
-    columns |= {signal: draw.random(steps) for signal in (*SIGNALS, "gold_logprob_after")}
+    columns |= {signal: draw.random(steps) for signal in (*SIGNALS, *FURTHER)}
     keys = {"group": trajectory // 8, "trajectory": trajectory, "turn": np.arange(steps) - starts[trajectory]}
     columns["reward"][starts[1:] - 1] = draw.integers(0, 2, episodes)
     batch = StepBatch(starts=starts, columns=columns, keys=keys, tasks=tuple(map(str, range(episodes))))

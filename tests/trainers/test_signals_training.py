@@ -34,6 +34,10 @@ class FixedTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(PLACEHOLDER)
 
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Tokens below 30 begin a segment, others below 60 are subgoals."""
+        return "<switch>SWITCH</switch>" if ids[0] < 30 else "<subgoal>it</subgoal>" if ids[0] < 60 else "go"
+
 
 class FixedRenderer:
     """Encodes every text alike."""
@@ -125,15 +129,33 @@ def test_poad_fits_values_of_tokens_and_learns_from_them() -> None:
 
 def test_a_progress_head_learns_shares_that_add_up_to_the_score() -> None:
     policy, shares = learner(), critic(epochs=60)
-    setup = TrainingSetup(preset=make_preset("spa"), learner=policy, critic=critic(), progress_head=shares)
+    setup = TrainingSetup(preset=make_preset("spa"), learner=policy, critic=critic(), heads={"progress": shares})
     losses = [train_on_batch(setup, RECORDS, TASKS, Trackers()).metrics["progress/loss"] for _ in range(4)]
     assert losses[0] == pytest.approx(0.5)  # half of the scores are 1, and a new head says 0
     assert losses[-1] < 0.05
 
 
+def test_three_heads_learn_the_values_of_options() -> None:
+    policy, heads = learner(), {name: critic(epochs=30) for name in ("option_high", "option_end")}
+    preset = make_preset("hiper")
+    setup = TrainingSetup(preset=preset, learner=policy, critic=critic(epochs=30), heads=heads, renderer=RENDERER)
+    metrics = [train_on_batch(setup, RECORDS, TASKS, Trackers()).metrics for _ in range(4)]
+    assert metrics[0]["grad_norm"] > 0
+    for loss in ("critic/loss", "option_high/loss", "option_end/loss"):
+        assert metrics[-1][loss] < 0.5 * metrics[0][loss]
+    batch, targets = add_model_columns(
+        batch_of(RECORDS, TASKS), preset, policy, setup.critic, renderer=RENDERER, heads=heads
+    )
+    assert targets is not None
+    begins = batch.column("option_values") > 0
+    assert 6 <= begins.sum() < 18
+    assert len(targets.further["option_high"].returns) == begins.sum()
+    assert set(batch.token_columns["option_kind"].tolist()) == {0.0, 1.0, 2.0}
+
+
 def test_a_preset_without_its_head_is_refused() -> None:
-    for name in ("poad", "spa", "ppo"):
-        setup = TrainingSetup(preset=make_preset(name), learner=learner(), critic=None)
+    for name in ("poad", "spa", "ppo", "hiper"):
+        setup = TrainingSetup(preset=make_preset(name), learner=learner(), critic=None, renderer=RENDERER)
         with pytest.raises(ConfigError, match="there is no head that predicts it"):
             train_on_batch(setup, RECORDS, TASKS, Trackers())
 

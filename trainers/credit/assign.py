@@ -14,7 +14,7 @@ from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import add_signals
-from gymcp.trainers.credit.signals.token_backup import count_tokens, mean_by_step
+from gymcp.trainers.credit.signals.token_credit import count_tokens, mean_by_step
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json

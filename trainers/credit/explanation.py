@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
 from gymcp.trainers.credit.assign import advantages
@@ -48,10 +48,18 @@ _EXAMPLE_MODEL = {
     "gold_logprob": ((-2.0, -0.5), (-2.0, -1.8, -2.4)),
     "token_value": ((0.4, 0.6), (0.4, 0.2, 0.1)),
     "progress": ((0.4, 0.5), (0.2, 0.0, 0.1)),
+    "option_values": ((1.0, 0.0), (1.0, 1.0, 0.0)),
     "observation_gain": ((0.4, math.nan), (0.1, 0.3, math.nan)),
     "critique": ((0.0, 0.0), (0.0, 1.0, 1.0)),
 }
-_EXAMPLE_FURTHER = {"gold_logprob": {"gold_logprob_after": ((-0.5, math.nan), (-1.8, -2.4, math.nan))}}
+_EXAMPLE_FURTHER: Mapping[str, Mapping[str, tuple[tuple[float, ...], ...]]] = {
+    "gold_logprob": {"gold_logprob_after": ((-0.5, math.nan), (-1.8, -2.4, math.nan))},
+    "option_values": {
+        "option_low": ((0.4, 0.6), (0.4, 0.2, 0.1)),
+        "option_high": ((0.5, 0.6), (0.5, 0.3, 0.2)),
+        "option_end": ((0.4, 0.5), (0.4, 0.3, 0.1)),
+    },
+}
 """Further columns of a signal."""
 _EXAMPLE_WORDS = (
     "example: two episodes of one task begin in the same state and then part; the first scores 1 after 2 steps, the"

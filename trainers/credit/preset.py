@@ -1,19 +1,23 @@
-"""The record of a preset: what it reads, what it compares, and the loss that its advantages enter."""
+"""The record of a preset: what trajectories are compared by, and the loss that the result enters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.filters import TrajectoryMask
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.signal import Signal
-from gymcp.trainers.credit.signals.token_backup import TokenBackup
+from gymcp.trainers.credit.signals.token_credit import Backup
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
+Singleton = Literal["zero", "raw"]
+Norm = Literal["mean", "mean_std"]
+Unit = Literal["trajectory", "step"]
+Key = Literal["group", "state", "turn", "trajectory"]
 REWARD = "reward"
 """Name of the column that holds the recorded score."""
 GOLD = "gold"
@@ -41,8 +45,8 @@ class LossTerm:
     weight: float = 1.0
     active_only: bool = False
     """Average the loss over the trajectories with an advantage in this term, instead of over all."""
-    backup: TokenBackup | None = None
-    """Bellman backup that takes the sum of the terms as the rewards of steps, and gives each token an advantage."""
+    backup: Backup | None = None
+    """Takes the sum of the terms as the rewards of steps, and gives each token an advantage of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,10 @@ def make_single_loss(
     shapers: tuple[Shaper, ...] = (),
     needs: frozenset[str] = frozenset(),
 ) -> Preset:
-    """The preset with one loss term, the sum of these advantage terms."""
+    """The preset whose advantage is the sum of the terms, in one loss."""
     return Preset(
-        loss_terms=(LossTerm(advantage_terms=advantage_terms),), loss=loss or Loss(), shapers=shapers, needs=needs
+        loss_terms=(LossTerm(advantage_terms=advantage_terms),),
+        loss=loss or Loss(),
+        shapers=shapers,
+        needs=needs,
     )

@@ -12,7 +12,20 @@ from typing import Any, Literal
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
-from gymcp.trainers.credit.preset import GOLD, REWARD, LossTerm, Preset, Shaper, make_single_loss
+from gymcp.trainers.credit.preset import (
+    GOLD,
+    REWARD,
+    Filter,
+    Key,
+    LossTerm,
+    Norm,
+    Preset,
+    Shaper,
+    Singleton,
+    Transform,
+    Unit,
+    make_single_loss,
+)
 from gymcp.trainers.credit.preset_functions import SIGNATURE, check_options, find_user_preset
 from gymcp.trainers.credit.shapers import (
     AccuracyAndEconomy,
@@ -29,11 +42,20 @@ from gymcp.trainers.credit.transforms import EarlyToolBonus, EntropyModulation, 
 from gymcp.trainers.settings.loss import Loss
 from gymcp.user_code import call_user, describe_kind
 
-__all__ = ["GOLD", "PARITY", "PRESETS", "REWARD", "WITHOUT_GROUPS", "LossTerm", "Preset", "Shaper", "make_preset"]
-Singleton = Literal["zero", "raw"]
-Norm = Literal["mean", "mean_std"]
-Unit = Literal["trajectory", "step"]
-Key = Literal["group", "state", "turn", "trajectory"]
+__all__ = [
+    "GOLD",
+    "PARITY",
+    "PRESETS",
+    "REWARD",
+    "WITHOUT_GROUPS",
+    "Filter",
+    "LossTerm",
+    "Preset",
+    "Shaper",
+    "Transform",
+    "make_preset",
+]
+"""Names that other modules import from here; the records are those of `preset.py`."""
 OtcCost = Literal["calls", "cost_money", "cost_seconds", "cost_calls", "cost_bytes", "cost_risk", "cost_asking"]
 
 
@@ -270,7 +292,7 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""
 
-WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "spo")
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "hiper", "spo")
 """Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
@@ -286,7 +308,7 @@ PARITY: Mapping[str, Mapping[str, object]] = {
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
-    **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory"), (0, 1)),
+    **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory", "lam_high"), (0, 1)),
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
     **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c", "high", "temperature"), (1e-9,)),

@@ -24,7 +24,6 @@ from gymcp.trainers.run.run_state import read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
-_CRITIC, _PROGRESS_HEAD = "critic.pt", "progress_head.pt"
 _REPLACED = (CHECKPOINT, "served", "model", "final", "tensorboard", "curves.png")
 """Files and folders of the run that training writes anew, removing their older content."""
 
@@ -44,16 +43,15 @@ def save_training(
     state: TrainingState,
     learner: Learner,
     critic: Critic | None,
-    progress_head: Critic | None = None,
+    heads: Mapping[str, Critic] | None = None,
 ) -> None:
     """Write a checkpoint, then the state file that names it; then remove older checkpoints."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.save(here)
-    for name, head in ((_CRITIC, critic), (_PROGRESS_HEAD, progress_head)):
-        if head is not None:
-            content = io.BytesIO()
-            torch.save(head.state(), content)
-            write_atomically(here / name, content.getvalue())
+    for name, head in _list_heads(critic, heads).items():
+        content = io.BytesIO()
+        torch.save(head.state(), content)
+        write_atomically(here / f"{name}.pt", content.getvalue())
     record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
@@ -71,14 +69,18 @@ def load_training(
     state: TrainingState,
     learner: Learner,
     critic: Critic | None,
-    progress_head: Critic | None = None,
+    heads: Mapping[str, Critic] | None = None,
 ) -> None:
     """Load the checkpoint of a state. Raises ConfigError if it is of another model or missing."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.load(here)
-    for name, head in ((_CRITIC, critic), (_PROGRESS_HEAD, progress_head)):
-        if head is not None:
-            head.load(torch.load(here / name, map_location="cpu", weights_only=True))
+    for name, head in _list_heads(critic, heads).items():
+        head.load(torch.load(here / f"{name}.pt", map_location="cpu", weights_only=True))
+
+
+def _list_heads(critic: Critic | None, heads: Mapping[str, Critic] | None) -> dict[str, Critic]:
+    """All heads by the names of their files."""
+    return {**({} if critic is None else {"critic": critic}), **(heads or {})}
 
 
 def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingState | None:

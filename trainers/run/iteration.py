@@ -39,8 +39,8 @@ class TrainingSetup:
     """Times that the whole batch is gone over."""
     costs: ToolCosts = field(default_factory=ToolCosts)
     """Costs of the environment's tools."""
-    progress_head: Critic | None = None
-    """Head that gives each step its share of the score; None: the preset needs none."""
+    heads: Mapping[str, Critic] = field(default_factory=dict)
+    """Heads beside the critic by name (`model_columns.FURTHER_HEADS`)."""
     renderer: Renderer | None = None
     """That of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
@@ -100,7 +100,7 @@ def train_on_batch(
         setup.critic,
         trackers,
         renderer=setup.renderer,
-        progress_head=setup.progress_head,
+        heads=setup.heads,
     )
     credit = assign_credit(batch, setup.preset, trackers)
     metrics = credit_metrics(credit, batch, setup.preset) | signal_metrics(recorded, setup.preset)
@@ -108,10 +108,8 @@ def train_on_batch(
 
     if setup.critic is not None and targets is not None:
         metrics |= fit_critic(setup.critic, targets)
-        if setup.progress_head is not None and targets.progress is not None:
-            progress = targets.progress
-            loss = setup.progress_head.fit(progress.features, progress.scores, progress.episodes)
-            metrics["progress/loss"] = loss
+        for name, target in targets.further.items():
+            metrics[f"{name}/loss"] = setup.heads[name].fit(target.features, target.returns, target.sums)
     metrics |= update_policy(setup, credit, replay, version)
     return IterationResult(metrics=metrics, trackers=credit.trackers, credit=credit, credit_s=credit_s)
 

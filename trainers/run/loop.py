@@ -120,7 +120,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             result = await learn(run, state, rollouts) if rollouts.scored else skip(run, state, rollouts)
         except FloatingPointError as error:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
-            load_training(folder, state, setup.learner, setup.critic, setup.progress_head)
+            load_training(folder, state, setup.learner, setup.critic, setup.heads)
             return finish(run, state, str(error))
         row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records, run.setup.costs), **result.metrics}
         state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
@@ -128,7 +128,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)
         _log_row(run, row)
-        save_training(folder, recipe, state, setup.learner, setup.critic, setup.progress_head)
+        save_training(folder, recipe, state, setup.learner, setup.critic, setup.heads)
     return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
 
 

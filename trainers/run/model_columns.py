@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -17,10 +17,12 @@ from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.model_values import Value
+from gymcp.trainers.credit.signals.options import KIND, OptionBackup, OptionValues, find_head_places
 from gymcp.trainers.credit.signals.progress import Progress
 from gymcp.trainers.credit.signals.registry import add_signals, find_model_signals
-from gymcp.trainers.credit.signals.signal import Continuation
+from gymcp.trainers.credit.signals.signal import Continuation, HeadPlaces
 from gymcp.trainers.credit.signals.token_backup import TOKEN_VALUE
+from gymcp.trainers.credit.signals.token_credit import Backup, count_tokens
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.forward import FeaturePlaces
@@ -29,10 +31,14 @@ from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Action, Tool
 
-CRITIC_SIGNALS = frozenset({Value.name, TOKEN_VALUE})
-"""Signals that the critic predicts; a preset has one of them at most."""
-PROGRESS = Progress.name
-"""Signal that the progress head predicts."""
+CRITIC_SIGNALS = (Value.name, TOKEN_VALUE, "option_low")
+"""Columns that the critic predicts; a preset has one of them at most."""
+NEEDS_CRITIC = frozenset({Value.name, TOKEN_VALUE, OptionValues.name})
+"""Signals of which each needs a critic."""
+FURTHER_HEADS: Mapping[str, str] = {
+    Progress.name: Progress.name, "option_high": OptionValues.name, "option_end": OptionValues.name,
+}  # fmt: skip
+"""Name of a further head -> signal that needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,20 +51,20 @@ class CriticTargets:
     """[S]: the lambda-returns, which its values should have been."""
     explained: float
     """Share of the variance of the returns that its values explained; 0 if the returns do not vary."""
-    progress: ProgressTargets | None = None
-    """Targets of the progress head; None: the preset has none."""
+    further: Mapping[str, HeadTargets] = field(default_factory=dict)
+    """Targets of the other heads by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProgressTargets:
-    """The data that a progress head is fitted to after an iteration."""
+class HeadTargets:
+    """The data that a further head is fitted to after an iteration."""
 
     features: Tensor
-    """[S, H]: the head's inputs."""
-    scores: Floats
-    """[N]: to which the values of an episode's steps should have added up."""
-    episodes: Ints
-    """[S]: number of each step's episode."""
+    """[P, H]: the head's inputs."""
+    returns: Floats
+    """[P]: what its values should have been; with `sums`, what their sums should have been."""
+    sums: Ints | None = None
+    """[P]: numbers from 0 of the sums that the values belong to."""
 
 
 class LearnerSignals:
@@ -70,10 +76,11 @@ class LearnerSignals:
         learner: Learner,
         critic: Critic | None = None,
         renderer: Renderer | None = None,
-        progress_head: Critic | None = None,
+        heads: Mapping[str, Critic] | None = None,
     ) -> None:
         """Raises ConfigError for a step without tokens."""
-        self._learner, self._critic, self._renderer, self._progress_head = learner, critic, renderer, progress_head
+        self._learner, self._renderer = learner, renderer
+        self._heads = {**(heads or {}), **({} if critic is None else dict.fromkeys(CRITIC_SIGNALS, critic))}
         self._rows, self._groups, self._places = _rows(batch)
         self._features: dict[FeaturePlaces, Tensor] = {}
 
@@ -90,13 +97,14 @@ class LearnerSignals:
         return np.array([float(of_tokens.mean()) if len(of_tokens) else 0.0 for of_tokens in of_steps])
 
     def values(self, batch: StepBatch) -> Floats:
-        return _require(self._critic, "value").values(self.features("step"))
+        return self._find_head(Value.name).values(self.features("step"))
 
-    def token_values(self, batch: StepBatch) -> Floats:
-        return _require(self._critic, "token_value").values(self.features("token"))
+    def head_values(self, name: str, places: HeadPlaces) -> Floats:
+        return self._find_head(name).values(self.features(places))
 
-    def progress(self, batch: StepBatch) -> Floats:
-        return _require(self._progress_head, "progress").values(self.features("step end"))
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        tokenizer = self._require_renderer().tokenizer
+        return [str(tokenizer.decode([token], skip_special_tokens=False)) for token in ids]
 
     def features(self, places: FeaturePlaces) -> Tensor:
         """[P, H]: the last hidden states at these places, step after step."""
@@ -117,6 +125,11 @@ class LearnerSignals:
     @property
     def markup_ids(self) -> frozenset[int]:
         return frozenset(self._require_renderer().tokenizer.all_special_ids)
+
+    def _find_head(self, name: str) -> Critic:
+        if name not in self._heads:
+            raise ConfigError(f"credit: the preset needs {name}, and there is no head that predicts it")
+        return self._heads[name]
 
     def _require_renderer(self) -> Renderer:
         if self._renderer is None:
@@ -140,7 +153,7 @@ def add_model_columns(
     trackers: Trackers | None = None,
     *,
     renderer: Renderer | None = None,
-    progress_head: Critic | None = None,
+    heads: Mapping[str, Critic] | None = None,
 ) -> tuple[StepBatch, CriticTargets | None]:
     """The batch with the signals that the preset needs, and the targets of the critic if the preset needs one.
 
@@ -150,36 +163,60 @@ def add_model_columns(
     """
     if not find_model_signals(preset):
         return add_signals(batch, preset), None
-    model = LearnerSignals(batch, learner, critic, renderer, progress_head)
+    model = LearnerSignals(batch, learner, critic, renderer, heads)
     batch = add_signals(batch, preset, model)
     if critic is None:
         return batch, None
     shaped, _ = shape_rewards(batch, preset, trackers or Trackers())
     if TOKEN_VALUE in preset.needs:
         return batch, _token_targets(shaped, preset, model)
-    if "value" not in preset.needs:
+    if OptionValues.name in preset.needs:
+        return batch, _option_targets(shaped, preset, model)
+    if Value.name not in preset.needs:
         return batch, None
-    targets = _critic_targets(shaped, batch.column("value"), model.features("step"), _gae_term(preset))
-    return batch, replace(targets, progress=_progress_targets(batch, model)) if progress_head else targets
+    targets = _critic_targets(shaped, batch.column(Value.name), model.features("step"), _gae_term(preset))
+    return batch, replace(targets, further=_progress_targets(batch, model) if heads else {})
 
 
-def _require(head: Critic | None, name: str) -> Critic:
-    if head is None:
-        raise ConfigError(f"credit: the preset needs {name}, and there is no head that predicts it")
-    return head
-
-
-def _progress_targets(batch: StepBatch, model: LearnerSignals) -> ProgressTargets:
+def _progress_targets(batch: StepBatch, model: LearnerSignals) -> dict[str, HeadTargets]:
+    """The progress of an episode's steps adds up to its score."""
     scores, episodes = batch.totals(batch.column("reward")), batch.keys["trajectory"]
-    return ProgressTargets(features=model.features("step end"), scores=scores, episodes=episodes)
+    return {Progress.name: HeadTargets(features=model.features("step end"), returns=scores, sums=episodes)}
+
+
+def _find_backup(batch: StepBatch, preset: Preset) -> tuple[Backup, Floats]:
+    """The backup of the first loss that has one, and [S]: the rewards that it gets."""
+    term = next(term for term in preset.loss_terms if term.backup is not None)
+    assert term.backup is not None
+    rewards = sum(each.weight * estimate_advantage(each, batch) for each in term.advantage_terms)
+    return term.backup, np.asarray(rewards, float)
+
+
+def _option_targets(batch: StepBatch, preset: Preset, model: LearnerSignals) -> CriticTargets:
+    """Targets of the three heads: the critic is the head for actions."""
+    backup, rewards = _find_backup(batch, preset)
+    assert isinstance(backup, OptionBackup)
+    found, counts = backup.estimate(batch, rewards), count_tokens(batch)
+    places = {name: torch.as_tensor(at) for name, at in find_head_places(batch.token_columns[KIND], counts).items()}
+    features, begins = model.features("token"), ~np.isnan(found.high_returns)
+    further = {
+        "option_high": HeadTargets(
+            features=features[places["option_high"]][torch.as_tensor(begins)], returns=found.high_returns[begins]
+        ),
+        "option_end": HeadTargets(features=features[places["option_end"]], returns=found.end_returns),
+    }
+    return CriticTargets(
+        features=features[places["option_low"]],
+        returns=found.low_returns,
+        explained=_explained(found.low_returns, found.low),
+        further=further,
+    )
 
 
 def _token_targets(batch: StepBatch, preset: Preset, model: LearnerSignals) -> CriticTargets:
-    """Targets of the tokens' values: those of the first loss with a backup."""
-    term = next(term for term in preset.loss_terms if term.backup is not None)
-    rewards = sum(each.weight * estimate_advantage(each, batch) for each in term.advantage_terms)
-    assert term.backup is not None
-    returns = term.backup(batch, np.asarray(rewards, float)).returns
+    """Targets of the tokens' values."""
+    backup, rewards = _find_backup(batch, preset)
+    returns = backup(batch, rewards).returns
     left = returns - batch.token_columns[TOKEN_VALUE]
     return CriticTargets(features=model.features("token"), returns=returns, explained=_explained(returns, left))
 

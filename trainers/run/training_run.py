@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_tr
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
 from gymcp.trainers.run.iteration import TrainingSetup
 from gymcp.trainers.run.metrics_log import MetricsLog
-from gymcp.trainers.run.model_columns import CRITIC_SIGNALS, PROGRESS
+from gymcp.trainers.run.model_columns import FURTHER_HEADS, NEEDS_CRITIC
 from gymcp.trainers.run.model_files import MODEL, model_folder
 from gymcp.trainers.run.warm_start import warm_start, warm_start_examples
 from gymcp.types import Json, Trajectory
@@ -94,20 +94,20 @@ async def open_run(
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
-        critic, progress_head = (
-            _make_head(recipe, inputs.preset, trainable, names) for names in (CRITIC_SIGNALS, {PROGRESS})
-        )
+        critic = _make_head(recipe, trainable) if inputs.preset.needs & NEEDS_CRITIC else None
+        needed = [name for name, signal in FURTHER_HEADS.items() if signal in inputs.preset.needs]
+        heads = {name: _make_head(recipe, trainable) for name in needed}
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
             state = TrainingState()
-            save_training(folder, recipe, state, learner, critic, progress_head)
+            save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
             state = saved
-            load_training(folder, state, learner, critic, progress_head)
+            load_training(folder, state, learner, critic, heads)
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
         opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
         sampler = await stack.enter_async_context(opening)
@@ -115,7 +115,7 @@ async def open_run(
             preset=inputs.preset,
             learner=learner,
             critic=critic,
-            progress_head=progress_head,
+            heads=heads,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
             costs=inputs.env.spec.costs,
@@ -188,10 +188,7 @@ def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSetti
     )
 
 
-def _make_head(recipe: Recipe, preset: Preset, trainable: TrainableModel, signals: Collection[str]) -> Critic | None:
-    """A head that predicts one of these signals; None: the preset needs none of them."""
-    if not preset.needs & frozenset(signals):
-        return None
+def _make_head(recipe: Recipe, trainable: TrainableModel) -> Critic:
     return Critic(
         trainable.model.config.get_text_config().hidden_size,
         trainable.model.device,

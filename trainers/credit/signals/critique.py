@@ -7,7 +7,6 @@ criticises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.seeds import derive_seed
 from gymcp.trainers.credit.diagnosis.progress import find_new_gold_calls
 from gymcp.trainers.credit.shapers import Trackers
-from gymcp.trainers.credit.signals.signal import Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Task, Trajectory
@@ -38,11 +37,11 @@ class Critique:
     needs: ClassVar[frozenset[Need]] = frozenset({"gold"})
     cost: ClassVar[SignalCost] = SignalCost()
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         if not batch.sources:
             raise ConfigError("critique: needs recorded trajectories, and the batch has bare columns")
         verdicts = [self._judge(record, batch.gold.get(record.task)) for record in batch.sources]
-        return {self.name: np.concatenate(verdicts)}
+        return SignalColumns(steps={self.name: np.concatenate(verdicts)})
 
     def _judge(self, record: Trajectory, task: Task | None) -> Floats:
         if task is None or not any(turn.calls for turn in task.gold):

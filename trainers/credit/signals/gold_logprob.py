@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.shapers import Trackers
-from gymcp.trainers.credit.signals.signal import Continuation, Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Continuation, Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Action, Task
@@ -33,7 +32,7 @@ class GoldLogprob:
     needs: ClassVar[frozenset[Need]] = frozenset({"model", "gold"})
     cost: ClassVar[SignalCost] = SignalCost(per_step=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
         asked: list[Continuation] = []
         user_turns: list[int] = []
@@ -47,7 +46,8 @@ class GoldLogprob:
                 asked.append(Continuation(context=step.sampled.prompt_ids, ids=ids, group=n))
                 user_turns.append(step.turn)
         before = np.array([float(of_tokens.mean()) for of_tokens in model.logprobs(asked)])
-        return {self.name: before, f"{self.name}_after": value_of_next(before, batch, np.array(user_turns))}
+        after = value_of_next(before, batch, np.array(user_turns))
+        return SignalColumns(steps={self.name: before, f"{self.name}_after": after})
 
 
 def find_gold_answer(task: Task | None, turn: int, name: str) -> Action:

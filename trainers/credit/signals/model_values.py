@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gymcp.trainers.credit.signals.signal import Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +18,9 @@ class Entropy:
     needs: ClassVar[frozenset[Need]] = frozenset({"model"})
     cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
-        return {self.name: model.entropies(batch)}
+        return SignalColumns(steps={self.name: model.entropies(batch)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,6 @@ class Value:
     needs: ClassVar[frozenset[Need]] = frozenset({"model"})
     cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
-        return {self.name: model.values(batch)}
+        return SignalColumns(steps={self.name: model.values(batch)})

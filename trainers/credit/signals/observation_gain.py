@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale, estimate_advantage
-from gymcp.trainers.credit.signals.signal import Continuation, Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Continuation, Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Sampled
@@ -36,7 +36,7 @@ class ObservationGain:
     needs: ClassVar[frozenset[Need]] = frozenset({"model"})
     cost: ClassVar[SignalCost] = SignalCost(per_step=1, per_episode=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
         column = np.full(int(batch.starts[-1]), np.nan)
         placeholder, markup = model.encode_text(self.placeholder), model.markup_ids if self.keep_markup else frozenset()
@@ -51,11 +51,11 @@ class ObservationGain:
                     places.append(start + t)
                     asked.append(Continuation(context=masked, ids=following.sampled.ids, group=n))
         if not places:
-            return {self.name: column}
+            return SignalColumns(steps={self.name: column})
         drawn = model.drawn_logprobs(batch)
         for place, without in zip(places, model.logprobs(asked), strict=True):
             column[place] = turn_gain(drawn[place + 1], without)
-        return {self.name: column}
+        return SignalColumns(steps={self.name: column})
 
 
 def turn_gain(with_observation: Floats, without: Floats) -> float:

@@ -9,6 +9,7 @@ from gymcp.trainers.credit.preset import GOLD, REWARD, LossTerm, Preset
 from gymcp.trainers.credit.signals.critique import Critique, CritiqueReward
 from gymcp.trainers.credit.signals.gold_logprob import GainForm, InformationGain
 from gymcp.trainers.credit.signals.observation_gain import GatedInformation, ObservationGain
+from gymcp.trainers.credit.signals.options import OptionBackup
 from gymcp.trainers.credit.signals.progress import ProgressReward
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import LONGEST_MEMORY, SuccessBaseline
@@ -100,6 +101,18 @@ def capo(*, whole: float = 2.0, process: float = 1.0, error_rate: float = 0.0, s
     )
 
 
+def hiper(*, gamma: float = 1.0, lam: float = 1.0, lam_high: float = 0.95) -> Preset:
+    """PPO at two levels: actions under a subgoal, and the subgoals themselves, with three heads (HiPER).
+    arXiv:2602.16165.
+
+    The agent writes ``<switch>SWITCH</switch><subgoal>...</subgoal>``, or ``<switch>KEEP</switch>``, before it acts.
+    """
+    reward = AdvantageTerm(signal=REWARD, key=(), unit="step", returns="none", centre="none")
+    backup = OptionBackup(gamma=gamma, lam=lam, lam_high=lam_high)
+    term = LossTerm(advantage_terms=(reward,), backup=backup)
+    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"option_values"}))
+
+
 def spo(*, memory: float = LONGEST_MEMORY) -> Preset:
     """Score less the task's chance of success so far, normalised over the batch: one episode a task (SPO). Source:
     verl-recipe, spo."""
@@ -131,5 +144,5 @@ def spa(*, alpha: float = 1.0, beta: float = 0.5, gamma: float = 1.0, lam: float
     )
 
 
-MAKERS = (epo, igpo, infopo, capo, poad, spa, spo)
+MAKERS = (epo, igpo, infopo, capo, poad, spa, hiper, spo)
 """In the order in which they are listed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from gymcp.trainers.credit.returns import totals
 from gymcp.trainers.credit.shapers import Trackers
-from gymcp.trainers.credit.signals.signal import Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
@@ -30,9 +29,9 @@ class Progress:
     needs: ClassVar[frozenset[Need]] = frozenset({"model"})
     cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
-        return {self.name: model.progress(batch)}
+        return SignalColumns(steps={self.name: model.head_values(self.name, "step end")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

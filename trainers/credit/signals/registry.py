@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.preset import GOLD, Preset
 from gymcp.trainers.credit.signals.critique import Critique
 from gymcp.trainers.credit.signals.gold_logprob import GoldLogprob
 from gymcp.trainers.credit.signals.model_values import Entropy, Value
 from gymcp.trainers.credit.signals.observation_gain import ObservationGain
+from gymcp.trainers.credit.signals.options import OptionValues
 from gymcp.trainers.credit.signals.progress import Progress
 from gymcp.trainers.credit.signals.signal import Signal, SignalModel
-from gymcp.trainers.credit.signals.token_backup import TOKEN_VALUE, TokenValue
+from gymcp.trainers.credit.signals.token_backup import TokenValue
+from gymcp.trainers.credit.signals.token_credit import count_drawn
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Floats
 
 SIGNALS: Mapping[str, Signal] = {
     signal.name: signal
-    for signal in (Entropy(), Value(), GoldLogprob(), ObservationGain(), Critique(), TokenValue(), Progress())
-}
+    for signal in (
+        Entropy(),
+        Value(),
+        GoldLogprob(),
+        ObservationGain(),
+        Critique(),
+        TokenValue(),
+        Progress(),
+        OptionValues(),
+    )
+}  # fmt: skip
 """Signals by name, with their default settings."""
 
 
@@ -52,17 +60,10 @@ def add_signals(batch: StepBatch, preset: Preset, model: SignalModel | None = No
         if signal.name in batch.columns or ("model" in signal.needs and model is None):
             continue
         columns = signal.compute(batch, model)
-        batch = _add_tokens(batch, columns) if signal.name == TOKEN_VALUE else batch.with_columns(**columns)
+        batch = batch.with_columns(**columns.steps)
+        if columns.tokens:
+            batch = batch.with_tokens(count_drawn(batch), **columns.tokens)
     return batch
-
-
-def _add_tokens(batch: StepBatch, columns: Mapping[str, Floats]) -> StepBatch:
-    """The batch with columns [K] of its tokens; its steps have the value of their first token."""
-    drawn = [0 if step.sampled is None else len(step.sampled.ids) for own in batch.sources for step in own.steps]
-    counts = np.array(drawn, np.int64)
-    first = np.minimum(np.cumsum(counts) - counts, max(int(counts.sum()) - 1, 0))
-    of_steps = {name: np.where(counts > 0, column[first], 0.0) for name, column in columns.items()}
-    return batch.with_tokens(counts, **columns).with_columns(**of_steps)
 
 
 def count_passes(preset: Preset, batch: StepBatch) -> float:

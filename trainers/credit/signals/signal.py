@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gymcp.trainers.credit.step_batch import StepBatch
@@ -45,6 +45,20 @@ class Continuation:
     """Continuations of one number may share the encoding of the beginning of their contexts."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SignalColumns:
+    """Columns that a signal has computed."""
+
+    steps: Mapping[str, Floats]
+    """By name, each [S]; NaN for a step that has no value."""
+    tokens: Mapping[str, Floats] = field(default_factory=dict)
+    """By name, each [K]: one value for each drawn token, step after step."""
+
+
+HeadPlaces = Literal["step end", "token"]
+"""step end: at the last token of each step, [S]. token: before every drawn token, [K]."""
+
+
 class SignalModel(Protocol):
     """The values that a model gives to recorded steps and to tokens. Signals ask for nothing else."""
 
@@ -64,12 +78,12 @@ class SignalModel(Protocol):
         """[S]: the critic's prediction of the return."""
         ...
 
-    def token_values(self, batch: StepBatch) -> Floats:
-        """[K]: the critic's prediction of the return before each drawn token, step after step."""
+    def head_values(self, name: str, places: HeadPlaces) -> Floats:
+        """The values that the head of this name gives to the hidden states at these places, step after step."""
         ...
 
-    def progress(self, batch: StepBatch) -> Floats:
-        """[S]: the share of the score that the progress head gives to each step."""
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """[K] tokens -> the text of each."""
         ...
 
     def encode_answer(self, action: Action, tools: Sequence[Tool]) -> tuple[int, ...]:
@@ -105,8 +119,8 @@ class Signal(Protocol):
     @property
     def cost(self) -> SignalCost: ...
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
-        """Columns by name, each [S]; NaN for a step that has no value. `model` is there if the signal needs one.
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
+        """The signal's columns. `model` is there if the signal needs one.
 
         Raises ConfigError for a step or a task that lacks what the signal reads.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,8 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.returns import returns_with_factors
-from gymcp.trainers.credit.signals.signal import Need, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.token_credit import TokenCredit, count_drawn, count_tokens, value_of_first
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
@@ -27,20 +27,10 @@ class TokenValue:
     needs: ClassVar[frozenset[Need]] = frozenset({"model"})
     cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
 
-    def compute(self, batch: StepBatch, model: SignalModel | None) -> Mapping[str, Floats]:
-        """The values of tokens, [K]."""
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
-        return {self.name: model.token_values(batch)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenCredit:
-    """Advantages of drawn tokens, and what a critic should have predicted."""
-
-    advantages: Floats
-    """[K]."""
-    returns: Floats
-    """[K]: advantages before they are whitened, plus values."""
+        values = model.head_values(self.name, "token")
+        return SignalColumns(steps={self.name: value_of_first(values, count_drawn(batch))}, tokens={self.name: values})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +77,6 @@ def backup_tokens(rewards: Floats, values: Floats, counts: Ints, starts: Ints, *
     return returns_with_factors(reward + discount * following - values, discount * lam)
 
 
-def count_tokens(batch: StepBatch) -> Ints:
-    """[S]: tokens drawn in each step; 1 if nothing is known of single tokens."""
-    return np.ones(int(batch.starts[-1]), np.int64) if batch.token_counts is None else batch.token_counts
-
-
 def token_values(batch: StepBatch) -> Floats:
     """[K] values of tokens. Raises ConfigError if there are none."""
     if batch.token_counts is None:
@@ -99,10 +84,3 @@ def token_values(batch: StepBatch) -> Floats:
     if TOKEN_VALUE not in batch.token_columns:
         raise ConfigError(f"credit: the preset needs {TOKEN_VALUE} of every token, which nothing has computed")
     return batch.token_columns[TOKEN_VALUE]
-
-
-def mean_by_step(of_tokens: Floats, batch: StepBatch) -> Floats:
-    """[K] -> [S]: mean over the tokens of each step; 0 for a step without tokens."""
-    counts = count_tokens(batch)
-    step = np.repeat(np.arange(len(counts)), counts)
-    return np.bincount(step, of_tokens, minlength=len(counts)) / np.maximum(counts, 1)
