@@ -34,7 +34,15 @@ from gymcp.trainers.credit.signals.options import (
     find_token_kinds,
 )
 from gymcp.trainers.credit.signals.progress import progress_loss, progress_reward
-from gymcp.trainers.credit.signals.registry import SIGNALS, add_signals, check_needs, count_passes, needs_gold
+from gymcp.trainers.credit.signals.registry import (
+    GOLD_CHECKS,
+    SIGNALS,
+    add_signals,
+    check_gold,
+    check_needs,
+    count_passes,
+    needs_gold,
+)
 from gymcp.trainers.credit.signals.signal import Continuation, HeadPlaces, SignalCost
 from gymcp.trainers.credit.signals.smoothing import (
     ENTROPY_WEIGHT,
@@ -162,6 +170,18 @@ def test_a_need_that_is_no_signal_is_refused() -> None:
 def test_a_preset_that_names_a_signal_needs_its_gold() -> None:
     assert needs_gold(replace(make_preset("grpo"), needs=frozenset({"gold_logprob"})))
     assert not needs_gold(make_preset("infopo"))
+
+
+def test_the_gold_of_a_task_is_checked_before_it_is_played() -> None:
+    two_turns = Task(id="shop", prompts=("", ""), gold=(GoldTurn(final_text="yes"), GoldTurn()))
+    with pytest.raises(ConfigError, match="gold_logprob: task 'shop' has no gold for user turn 2"):
+        check_gold(make_preset("igpo"), two_turns)
+    with pytest.raises(ConfigError, match="critique: task 'shop' has no gold calls"):
+        check_gold(make_preset("capo"), two_turns)
+    check_gold(make_preset("infopo"), two_turns)
+    for name in ("igpo", "capo"):
+        check_gold(make_preset(name), TASKS["shop"])
+    assert {name for name, signal in SIGNALS.items() if "gold" in signal.needs} == set(GOLD_CHECKS)
 
 
 def test_a_signal_of_a_model_is_missing_without_one() -> None:

@@ -10,7 +10,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.credit.preset import Preset
-from gymcp.trainers.credit.signals.registry import needs_gold
+from gymcp.trainers.credit.signals.registry import check_gold, needs_gold
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
@@ -30,7 +30,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
     check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
     if needs_gold(preset):
-        _check_gold(recipe, env)
+        _check_gold(recipe, preset, env)
     get_sandbox(recipe.rollout.sandbox)
     check_wrappers(recipe, env)
     if recipe.model.path:
@@ -58,10 +58,11 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
         heldout_tasks(env, recipe, split, 1)
 
 
-def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
+def _check_gold(recipe: Recipe, preset: Preset, env: LoadedEnv) -> None:
     for task, _ in training_tasks(env, recipe, 0):
         if not any(turn.calls or turn.final_text for turn in task.gold):
             raise ConfigError(
                 f"recipe '{recipe.name}': preset '{recipe.preset_name}' compares with gold, and task '{task.id}' of"
                 f" '{recipe.env}' has none; choose a preset that needs none"
             )
+        check_gold(preset, task)

@@ -44,11 +44,18 @@ class Critique:
         return SignalColumns(steps={self.name: np.concatenate(verdicts)})
 
     def _judge(self, record: Trajectory, task: Task | None) -> Floats:
-        if task is None or not any(turn.calls for turn in task.gold):
-            raise ConfigError(f"critique: task '{record.task}' has no gold calls; choose a preset that needs none")
+        if task is None:
+            raise ConfigError(f"critique: task '{record.task}' is not at hand, so its gold calls are not known")
+        check_gold_calls(task)
         wrong = find_wrong_steps(record, task)
         draw = np.random.default_rng(derive_seed("critic", self.seed, record.env, record.task, record.trial))
         return np.where(draw.random(len(wrong)) < self.error_rate, ~wrong, wrong).astype(float)
+
+
+def check_gold_calls(task: Task) -> None:
+    """Raise ConfigError for a task without gold calls, whose steps a critic cannot judge."""
+    if not any(turn.calls for turn in task.gold):
+        raise ConfigError(f"critique: task '{task.id}' has no gold calls; choose a preset that needs none")
 
 
 def find_wrong_steps(record: Trajectory, task: Task) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

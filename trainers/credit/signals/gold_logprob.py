@@ -50,6 +50,12 @@ class GoldLogprob:
         return SignalColumns(steps={self.name: before, f"{self.name}_after": after})
 
 
+def check_gold_answers(task: Task) -> None:
+    """Raise ConfigError for a task that has a user turn without a gold answer."""
+    for turn in range(len(task.prompts)):
+        find_gold_answer(task, turn, task.id)
+
+
 def find_gold_answer(task: Task | None, turn: int, name: str) -> Action:
     """The action that ends this user turn in the gold of a task: its final text, else its last call.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.preset import GOLD, Preset
-from gymcp.trainers.credit.signals.critique import Critique
-from gymcp.trainers.credit.signals.gold_logprob import GoldLogprob
+from gymcp.trainers.credit.signals.critique import Critique, check_gold_calls
+from gymcp.trainers.credit.signals.gold_logprob import GoldLogprob, check_gold_answers
 from gymcp.trainers.credit.signals.model_values import Entropy, Value
 from gymcp.trainers.credit.signals.observation_gain import ObservationGain
 from gymcp.trainers.credit.signals.options import OptionValues
@@ -16,6 +16,7 @@ from gymcp.trainers.credit.signals.signal import Signal, SignalModel
 from gymcp.trainers.credit.signals.token_backup import TokenValue
 from gymcp.trainers.credit.signals.token_credit import count_drawn
 from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.types import Task
 
 SIGNALS: Mapping[str, Signal] = {
     signal.name: signal
@@ -64,6 +65,20 @@ def add_signals(batch: StepBatch, preset: Preset, model: SignalModel | None = No
         if columns.tokens:
             batch = batch.with_tokens(count_drawn(batch), **columns.tokens)
     return batch
+
+
+GOLD_CHECKS: Mapping[str, Callable[[Task], None]] = {
+    GoldLogprob.name: check_gold_answers,
+    Critique.name: check_gold_calls,
+}
+"""Signal -> check that a task has the gold that it compares with, which raises ConfigError."""
+
+
+def check_gold(preset: Preset, task: Task) -> None:
+    """Raise ConfigError if a task lacks the gold that a signal of the preset compares with."""
+    for signal in list_signals(preset):
+        if signal.name in GOLD_CHECKS:
+            GOLD_CHECKS[signal.name](task)
 
 
 def count_passes(preset: Preset, batch: StepBatch) -> float:
