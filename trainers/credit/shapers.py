@@ -82,18 +82,20 @@ class OtcReward:
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made, score = batch.totals(batch.column(self.cost)), batch.totals(batch.column("reward"))
+        least, later = self._remember(batch, made, trackers)
+        factors = [self._factor(m, least.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
+        return batch.with_columns(otc=_place_at_end(batch, self.alpha * np.array(factors) * score)), later
+
+    def _remember(self, batch: StepBatch, made: Floats, trackers: Trackers) -> tuple[Mapping[str, float], Trackers]:
+        """The least cost of each task so far, and the trackers that know it."""
         solved = is_solved(batch).tolist()
         if self.cost == CALLS:
-            least: Mapping[str, float] = update_least(
-                trackers.fewest_calls, batch.tasks, made.astype(int).tolist(), solved
-            )
-            later, keys = replace(trackers, fewest_calls=least), batch.tasks
-        else:
-            keys = tuple(f"{self.cost}/{task}" for task in batch.tasks)
-            least = update_least(trackers.least_cost, keys, made.tolist(), solved)
-            later = replace(trackers, least_cost=least)
-        factors = [self._factor(m, least.get(key)) for m, key in zip(made.tolist(), keys, strict=True)]
-        return batch.with_columns(otc=_place_at_end(batch, self.alpha * np.array(factors) * score)), later
+            fewest = update_least(trackers.fewest_calls, batch.tasks, made.astype(int).tolist(), solved)
+            return fewest, replace(trackers, fewest_calls=fewest)
+        keys = [f"{self.cost}/{task}" for task in batch.tasks]
+        least = update_least(trackers.least_cost, keys, made.tolist(), solved)
+        of_tasks = {task: least[key] for task, key in zip(batch.tasks, keys, strict=True) if key in least}
+        return of_tasks, replace(trackers, least_cost=least)
 
     def _factor(self, cost: float, least: float | None) -> float:
         if self.form == "ppo":

@@ -14,7 +14,7 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.seeds import derive_seed
-from gymcp.trainers.credit.diagnosis.progress import find_new_gold_calls
+from gymcp.trainers.credit.diagnosis.progress import Mask, find_new_gold_calls
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
@@ -58,12 +58,12 @@ def check_gold_calls(task: Task) -> None:
         raise ConfigError(f"critique: task '{task.id}' has no gold calls; choose a preset that needs none")
 
 
-def find_wrong_steps(record: Trajectory, task: Task) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def find_wrong_steps(record: Trajectory, task: Task) -> Mask:
     """[T]: true for a step that is not usable, and for one with calls of which none is a new gold call."""
     made = np.array(find_new_gold_calls(record, task), bool)
     calls = np.array([bool(step.action.tool_calls) for step in record.steps], bool)
     usable = np.array([step.valid for step in record.steps], bool)
-    return ~usable | (calls & ~made)
+    return np.asarray(~usable | (calls & ~made), bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,10 +54,10 @@ class OptionValues:
         begins = np.array([bool(NEW_SUBGOAL.search("".join(pieces))) for pieces in texts], float)
         begins[batch.starts[:-1]] = 1.0
         kind = np.concatenate(kinds)
-        values = {
-            name: model.head_values(name, "token")[places] for name, places in find_head_places(kind, counts).items()
-        }
-        return SignalColumns(steps={self.name: begins, **values}, tokens={KIND: kind})
+        columns = {self.name: begins}
+        for name, places in find_head_places(kind, counts).items():
+            columns[name] = model.head_values(name, "token")[places]
+        return SignalColumns(steps=columns, tokens={KIND: kind})
 
 
 def find_head_places(kind: Floats, counts: Ints) -> dict[Head, Ints]:
