@@ -53,6 +53,8 @@ from gymcp.trainers.credit.signals.smoothing import (
 )
 from gymcp.trainers.credit.signals.token_backup import backup_tokens
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
+from gymcp.trainers.learner.turn_by_turn import next_factor
+from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Action, GoldTurn, Observation, Sampled, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
@@ -545,10 +547,39 @@ def test_a_step_begins_a_segment_if_it_says_so_and_the_first_one_always_does() -
     assert batch.token_columns["option_kind"].tolist() == [2, 2, 1, 1, 0, 2, 0, 2, 2, 1, 1, 0, 0]
 
 
+# --- SeeUPO: turn by turn.
+
+
+def test_seeupo_divides_by_the_deviation_of_the_batch_and_bounds() -> None:
+    vector = VECTORS["seeupo_ratio"]["batch_norm_adv"]
+    found = advantages(make_preset("seeupo"), [[float(score)] for score in vector["rewards"]], vector["group"])
+    assert [row[0] for row in found] == near(vector["adv"])
+    rare = advantages(make_preset("seeupo"), [[0.0]] * 31 + [[1.0]], ["a"] * 32)
+    assert rare[-1] == [3.0]
+
+
+def test_seeupo_multiplies_by_the_clipped_ratios_of_later_turns() -> None:
+    vector = VECTORS["seeupo_ratio"]
+    inputs = vector["inputs"]
+    before, after, mask = (np.array(inputs[name]) for name in ("p_before", "p_after", "mask"))
+    changes = [np.log(b / a)[m > 0] for a, b, m in zip(before, after, mask, strict=True)]
+    first = [next_factor(1.0, change, inputs["clip"]) for change in changes]
+    assert first == near(vector["ratio_after_turn_T"])
+    second = [next_factor(factor, change, inputs["clip"]) for factor, change in zip(first, changes, strict=True)]
+    assert second == near(vector["ratio_after_turn_T_minus_1_same_data"])
+
+
+def test_a_schedule_needs_a_number_of_updates_that_is_known() -> None:
+    table = {"env": "backoffice", "credit": {"preset": "seeupo"}, "learn": {"schedule": "cosine"}}
+    with pytest.raises(ConfigError, match=r"learn\.schedule is 'cosine', and preset 'seeupo' takes one update"):
+        make_recipe(table)
+    assert make_recipe({**table, "learn": {}}).preset_name == "seeupo"
+
+
 # --- Scale.
 
 
-@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "spo"])
+@pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "seeupo", "spo"])
 def test_a_million_steps_take_at_most_a_second(name: str) -> None:
     steps, episodes = 1_000_000, 50_000
     starts = np.arange(0, steps + 1, steps // episodes)

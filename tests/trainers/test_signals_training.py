@@ -18,9 +18,11 @@ from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.trainers.learner.token_rows import Example, rows_of
+from gymcp.trainers.learner.turn_by_turn import restrict_to_turn, update_turn_by_turn
 from gymcp.trainers.run.iteration import TrainingSetup, make_examples, train_on_batch
 from gymcp.trainers.run.model_columns import add_model_columns
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.turns import TurnByTurn
 from gymcp.types import Action, GoldTurn, Observation, Task, Tool, ToolCall, ToolResult, Trajectory
 
 GOLD_IDS, PLACEHOLDER = (50, 51, 52), (60, 61)
@@ -160,10 +162,52 @@ def test_a_preset_without_its_head_is_refused() -> None:
             train_on_batch(setup, RECORDS, TASKS, Trackers())
 
 
+def test_turn_by_turn_each_update_learns_from_one_index_and_the_last_comes_first() -> None:
+    policy = learner()
+    policy.set_reference()
+    setup = TrainingSetup(preset=make_preset("seeupo"), learner=policy, critic=None)
+    result = train_on_batch(setup, RECORDS, TASKS, Trackers())
+    assert result.metrics["updates"] == 3  # the episodes have three steps
+    assert result.metrics["grad_norm"] > 0
+
+
+def test_restricted_to_a_turn_only_its_tokens_count() -> None:
+    (row,) = rows_of(RECORDS[0])
+    flags = np.array(row.loss_mask)
+    example = Example(row=row, advantages=(np.where(flags, 2.0, 0.0),), counted=(flags,))
+    one = restrict_to_turn(example, 1, 0.5)
+    start, end = row.steps[1][1:]
+    expected = np.zeros(len(flags))
+    expected[start:end] = 1.0
+    assert one.advantages[0].tolist() == expected.tolist()
+    assert one.counted[0].tolist() == (expected > 0).tolist()
+
+
+def test_earlier_turns_are_weighed_by_what_became_of_later_ones() -> None:
+    """A rate of 0 changes nothing, so all factors stay 1; a large one makes good last steps likelier."""
+    seen: dict[float, list[float]] = {}
+    for rate in (0.0, 1e-2):
+        policy = learner(learning_rate=rate)
+        examples = [
+            replace(each, advantages=(np.where(each.row.loss_mask, float(n % 2), 0.0),))
+            for n, each in enumerate(make_empty_examples())
+        ]
+        stats = update_turn_by_turn(
+            policy, examples, Loss(kind="likelihood"), TurnByTurn(clip=0.2), weights=[1.0], groups=[0] * len(examples)
+        )
+        seen[rate] = [each.loss for each in stats]
+    assert len(seen[0.0]) == 3
+    plain = learner(learning_rate=0.0)
+    first = [restrict_to_turn(example, 0, 1.0) for example in examples]
+    assert seen[0.0][-1] == pytest.approx(plain.update(first, Loss(kind="likelihood")).loss, rel=1e-5)
+    assert seen[1e-2][0] == pytest.approx(seen[0.0][0], rel=1e-5)
+    assert seen[1e-2][-1] != pytest.approx(seen[0.0][-1], rel=1e-3)
+
+
 # --- The entropy bonus.
 
 
-def examples(weight: float | None = None) -> list[Example]:
+def make_empty_examples(weight: float | None = None) -> list[Example]:
     """The rows of the episodes without advantage."""
     found = []
     for n, record in enumerate(RECORDS):
@@ -179,7 +223,7 @@ def examples(weight: float | None = None) -> list[Example]:
 
 def mean_entropy(policy: Any) -> float:
     """Mean entropy over the drawn tokens."""
-    rows = [each.row for each in examples()]
+    rows = [each.row for each in make_empty_examples()]
     of_rows = policy.entropies(rows)
     return float(np.mean(np.concatenate([of[np.array(row.loss_mask)] for of, row in zip(of_rows, rows, strict=True)])))
 
@@ -187,9 +231,9 @@ def mean_entropy(policy: Any) -> float:
 def test_the_bonus_is_the_mean_entropy_of_the_drawn_tokens() -> None:
     policy = learner()
     expected = mean_entropy(policy)
-    assert policy.update(examples(), Loss(entropy=0.5)).loss == pytest.approx(-0.5 * expected, rel=1e-5)
-    assert learner().update(examples(-2.0), Loss(entropy=0.5)).loss == pytest.approx(expected, rel=1e-5)
-    assert learner().update(examples(), Loss()).skipped
+    assert policy.update(make_empty_examples(), Loss(entropy=0.5)).loss == pytest.approx(-0.5 * expected, rel=1e-5)
+    assert learner().update(make_empty_examples(-2.0), Loss(entropy=0.5)).loss == pytest.approx(expected, rel=1e-5)
+    assert learner().update(make_empty_examples(), Loss()).skipped
 
 
 def test_the_bonus_raises_the_entropy_and_a_negative_weight_lowers_it() -> None:
@@ -198,7 +242,7 @@ def test_the_bonus_raises_the_entropy_and_a_negative_weight_lowers_it() -> None:
     for weight in (1.0, -1.0, 0.0):
         policy = learner()
         for _ in range(5):
-            policy.update(examples(weight), Loss(entropy=1.0))
+            policy.update(make_empty_examples(weight), Loss(entropy=1.0))
         ends[weight] = mean_entropy(policy)
     assert ends[-1.0] < start < ends[1.0]
     assert ends[0.0] == pytest.approx(start, abs=1e-6)
@@ -208,7 +252,7 @@ def test_the_bonus_has_the_gradient_of_the_entropy_however_rows_are_grouped() ->
     found = []
     for tokens, share in ((10_000, True), (40, False)):
         policy = learner(micro_batch_tokens=tokens, share_prefixes=share)
-        policy.update(examples(), Loss(entropy=1.0), groups=[0] * len(RECORDS))
+        policy.update(make_empty_examples(), Loss(entropy=1.0), groups=[0] * len(RECORDS))
         found.append([weight.detach().clone() for weight in policy.model.parameters()])
     assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(*found, strict=True))
 

@@ -76,6 +76,7 @@ def explain_preset(preset: Preset) -> list[str]:
         *_explain_terms(preset),
         *(f"caution: {caution}" for caution in find_cautions(preset)),
         *_explain_loss(preset.loss),
+        *_explain_turns(preset),
         *_explain_example(preset),
     ]
 
@@ -233,6 +234,11 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
     if loss.weight is not None:
         rule = "0 outside the band" if isinstance(loss.weight, BandWeight) else "cut at the cap"
         yield f"  times p_old / p_rollout, {rule}: {_describe_record(loss.weight, words=False)}"
+
+
+def _explain_turns(preset: Preset) -> Iterator[str]:
+    if preset.turns is not None:
+        yield f"updates: {_describe_record(preset.turns)}; each is followed by a forward pass over all episodes"
 
 
 def _explain_example(preset: Preset) -> Iterator[str]:

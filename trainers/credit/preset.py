@@ -13,6 +13,7 @@ from gymcp.trainers.credit.signals.token_credit import Backup
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.turns import TurnByTurn
 
 Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
@@ -61,6 +62,8 @@ class Preset:
     """Inputs that the caller must add: ``gold`` tasks, or signals by name (`signals.registry.SIGNALS`)."""
     signals: tuple[Signal, ...] = ()
     """Signals with settings of their own, in place of those in the registry."""
+    turns: TurnByTurn | None = None
+    """Updates for each index of a step, the last one first; None: one update on all steps."""
 
     @property
     def advantage_terms(self) -> tuple[AdvantageTerm, ...]:

@@ -308,9 +308,9 @@ PARITY: Mapping[str, Mapping[str, object]] = {
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
-    **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory", "lam_high"), (0, 1)),
+    **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory", "lam_high", "clip"), (0, 1)),
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
-    **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process"), (0,)),
+    **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process", "kl"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c", "high", "temperature"), (1e-9,)),
 }
 """Smallest value of an option and, if there is one, the largest; options that are not named take any number."""

@@ -90,6 +90,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     recipe = _read_recipe(table)
     preset = build_preset(recipe)
     _check_groups(recipe, preset)
+    _check_schedule(recipe, preset)
     check_loss_settings(recipe, preset.loss)
     return recipe
 
@@ -162,6 +163,15 @@ def _check_groups(recipe: Recipe, preset: Preset) -> None:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+
+
+def _check_schedule(recipe: Recipe, preset: Preset) -> None:
+    if preset.turns is not None and recipe.learn.schedule != "constant":
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.schedule is '{recipe.learn.schedule}', and preset '{recipe.preset_name}'"
+            " takes one update for each step of the longest episode, so the schedule's end is not known: make it"
+            " 'constant'"
         )
 
 

@@ -21,7 +21,9 @@ from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
 from gymcp.trainers.learner.token_rows import Example, count_stale_tokens, make_example, rows_of
+from gymcp.trainers.learner.turn_by_turn import update_turn_by_turn
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
+from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Task, Trajectory
 
@@ -166,14 +168,12 @@ def update_policy(
         chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
         if not chosen:
             continue
-        updates.append(
-            learner.update(
-                [examples[i] for i in chosen],
-                setup.preset.loss,
-                weights=weights,
-                groups=[groups[i] for i in chosen],
-                old=[old[i] for i in chosen] if old is not None else None,
-            )
+        updates += _update_on(
+            setup,
+            [examples[i] for i in chosen],
+            weights=weights,
+            groups=[groups[i] for i in chosen],
+            old=[old[i] for i in chosen] if old is not None else None,
         )
         if replay is not None:
             replay_losses.append(replay.update(learner))
@@ -181,6 +181,21 @@ def update_policy(
     if version:
         metrics["tokens/stale"] = sum(count_stale_tokens(example.row, version) for example in examples)
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
+
+
+def _update_on(
+    setup: TrainingSetup,
+    examples: Sequence[Example],
+    *,
+    weights: Sequence[float],
+    groups: Sequence[int],
+    old: Sequence[Floats] | None,
+) -> list[UpdateStats]:
+    """Update on all examples at once, or if the preset says so, turn by turn."""
+    learner, preset = setup.learner, setup.preset
+    if preset.turns is None:
+        return [learner.update(examples, preset.loss, weights=weights, groups=groups, old=old)]
+    return update_turn_by_turn(learner, examples, preset.loss, preset.turns, weights=weights, groups=groups, old=old)
 
 
 def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:

@@ -37,7 +37,7 @@ EXPORT_FORMATS = ("jsonl", "parquet", "atif", "csv")
 PRESETS = (
     "reinforce_pp", "rloo", "grpo", "dr_grpo", "loop", "rebn", "gigpo", "otc", "hdpo", "matchtir", "san", "eapo",
     "gdpo", "bnpo", "aspo", "empg", "flow_grpo", "ppo", "epo", "igpo", "infopo", "capo", "poad",
-    "spa", "hiper", "spo",
+    "spa", "hiper", "seeupo", "spo",
 )  # fmt: skip
 LOCK_FILE = "servers.lock"
 """Lock file of servers, in the working folder."""

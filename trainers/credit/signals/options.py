@@ -88,11 +88,11 @@ class OptionCredit:
     """Advantages and returns of steps at both levels, each [S]."""
 
     low: Floats
-    """Of the action, within its segment."""
+    """Advantage of the action, within its segment."""
     high: Floats
-    """Of the subgoal, for the first step of a segment; 0 for the others."""
+    """Advantage of the subgoal, for the first step of a segment; 0 for the others."""
     end: Floats
-    """Of the decision to go on or to switch."""
+    """Advantage of the decision to go on or to switch."""
     low_returns: Floats
     high_returns: Floats
     """NaN for a step that begins no segment."""

@@ -14,8 +14,9 @@ from gymcp.trainers.credit.signals.progress import ProgressReward
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import LONGEST_MEMORY, SuccessBaseline
 from gymcp.trainers.credit.signals.token_backup import TOKEN_VALUE, TokenBackup
-from gymcp.trainers.credit.transforms import Whiten
+from gymcp.trainers.credit.transforms import ScaleToBatch, Whiten
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.turns import TurnByTurn
 
 
 def epo(
@@ -113,6 +114,17 @@ def hiper(*, gamma: float = 1.0, lam: float = 1.0, lam_high: float = 0.95) -> Pr
     return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"option_values"}))
 
 
+def seeupo(*, clip: float = 0.2, bound: float = 3.0, kl: float = 0.002) -> Preset:
+    """Score less the group's mean, over the batch's deviation; updated step by step from the last (SeeUPO). Source:
+    AgentEvolver, branch seeupo."""
+    term = LossTerm(
+        advantage_terms=(AdvantageTerm(signal=REWARD),),
+        transforms=(ScaleToBatch(bound=bound),),
+    )
+    loss = Loss(kind="gspo", sequence="step", clip_low=3e-4, clip_high=4e-4, dual_clip=None, kl=kl)
+    return Preset(loss_terms=(term,), loss=loss, turns=TurnByTurn(clip=clip))
+
+
 def spo(*, memory: float = LONGEST_MEMORY) -> Preset:
     """Score less the task's chance of success so far, normalised over the batch: one episode a task (SPO). Source:
     verl-recipe, spo."""
@@ -144,5 +156,5 @@ def spa(*, alpha: float = 1.0, beta: float = 0.5, gamma: float = 1.0, lam: float
     )
 
 
-MAKERS = (epo, igpo, infopo, capo, poad, spa, hiper, spo)
+MAKERS = (epo, igpo, infopo, capo, poad, spa, hiper, seeupo, spo)
 """In the order in which they are listed."""
