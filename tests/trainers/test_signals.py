@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ from gymcp.trainers.credit.signals.smoothing import (
 from gymcp.trainers.credit.signals.token_backup import backup_tokens
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.trainers.learner.turn_by_turn import next_factor
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Action, GoldTurn, Observation, Sampled, Step, Task, Tool, ToolCall, ToolResult, Trajectory
@@ -451,6 +453,27 @@ def test_poad_gives_every_token_its_own_advantage() -> None:
     assert term.advantage.tolist() == near([whitened[:2].mean(), whitened[2], whitened[3:].mean()])
     kept = credit.batch.keep(np.array([False, True]))
     assert kept.token_columns["token_value"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_rules_of_a_recipe_reach_single_tokens() -> None:
+    """A factor on negative advantages is of each token; the charge of a step is taken off each of its tokens."""
+    batch = batch_of_columns([[0.0, 1.0]], "g", token_value=[[0.5, 0.5]], cost_calls=[[1.0, 0.0]]).with_tokens(
+        np.array([2, 1]), token_value=np.array([0.5, 0.75, 0.5])
+    )
+    table: dict[str, Any] = {"env": "backoffice", "credit": {"preset": "poad", "gamma": 1.0, "lam": 0.0}}
+    found = {}
+    for name, rules in (
+        ("plain", {}),
+        ("scaled", {"learn": {"negative_scale": 0.5}}),
+        ("charged", {"reward": {"calls": 0.5}}),
+    ):
+        (term,) = assign_credit(batch, build_preset(make_recipe({**table, **rules}))).terms
+        assert term.token_advantage is not None
+        found[name] = term.token_advantage
+    plain = found["plain"]
+    assert plain[1] < 0 < plain[2]
+    assert found["scaled"].tolist() == near([own if own > 0 else 0.5 * own for own in plain.tolist()])
+    assert found["charged"].tolist() == near([plain[0] - 0.5, plain[1] - 0.5, plain[2]])
 
 
 # --- SPA-RL: a progress head.

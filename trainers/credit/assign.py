@@ -10,12 +10,13 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
 from gymcp.trainers.credit.estimators import estimate_advantage
-from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset
+from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset, Transform
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import add_signals
 from gymcp.trainers.credit.signals.token_credit import count_tokens, mean_by_step
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
+from gymcp.trainers.credit.transforms import ScaleNegative
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json
 
@@ -132,12 +133,21 @@ def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
     if term.backup is not None:
         of_tokens = term.backup(batch, advantage).advantages
         advantage = mean_by_step(of_tokens, batch)
-    before = advantage
     for transform in term.transforms:
-        advantage = transform(batch, advantage)
-    if of_tokens is not None:
-        of_tokens = of_tokens + np.repeat(advantage - before, count_tokens(batch))
+        if of_tokens is None:
+            advantage = transform(batch, advantage)
+        else:
+            of_tokens = _transform_tokens(transform, batch, of_tokens)
+            advantage = mean_by_step(of_tokens, batch)
     counted = np.ones(len(advantage), bool)
     if term.active_only:
         counted = np.asarray(batch.per_step(batch.totals((advantage != 0).astype(float)) > 0), bool)
     return TermCredit(advantage=advantage, weight=term.weight, counted=counted, token_advantage=of_tokens)
+
+
+def _transform_tokens(transform: Transform, batch: StepBatch, of_tokens: Floats) -> Floats:
+    """[K] -> [K]: a factor on negative advantages is of each token; what else changes a step is added to its tokens."""
+    if isinstance(transform, ScaleNegative):
+        return transform(batch, of_tokens)
+    mean = mean_by_step(of_tokens, batch)
+    return of_tokens + np.repeat(transform(batch, mean) - mean, count_tokens(batch))

@@ -11,6 +11,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.assign import Credit, TermCredit, assign_credit
 from gymcp.trainers.credit.presets import GOLD, PRESETS, Preset, make_preset
+from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.credit.step_batch import StepBatch, codes
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.trainers.settings.loss import Loss
@@ -30,14 +31,18 @@ the aggregation of the loss does alone."""
 
 
 def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
-    """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`."""
+    """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`.
+
+    Left out are presets whose baseline is earlier batches, and those that take several updates on a batch.
+    """
     found: dict[str, Preset] = {}
     for name in PRESETS:
         try:
             preset = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default
             continue
-        if not preset.needs - ({GOLD} if batch.gold else set()):
+        has_history = any(isinstance(shaper, SuccessBaseline) for shaper in preset.shapers)
+        if not (preset.needs - ({GOLD} if batch.gold else set()) or has_history or preset.turns):
             found[name] = preset
     return found | {name: make_preset(preset, **options) for name, (preset, options) in VARIANTS.items()}
 
