@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,21 @@ import small_models as tiny
 import torch
 from test_model_columns import EPISODES, critic, learner
 
+from gymcp.agents.policies.local_model import load_tokenizer
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.options import find_token_kinds
+from gymcp.trainers.credit.signals.success_tracker import success_chance
 from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.trainers.learner.token_rows import Example, rows_of
 from gymcp.trainers.learner.turn_by_turn import restrict_to_turn, update_turn_by_turn
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.run.checkpoints import TrainingState, find_saved_state, load_training, save_training
 from gymcp.trainers.run.iteration import TrainingSetup, make_examples, train_on_batch
-from gymcp.trainers.run.model_columns import add_model_columns
+from gymcp.trainers.run.model_columns import LearnerSignals, add_model_columns
 from gymcp.trainers.settings.loss import Loss
 from gymcp.trainers.settings.turns import TurnByTurn
 from gymcp.types import Action, GoldTurn, Observation, Task, Tool, ToolCall, ToolResult, Trajectory
@@ -95,6 +103,22 @@ def test_a_signal_that_encodes_text_needs_a_tokenizer() -> None:
         add_model_columns(batch_of(RECORDS, TASKS), make_preset("igpo"), learner(), None)
 
 
+def test_a_renderer_writes_gold_answers_and_knows_the_markup_of_its_template(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model", "compact", size=TinySize(vocabulary=600, hidden=32, layers=1, heads=2))
+    tokenizer, end_ids = load_tokenizer(folder, "tiny")
+    renderer = Renderer(tokenizer, "tiny", end_ids)
+    model = LearnerSignals(batch_of(RECORDS), learner(), renderer=renderer)
+    answer = model.encode_answer(Action(text="done"), ())
+    assert "done" in renderer.decode(answer)
+    assert answer[-1] in model.markup_ids
+    assert CALL.name in renderer.decode(model.encode_answer(Action(tool_calls=(CALL,)), ()))
+    said = "<switch>SWITCH</switch><subgoal>find it</subgoal>go on"
+    pieces = model.token_texts(model.encode_text(said))
+    assert "".join(pieces) == said
+    assert set(find_token_kinds(pieces).tolist()) == {0.0, 1.0, 2.0}
+    assert not set(model.encode_text("No information found.")) & model.markup_ids
+
+
 @pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "spo"])
 def test_an_iteration_trains_by_the_signal(name: str) -> None:
     policy = learner()
@@ -153,6 +177,26 @@ def test_three_heads_learn_the_values_of_options() -> None:
     assert 6 <= begins.sum() < 18
     assert len(targets.further["option_high"].returns) == begins.sum()
     assert set(batch.token_columns["option_kind"].tolist()) == {0.0, 1.0, 2.0}
+
+
+def test_a_checkpoint_keeps_every_head_and_what_presets_remember(tmp_path: Path) -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": "hiper"}})
+    trackers = Trackers(success_counts={"e/t": (1.5, 0.5)}, turn_entropy={"0": (2.0, 4)}, batches=3)
+    state = TrainingState(iteration=2, trackers=trackers)
+    heads = {"option_high": critic(epochs=1), "option_end": critic(epochs=2)}
+    main, features = critic(epochs=3), torch.ones(2, 32)
+    for head in (main, *heads.values()):
+        head.fit(features, np.ones(2))
+    before = [head.values(features).tolist() for head in (main, *heads.values())]
+    assert len({tuple(values) for values in before}) == 3
+    save_training(tmp_path, recipe, state, learner(), main, heads)
+    fresh, others = critic(), {name: critic() for name in heads}
+    saved = find_saved_state(tmp_path, recipe, resume=True)
+    assert saved is not None
+    load_training(tmp_path, saved, learner(), fresh, others)
+    assert [head.values(features).tolist() for head in (fresh, *others.values())] == before
+    assert success_chance(saved.trackers.success_counts["e/t"]) == 0.75
+    assert (saved.trackers.turn_entropy["0"], saved.trackers.batches) == ([2.0, 4], 3)
 
 
 def test_a_preset_without_its_head_is_refused() -> None:
