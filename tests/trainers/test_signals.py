@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chain import play, true_ratios
 from strategies import FURTHER
 from vectors import VECTORS, near
 
@@ -382,6 +383,18 @@ def test_capo_blames_the_wrong_steps_of_solved_episodes_too() -> None:
     credit = assign_credit(batch_of([solved, failed], TASKS), make_preset("capo"))
     deviation = math.sqrt(2.75 / 3) + 1e-6
     assert credit.advantage.tolist() == near([1.25 / deviation, 0.25 / deviation, -0.75 / deviation, -0.75 / deviation])
+
+
+def test_capo_is_worth_as_much_as_its_critic() -> None:
+    """Signal-to-noise ratio of the gradient over that of grpo, on a chain whose gradient is known exactly."""
+    played = play(400, 8, seed=1)
+    wrong, draw = played.actions != 0, np.random.default_rng(0).random(len(played.actions))
+    presets, ratios = {"grpo": make_preset("grpo"), "capo": make_preset("capo")}, []
+    for error_rate in (0.0, 0.2, 0.35, 0.5):
+        said = np.where(draw < error_rate, ~wrong, wrong).astype(float)
+        judged = replace(played, batch=played.batch.with_columns(critique=said))
+        ratios.append(true_ratios(judged, presets)["capo"])
+    assert ratios == pytest.approx([2.8, 2.2, 1.45, 0.56], abs=0.05)
 
 
 def test_the_critic_needs_gold_calls_and_records() -> None:
