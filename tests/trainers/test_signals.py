@@ -348,6 +348,11 @@ def test_information_counts_where_all_outcomes_are_equal() -> None:
     assert apart == [pytest.approx(row, abs=1e-6) for row in plain]
 
 
+def test_an_observation_cannot_be_replaced_by_nothing() -> None:
+    with pytest.raises(ConfigError, match="infopo: placeholder is empty"):
+        make_preset("infopo", placeholder="")
+
+
 def test_a_signal_without_tokens_says_so() -> None:
     bare = record(step(FIND), step(BUY))
     for signal in (SIGNALS["gold_logprob"], ObservationGain()):

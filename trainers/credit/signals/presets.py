@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
 from gymcp.trainers.credit.preset import GOLD, REWARD, LossTerm, Preset
 from gymcp.trainers.credit.signals.critique import Critique, CritiqueReward
@@ -75,8 +76,11 @@ def infopo(
 ) -> Preset:
     """GRPO plus the information of observations, in groups whose scores do not differ (InfoPO). kfq20/InfoPO.
 
-    The information of a step is how much likelier its observation makes the next action.
+    The information of a step is how much likelier its observation makes the next action. Raises ConfigError for an
+    empty `placeholder`.
     """
+    if not placeholder:
+        raise ConfigError("infopo: placeholder is empty; it must be a text that stands for the observation")
     term = LossTerm(
         advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),),
         transforms=(GatedInformation(beta=beta, temperature=temperature),),
