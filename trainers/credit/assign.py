@@ -113,9 +113,13 @@ def advantages(
 def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
     if not len(batch.tasks):  # the filters dropped everything
         return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
-    advantage = np.zeros(int(batch.starts[-1]))
+    advantage, weights = np.zeros((2, int(batch.starts[-1])))
     for summand in term.advantage_terms:
-        advantage = advantage + summand.weight * estimate_advantage(summand, batch)
+        found = estimate_advantage(summand, batch)
+        advantage = advantage + summand.weight * found
+        weights += summand.weight * (found != 0)
+    if term.average:
+        advantage = np.divide(advantage, weights, out=np.zeros_like(advantage), where=weights > 0)
     for transform in term.transforms:
         advantage = transform(batch, advantage)
     counted = np.ones(len(advantage), bool)
