@@ -20,7 +20,7 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
     done = gymcp("credit", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
-    assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
+    assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn", "text"}
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
 
 

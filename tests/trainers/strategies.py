@@ -101,7 +101,7 @@ def but(exempt: Container[str]) -> list[str]:
 
 BY_HAND: dict[str, dict[str, Any]] = {
     **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn", "hgpo", "g2po")},
-    "graphgpo": {"gamma": 0.5, "norm": "mean"},
+    **{name: {"gamma": 0.5, "norm": "mean"} for name in ("graphgpo", "tigpo")},
     "ppo": {"lam": 0.5},
     "gagpo": {"gamma": 0.5, "lam": 0.5},
     "gdpo": {"components": ["right"]},

@@ -137,6 +137,7 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
     ),
 }
 """Reason, and advantages of the first episode before and after a half is added to all scores."""
+TO_SOLVED["tigpo"] = TO_SOLVED["graphgpo"]  # it differs by what it remembers of earlier batches
 
 
 @try_examples
@@ -177,6 +178,7 @@ ALIKE = {
     "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
+ALIKE["tigpo"] = ALIKE["graphgpo"]
 ALL_FAILED = {
     "reinforce_pp": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "rebn": ("compares with the batch", [[-0.5], [-0.5, -0.5, -0.5], [2.0]]),
@@ -205,6 +207,7 @@ ALONE = {
     "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
+ALONE["tigpo"] = ALONE["graphgpo"]
 
 
 @pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
@@ -270,6 +273,7 @@ PADDED = {
     "matchtir": ("stands beside real steps of its index", [[0.3536], [-0.3536, 0.0]], [[0.3536], [-0.3536, 0.3536]]),
 }
 """Reason, and advantages of [[1], [0, 0]] before and after the first is padded to the length of the second."""
+PADDED["tigpo"] = PADDED["graphgpo"]
 
 
 @try_examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ OFFICIAL: dict[str, Any] = json.loads(Path(__file__).with_name("graph_vectors.js
 REWARD = 10.0
 """Reward of the authors' code for success, which scales their advantages unless a deviation divides them."""
 GRAPH_PRESETS = ("hgpo", "graphgpo", "g2po", "gagpo")
+"""Those that can have texts as nodes."""
 
 
 def official_batch() -> StepBatch:
@@ -211,6 +212,63 @@ def test_states_that_were_never_digested_are_refused(name: str, nodes: str) -> N
 def test_nodes_of_texts_need_records() -> None:
     with pytest.raises(ConfigError, match="nodes = 'text' needs recorded trajectories; the batch has bare columns"):
         advantages(make_preset("graphgpo", nodes="text"), [[1.0], [0.0]], "gg", [["s"], ["s"]])
+
+
+# --- Memory of earlier batches.
+
+TO_X = [_episode(0.0, ("s", ""), ("x", "")), _episode(0.0, ("s", ""), ("q", ""))]
+FROM_X = [_episode(1.0, ("p", ""), ("x", ""), ("y", "")), _episode(0.0, ("p", ""), ("z", ""))]
+STEPS_ONLY: dict[str, Any] = {"gamma": 0.5, "norm": "mean", "episode_weight": 0.0}
+
+
+def test_tigpo_joins_ways_that_different_batches_found() -> None:
+    """x leads to success in the first batch, and s to x in the second, in which all episodes fail."""
+    preset = make_preset("tigpo", **STEPS_ONLY)
+    first = assign_credit(batch_of(FROM_X), preset)
+    second = assign_credit(batch_of(TO_X), preset, first.trackers)
+    # x is two steps from the goal and s three, so that q counts as four steps: 1/4 against 1/16
+    assert second.advantage.tolist() == [0.09375, 0.0, -0.09375, 0.0]
+    assert assign_credit(batch_of(TO_X), preset).advantage.tolist() == [0.0] * 4
+
+
+def test_tigpo_remembers_nothing_of_other_tasks() -> None:
+    others = [replace(each, task="other") for each in FROM_X]
+    preset = make_preset("tigpo", **STEPS_ONLY)
+    trackers = assign_credit(batch_of(others), preset).trackers
+    assert assign_credit(batch_of(TO_X), preset, trackers).advantage.tolist() == [0.0] * 4
+
+
+def test_tigpo_forgets_nothing_and_keeps_no_way_twice() -> None:
+    preset, trackers = make_preset("tigpo"), Trackers()
+    for records in (FROM_X, TO_X, FROM_X, TO_X):
+        trackers = assign_credit(batch_of(records), preset, trackers).trackers
+    assert trackers.transitions == {"e/t": [["p", "x"], ["p", "z"], ["s", "q"], ["s", "x"], ["x", "y"], ["y", ""]]}
+    assert trackers.earlier_scores == {"e/t": [0.0, 0.0]}
+
+
+def test_tigpo_compares_scores_with_those_of_the_last_time() -> None:
+    """All fail after a time when one of two succeeded: GRPO has no contrast, tigpo 0 against a mean of 1/4."""
+    preset = make_preset("tigpo", norm="mean", step_weight=0.0)
+    trackers = assign_credit(batch_of(FROM_X), preset).trackers
+    assert assign_credit(batch_of(TO_X), preset, trackers).advantage.tolist() == [-0.25] * 4
+    scaled = make_preset("tigpo", step_weight=0.0)
+    deviation = math.sqrt((3 * 0.25**2 + 0.75**2) / 3)
+    assert assign_credit(batch_of(TO_X), scaled, trackers).advantage[0] == pytest.approx(-0.25 / deviation, abs=1e-6)
+
+
+def test_what_tigpo_remembers_is_read_from_a_checkpoint_as_it_was() -> None:
+    preset = make_preset("tigpo")
+    trackers = assign_credit(batch_of(FROM_X), preset).trackers
+    restored = Trackers(**json.loads(json.dumps(asdict(trackers))))
+    found = [assign_credit(batch_of(TO_X), preset, each) for each in (trackers, restored)]
+    assert found[0].advantage.tolist() == found[1].advantage.tolist()
+    assert found[0].trackers == found[1].trackers
+
+
+def test_tigpo_is_graphgpo_as_long_as_nothing_is_remembered() -> None:
+    batch = official_batch()
+    found, expected = (assign_credit(batch, make_preset(name)).advantage for name in ("tigpo", "graphgpo"))
+    assert found == pytest.approx(expected)
 
 
 # --- Words.

@@ -12,7 +12,7 @@ from typing import Any
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
-from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo
+from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo, tigpo
 from gymcp.trainers.credit.preset import (
     GOLD,
     MODEL_COLUMNS,
@@ -271,7 +271,7 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
     maker.__name__: maker
     for maker in (
         reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
-        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo,
+        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo,
     )
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,11 @@ class Trackers:
 
     fewest_calls: Mapping[str, int] = field(default_factory=dict)
     """Fewest tool calls with which each task has ever been solved."""
+    transitions: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    """Transitions that were ever recorded for each task: the states before and after, "" for the end of a solved
+    episode."""
+    earlier_scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Scores of each task's episodes in the last batch that had any."""
 
 
 def _ends(batch: StepBatch) -> Ints:

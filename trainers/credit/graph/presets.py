@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
+from gymcp.trainers.credit.graph.memory import EarlierScores, RememberedDistance
 from gymcp.trainers.credit.graph.shapers import GoalDistance, HistoryKeys, MeanReturns, Nodes, StateNodes, StateValues
 from gymcp.trainers.credit.preset import REWARD, Norm, Preset, Shaper, Singleton, Unit, make_single_loss
 from gymcp.trainers.credit.shapers import InvalidPenalty
@@ -123,6 +124,39 @@ def gagpo(
     )
     loss = Loss(kind="gspo", sequence="step", clip_low=0.2, clip_high=0.2, dual_clip=None)
     return make_single_loss(advantage, shapers=_shape(MeanReturns(gamma=gamma), 0.0, nodes), loss=loss)
+
+
+def tigpo(
+    *,
+    gamma: float = 0.1,
+    step_weight: float = 1.0,
+    episode_weight: float = 1.0,
+    norm: Norm = "mean_std",
+    invalid_penalty: float = 0.0,
+) -> Preset:
+    """GraphGPO with what earlier batches found out: the graph of a task keeps its transitions, and its episodes are
+    compared with those of the last time, too. arXiv:2609.03383.
+
+    Earlier episodes are never trained on. When a task is practised again is the recipe's choice, not the preset's.
+    """
+    scale = StdScale(epsilon=SMALL) if norm == "mean_std" else None
+    penalty = "invalid" if invalid_penalty else None
+    episode = AdvantageTerm(
+        signal="contrast", unit="step", returns="none", centre="none", penalty=penalty, weight=episode_weight
+    )
+    step = AdvantageTerm(
+        signal="nearness",
+        key=("group", "state"),
+        unit="step",
+        returns="none",
+        scale=scale,
+        penalty=penalty,
+        weight=step_weight,
+    )
+    contrast = EarlierScores(scaled=norm == "mean_std", epsilon=SMALL)
+    return make_single_loss(
+        episode, step, shapers=(*_shape(RememberedDistance(gamma=gamma), invalid_penalty, "recorded"), contrast)
+    )
 
 
 def _shape(shaper: Shaper, invalid_penalty: float, nodes: Nodes) -> tuple[Shaper, ...]:

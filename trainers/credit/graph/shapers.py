@@ -10,11 +10,16 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.anchors import Anchor, anchor_codes, check_state_keys, similar_text_codes
 from gymcp.trainers.credit.estimators import ROUNDING_SHARE, combine_keys
-from gymcp.trainers.credit.graph.state_graph import average_by_state, build_state_graph, measure_goal_distances
+from gymcp.trainers.credit.graph.state_graph import (
+    StateGraph,
+    average_by_state,
+    build_state_graph,
+    measure_goal_distances,
+)
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Ints
+from gymcp.trainers.settings.arrays import Floats, Ints
 
 Nodes = Literal[Anchor, "similar"]
 """Rule that says which steps are in one state: an anchor, or resemblance of the last observations."""
@@ -86,14 +91,19 @@ class GoalDistance:
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         graph = build_state_graph(batch)
-        distance = measure_goal_distances(graph)
-        here, after = distance[graph.before], distance[graph.after]
-        group = batch.keys["group"]
-        beyond = np.zeros(graph.groups)
-        np.maximum.at(beyond, group, np.where(np.isfinite(here), here, 0.0))
-        here, after = (np.where(np.isfinite(each), each, beyond[group] + 1.0) for each in (here, after))
+        here, after = bound_distances(measure_goal_distances(graph), graph, batch.keys["group"])
         exponent = after - here + 1.0 if self.progress else after
         return batch.with_columns(nearness=np.power(self.gamma, exponent)), trackers
+
+
+def bound_distances(distance: Floats, graph: StateGraph, group: Ints) -> tuple[Floats, Floats]:
+    """[nodes] distances -> [S] before and [S] after each step, all finite: a node without a way to the goal is one step
+    farther than the farthest state of its group that has one."""
+    here, after = distance[graph.before], distance[graph.after]
+    farthest = np.zeros(graph.groups)
+    np.maximum.at(farthest, group, np.where(np.isfinite(here), here, 0.0))
+    beyond = farthest[group] + 1.0
+    return np.where(np.isfinite(here), here, beyond), np.where(np.isfinite(after), after, beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

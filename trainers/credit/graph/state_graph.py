@@ -34,6 +34,11 @@ class StateGraph:
         return self.states + 2 * self.groups
 
     @property
+    def goals(self) -> Ints:
+        """[groups]: the goal of each group."""
+        return np.arange(self.states, self.states + self.groups)
+
+    @property
     def ends(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """[S]: true for the last step of an episode."""
         return np.asarray(self.after >= self.states)
@@ -53,9 +58,14 @@ def build_state_graph(batch: StepBatch) -> StateGraph:
 
 def measure_goal_distances(graph: StateGraph) -> Floats:
     """[nodes]: fewest recorded steps from each node to its group's goal; infinite if no recorded way leads there."""
-    goals = np.arange(graph.states, graph.states + graph.groups)
-    root = graph.nodes  # one more node, a step behind every goal, so that a single search finds all distances
-    rows, columns = np.append(graph.after, np.full(graph.groups, root)), np.append(graph.before, goals)
+    return search_back(graph.before, graph.after, graph.goals, graph.nodes)
+
+
+def search_back(before: Ints, after: Ints, goals: Ints, nodes: int) -> Floats:
+    """[E] edges from and to nodes -> [nodes]: fewest edges from each node to the nearest goal; infinite if there is no
+    way."""
+    root = nodes  # one more node, a step behind every goal, so that a single search finds all distances
+    rows, columns = np.append(after, np.full(len(goals), root)), np.append(before, goals)
     backwards = csr_array((np.ones(len(rows)), (rows, columns)), shape=(root + 1, root + 1))
     _, parent = breadth_first_order(backwards, root, directed=True, return_predecessors=True)
     is_reached = parent >= 0
