@@ -196,6 +196,13 @@ def test_similar_texts_are_one_node_if_asked() -> None:
     assert (apart, together) == ([0.0, 0.0], [0.5, -0.5])
 
 
+def test_gigpo_can_compare_steps_with_similar_texts() -> None:
+    seen = "one page of red shoes, number {}".format
+    batch = batch_of([_episode(1.0, ("w", seen(1))), _episode(0.0, ("v", seen(2)))])
+    presets = make_preset("gigpo"), make_preset("gigpo", nodes="similar")
+    assert [assign_credit(batch, each).advantage.tolist() for each in presets] == [[0.5, -0.5], [1.0, -1.0]]
+
+
 def test_similar_texts_of_two_groups_are_two_nodes() -> None:
     records = [replace(_episode(1.0, ("w", "seen")), group=group) for group in "ghg"]
     assert similar_text_codes(records, 0.95).tolist() == [0, 1, 0]

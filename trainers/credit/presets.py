@@ -13,6 +13,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
 from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo, tigpo
+from gymcp.trainers.credit.graph.shapers import Nodes, StateNodes
 from gymcp.trainers.credit.preset import (
     GOLD,
     MODEL_COLUMNS,
@@ -123,6 +124,7 @@ def gigpo(
     singleton: Singleton = "zero",
     invalid_penalty: float = 0.0,
     anchor: tuple[Key, ...] = ("group", "state"),
+    nodes: Nodes = "recorded",
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
@@ -142,8 +144,9 @@ def gigpo(
         penalty=penalty,
         weight=step_weight,
     )
-    shapers = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
-    return make_single_loss(episode, step, shapers=shapers)
+    states = (StateNodes(nodes=nodes),) if nodes != "recorded" else ()
+    penalties = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
+    return make_single_loss(episode, step, shapers=(*states, *penalties))
 
 
 def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
