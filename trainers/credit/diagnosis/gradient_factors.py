@@ -24,9 +24,10 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
         "gigpo",
         {"norm": "mean_std", "step_weight": 3.0, "gamma": 0.85},
     ),
+    "graphgpo, nodes text": ("graphgpo", {"nodes": "text"}),
 }
 """Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
-the aggregation of the loss does alone."""
+the aggregation of the loss does alone; graphgpo on equal texts, what digests of worlds are worth."""
 
 
 def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
