@@ -24,6 +24,17 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["hgpo --set history=1", "graphgpo", "graphgpo --set nodes=text", "g2po --set nodes=world", "gagpo", "tigpo"],
+)
+def test_every_graph_preset_gives_credit_to_a_recorded_run(run: Path, words: str) -> None:
+    done = gymcp("credit", run, "--preset", *words.split(), "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["preset"], found["episodes"]) == (0, words.split()[0], 9)
+    assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
+
+
 def test_a_run_is_diagnosed_for_people_for_programs_and_in_its_report(run: Path) -> None:
     done = gymcp("credit", run, "--diagnose", "--json")
     found = json.loads(done.stdout)

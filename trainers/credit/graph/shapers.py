@@ -29,7 +29,7 @@ SIMILAR = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateNodes:
-    """Key ``state``: two steps of a group are in one state if the rule `nodes` says so.
+    """Key ``state``: equal for steps of a group that are in one state, as the rule `nodes` tells.
 
     recorded: the environment's own key, a digest of the world and of the last observation. text: the last observation
     alone, as the authors of these methods have it. similar: the same, and texts that resemble the first one of a state
