@@ -31,7 +31,7 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
 def test_every_graph_preset_gives_credit_to_a_recorded_run(run: Path, words: str) -> None:
     done = gymcp("credit", run, "--preset", *words.split(), "--json")
     found = json.loads(done.stdout)
-    assert (done.returncode, found["preset"], found["episodes"]) == (0, words.split()[0], 9)
+    assert (done.returncode, found["preset"], found["episodes"]) == (0, words.split(maxsplit=1)[0], 9)
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
 
 
