@@ -113,7 +113,7 @@ def advantages(
 def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
     if not len(batch.tasks):  # the filters dropped everything
         return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
-    advantage, weights = np.zeros((2, int(batch.starts[-1])))
+    advantage, weights = np.zeros(int(batch.starts[-1])), np.zeros(int(batch.starts[-1]))
     for summand in term.advantage_terms:
         found = estimate_advantage(summand, batch)
         advantage = advantage + summand.weight * found

@@ -85,7 +85,9 @@ class Preset:
 
 
 def _replace_signal(shaper: Any, old: str, new: str) -> Any:
-    return replace(shaper, signal=new) if is_dataclass(shaper) and getattr(shaper, "signal", None) == old else shaper
+    if is_dataclass(shaper) and not isinstance(shaper, type) and getattr(shaper, "signal", None) == old:
+        return replace(shaper, signal=new)
+    return shaper
 
 
 def make_single_loss(

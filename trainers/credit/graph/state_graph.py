@@ -65,7 +65,7 @@ def search_back(before: Ints, after: Ints, goals: Ints, nodes: int) -> Floats:
     """[E] edges from and to nodes -> [nodes]: fewest edges from each node to the nearest goal; infinite if there is no
     way."""
     root = nodes  # one more node, a step behind every goal, so that a single search finds all distances
-    rows, columns = np.append(after, np.full(len(goals), root)), np.append(before, goals)
+    rows, columns = np.concatenate((after, np.full(len(goals), root))), np.concatenate((before, goals))
     backwards = csr_array((np.ones(len(rows)), (rows, columns)), shape=(root + 1, root + 1))
     _, parent = breadth_first_order(backwards, root, directed=True, return_predecessors=True)
     is_reached = parent >= 0
