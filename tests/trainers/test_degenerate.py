@@ -287,7 +287,7 @@ def test_empty_steps_after_the_end_change_nothing_before_it(drawn: list[Drawn], 
 @pytest.mark.parametrize("name", PADDED)
 def test_exceptions_that_depend_on_empty_steps(name: str) -> None:
     plain = example(name, [[1.0], [0.0, 0.0]], "gg", [["s"], ["s", "t"]], matched=[[1.0], [0.0, 1.0]])
-    rewards, tokens, matched = [[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]], [[1.0, 0], [0, 1]]
+    rewards, tokens, matched = [[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]
     padded = example(name, rewards, "gg", [["s", "empty"], ["s", "t"]], tokens=tokens, matched=matched)
     assert [plain, [padded[0][:1], padded[1]]] == [near(each) for each in PADDED[name][1:]]
 

@@ -137,4 +137,4 @@ class EarlierScores:
             return np.zeros_like(scores)
         difference = scores - reference.mean()
         difference[np.abs(difference) <= ROUNDING_SHARE * np.abs(scores)] = 0.0
-        return difference / (float(reference.std(ddof=1)) + self.epsilon) if self.scaled else difference
+        return np.asarray(difference / (reference.std(ddof=1) + self.epsilon) if self.scaled else difference, float)
