@@ -121,7 +121,7 @@ def test_a_package_brings_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advantages(make_preset("mine", scale=2.0), REWARDS, GROUPS) == [[1.0], [-1.0]]
     assert advantages(make_preset("gymcp_test_presets:plain"), REWARDS, GROUPS) == [[0.5], [-0.5]]
     assert make_preset("grpo").advantage_terms[0].scale is not None, "a name of gymcp's own stays gymcp's"
-    with pytest.raises(ConfigError, match=r"no preset 'mien'; have .*, ppo, mine, or FILE\.py:NAME of your own"):
+    with pytest.raises(ConfigError, match=r"no preset 'mien'; have .*, tigpo, mine, or FILE\.py:NAME of your own"):
         make_preset("mien")
 
 
