@@ -49,7 +49,7 @@ GOLD = {
 }
 NEEDED: dict[str, dict[str, Any]] = {"gdpo": {"components": ["right", "half"]}}
 UNDISCOUNTED: dict[str, dict[str, Any]] = {
-    **{name: {"gamma": 1.0} for name in ("gigpo", "eapo", "rebn")},
+    **{name: {"gamma": 1.0} for name in ("gigpo", "eapo", "rebn", "hgpo", "g2po", "gagpo")},
     "ppo": {"lam": 1.0},
     "poad": {"gamma": 1.0, "lam": 1.0},
 }
@@ -128,8 +128,10 @@ def but(exempt: Container[str]) -> list[str]:
 
 
 BY_HAND: dict[str, dict[str, Any]] = {
-    **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn")},
+    **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn", "hgpo", "g2po")},
+    **{name: {"gamma": 0.5, "norm": "mean"} for name in ("graphgpo", "tigpo")},
     "ppo": {"lam": 0.5},
+    "gagpo": {"gamma": 0.5, "lam": 0.5},
     "poad": {"gamma": 1.0, "lam": 0.5},
     "spa": {"lam": 0.5},
     "gdpo": {"components": ["right"]},

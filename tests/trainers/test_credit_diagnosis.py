@@ -11,9 +11,10 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds, count_ends, diagnose
 from gymcp.trainers.credit.diagnosis.gradient_factors import action_codes, presets_to_measure
-from gymcp.trainers.credit.diagnosis.progress import Progress, distances_to_success, measure_progress
+from gymcp.trainers.credit.diagnosis.progress import Progress, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import Signal, SignalEstimate
 from gymcp.trainers.credit.diagnostics import AnchorStatistics
+from gymcp.trainers.credit.graph.state_graph import measure_distances_to_success
 from gymcp.trainers.credit.presets import gigpo
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Message, Observation, Step, Task, ToolCall, Trajectory
@@ -69,7 +70,7 @@ def test_distance_to_success_joins_the_ways_of_several_episodes() -> None:
     inf = float("inf")
     batch = batch_of(RECORDS)
     # the pit is left in the third episode only, to x, from which the first one reaches the end
-    assert distances_to_success(batch).tolist() == [3, 2, 2, 1, 3, 3, 2, 3, 3, 3, 2, *[inf] * 3, 1, 1, inf]
+    assert measure_distances_to_success(batch).tolist() == [3, 2, 2, 1, 3, 3, 2, 3, 3, 3, 2, *[inf] * 3, 1, 1, inf]
 
 
 def test_progress_is_told_by_recorded_transitions() -> None:

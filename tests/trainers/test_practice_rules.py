@@ -65,6 +65,16 @@ def test_keep_cleanest_limits_the_episodes_of_a_task() -> None:
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
 
 
+@pytest.mark.parametrize("preset", ["g2po", "gagpo", "tigpo"])
+def test_values_that_a_preset_makes_of_scores_are_those_of_lowered_scores(preset: str) -> None:
+    """Both are solved in one step from one state, so only what it cost tells them apart."""
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset}, "learn": {"cost_weight": 1.0}})
+    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], [["s"], ["s"]], cost=[[0.0], [0.5]])
+    found = assign_credit(batch, build_preset(recipe)).advantage
+    assert found[0] == pytest.approx(-found[1])
+    assert found[0] > 0.2
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
 @pytest.mark.parametrize(
     "learn", [{"drop_uninformative": True, "negative_scale": 0.1}, {"keep_cleanest": 4}], ids=["dapo", "roc"]

@@ -123,12 +123,22 @@ def advantages(
     return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
 
 
+def combine_terms(term: LossTerm, batch: StepBatch) -> Floats:
+    """[S]: the weighted sum of the term's advantages, or their average; before backup and transforms."""
+    advantage, weights = np.zeros(int(batch.starts[-1])), np.zeros(int(batch.starts[-1]))
+    for summand in term.advantage_terms:
+        found = estimate_advantage(summand, batch)
+        advantage = advantage + summand.weight * found
+        weights += summand.weight * (found != 0)
+    if term.average:
+        advantage = np.divide(advantage, weights, out=np.zeros_like(advantage), where=weights > 0)
+    return advantage
+
+
 def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
     if not len(batch.tasks):  # the filters dropped everything
         return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
-    advantage = np.zeros(int(batch.starts[-1]))
-    for summand in term.advantage_terms:
-        advantage = advantage + summand.weight * estimate_advantage(summand, batch)
+    advantage = combine_terms(term, batch)
     of_tokens = None
     if term.backup is not None:
         of_tokens = term.backup(batch, advantage).advantages

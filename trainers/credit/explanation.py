@@ -138,7 +138,7 @@ def _describe_comparison(term: AdvantageTerm) -> str:
     if term.centre == "none" and term.scale is None:
         return "compared with nothing"
     unit = "episodes" if term.unit == "trajectory" else "steps"
-    keys = " ".join(_KEYS.get(key, f"with the same {key}") for key in term.key)
+    keys = " ".join(_describe_key(key) for key in term.key)
     among = f"{unit} {keys}" if term.key else f"all {unit} of the batch"
     weight = ", weighed by their tokens" if term.by_tokens else ""
     parts = [f"compared among {among}{weight}; each {unit[:-1]} counts once"]
@@ -146,6 +146,14 @@ def _describe_comparison(term: AdvantageTerm) -> str:
         parts.append(f"std and var divide by {'n - 1' if term.scale.ddof else 'n'}")
     parts.append(f"with nothing to compare it with, a step gets {'0' if term.singleton == 'zero' else 'its own value'}")
     return "; ".join(parts)
+
+
+def _describe_key(key: str) -> str:
+    if found := re.fullmatch(r"history(\d+)", key):
+        through = {"0": "", "1": ", reached through the same state"}
+        same = through.get(found[1], f", reached through the same {found[1]} states")
+        return f"{_KEYS['group']} {_KEYS['state']}{same}"
+    return _KEYS.get(key, f"with the same {key}")
 
 
 def _explain_columns(preset: Preset) -> Iterator[str]:
@@ -198,7 +206,8 @@ def _write_sum(preset: Preset) -> str:
         for term in loss_term.advantage_terms:
             number += 1
             parts.append(_write_product(term.weight, f"A{number}{STEP}"))
-        sums.append((loss_term, " + ".join(parts)))
+        total = " + ".join(parts)
+        sums.append((loss_term, f"({total}) / the weights of those that are not 0" if loss_term.average else total))
     if len(sums) == 1:
         return f"A{STEP} = {sums[0][1]}"
     losses = [f"{_write_product(loss_term.weight, 'loss')} on {text}" for loss_term, text in sums]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, Literal, Protocol
 
 from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.filters import TrajectoryMask
@@ -44,6 +44,9 @@ class LossTerm:
     advantage_terms: tuple[AdvantageTerm, ...]
     transforms: tuple[Transform, ...] = ()
     weight: float = 1.0
+    average: bool = False
+    """Divide the weighted sum of a step's terms by the weights of those that are not 0: a term in which the step has
+    nothing to be compared with does not dilute the others."""
     active_only: bool = False
     """Average the loss over the trajectories with an advantage in this term, instead of over all."""
     backup: Backup | None = None
@@ -71,9 +74,10 @@ class Preset:
         return tuple(advantage for term in self.loss_terms for advantage in term.advantage_terms)
 
     def with_signal(self, old: str, new: str) -> Preset:
-        """The preset whose advantage terms read column `new` in place of column `old`."""
+        """The preset whose advantage terms, and shapers with a `signal`, read column `new` in place of column `old`."""
         return replace(
             self,
+            shapers=tuple(_replace_signal(each, old, new) for each in self.shapers),
             loss_terms=tuple(
                 replace(
                     term,
@@ -87,15 +91,22 @@ class Preset:
         )
 
 
+def _replace_signal(shaper: Any, old: str, new: str) -> Any:
+    if is_dataclass(shaper) and not isinstance(shaper, type) and getattr(shaper, "signal", None) == old:
+        return replace(shaper, signal=new)
+    return shaper
+
+
 def make_single_loss(
     *advantage_terms: AdvantageTerm,
     loss: Loss | None = None,
     shapers: tuple[Shaper, ...] = (),
     needs: frozenset[str] = frozenset(),
+    average: bool = False,
 ) -> Preset:
-    """The preset whose advantage is the sum of the terms, in one loss."""
+    """The preset whose advantage is the sum of the terms, or their average, in one loss."""
     return Preset(
-        loss_terms=(LossTerm(advantage_terms=advantage_terms),),
+        loss_terms=(LossTerm(advantage_terms=advantage_terms, average=average),),
         loss=loss or Loss(),
         shapers=shapers,
         needs=needs,

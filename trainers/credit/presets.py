@@ -12,6 +12,8 @@ from typing import Any, Literal
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
+from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo, tigpo
+from gymcp.trainers.credit.graph.shapers import Nodes, StateNodes
 from gymcp.trainers.credit.preset import (
     GOLD,
     REWARD,
@@ -123,6 +125,7 @@ def gigpo(
     singleton: Singleton = "zero",
     invalid_penalty: float = 0.0,
     anchor: tuple[Key, ...] = ("group", "state"),
+    nodes: Nodes = "recorded",
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
@@ -142,8 +145,9 @@ def gigpo(
         penalty=penalty,
         weight=step_weight,
     )
-    shapers = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
-    return make_single_loss(episode, step, shapers=shapers)
+    states = (StateNodes(nodes=nodes),) if nodes != "recorded" else ()
+    penalties = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
+    return make_single_loss(episode, step, shapers=(*states, *penalties))
 
 
 def otc(
@@ -248,9 +252,8 @@ def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), e
 
 def bnpo() -> Preset:
     """Score less the group's mean, divided by the density of the Beta distribution of such means. arXiv:2506.02864."""
-    return make_single_loss(
-        AdvantageTerm(signal=REWARD, scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum")
-    )
+    advantage = AdvantageTerm(signal=REWARD, scale=BetaDensity())
+    return make_single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
@@ -287,7 +290,7 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
     maker.__name__: maker
     for maker in (
         reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
-        flow_grpo, ppo, *signals.MAKERS,
+        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS,
     )
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""
@@ -303,14 +306,19 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "hdpo": {"singleton": "raw"},
     "matchtir": {"assignment": "greedy", "singleton": "raw"},
     "flow_grpo": {"singleton": "raw"},
+    "hgpo": {"norm": "mean_std"},
+    "graphgpo": {"unit": "step", "singleton": "raw"},
+    "g2po": {"unit": "step", "singleton": "raw"},
 }
 """Options under which a preset reproduces its authors' code; presets that are not named do so with their defaults."""
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory", "lam_high", "clip"), (0, 1)),
+    "history": (0, MAX_HISTORY),
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
     **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process", "kl"), (0,)),
+    **dict.fromkeys(("episode_weight", "length_power"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c", "high", "temperature"), (1e-9,)),
 }
 """Smallest value of an option and, if there is one, the largest; options that are not named take any number."""

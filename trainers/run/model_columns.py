@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.assign import shape_rewards
-from gymcp.trainers.credit.estimators import AdvantageTerm, estimate_advantage
+from gymcp.trainers.credit.assign import combine_terms, shape_rewards
+from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
@@ -188,8 +188,7 @@ def _find_backup(batch: StepBatch, preset: Preset) -> tuple[Backup, Floats]:
     """The backup of the first loss that has one, and [S]: the rewards that it gets."""
     term = next(term for term in preset.loss_terms if term.backup is not None)
     assert term.backup is not None
-    rewards = sum(each.weight * estimate_advantage(each, batch) for each in term.advantage_terms)
-    return term.backup, np.asarray(rewards, float)
+    return term.backup, combine_terms(term, batch)
 
 
 def _option_targets(batch: StepBatch, preset: Preset, model: LearnerSignals) -> CriticTargets:

@@ -36,8 +36,8 @@ REPORT_FORMATS = ("html", "md", "json")
 EXPORT_FORMATS = ("jsonl", "parquet", "atif", "csv")
 PRESETS = (
     "reinforce_pp", "rloo", "grpo", "dr_grpo", "loop", "rebn", "gigpo", "otc", "hdpo", "matchtir", "san", "eapo",
-    "gdpo", "bnpo", "aspo", "empg", "flow_grpo", "ppo", "epo", "igpo", "infopo", "capo", "poad",
-    "spa", "hiper", "seeupo", "spo",
+    "gdpo", "bnpo", "aspo", "empg", "flow_grpo", "ppo", "hgpo", "graphgpo", "g2po", "gagpo", "tigpo",
+    "epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "seeupo", "spo",
 )  # fmt: skip
 LOCK_FILE = "servers.lock"
 """Lock file of servers, in the working folder."""

@@ -28,15 +28,19 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
 }
 """Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
 the aggregation of the loss does alone."""
+NOT_MEASURED = frozenset({"hgpo", "graphgpo", "g2po", "gagpo", "tigpo"})
+"""Presets whose signal would come out too high, up to three times on a chain: through the graph of states, an episode's
+factors depend on the other episodes of its group, and the estimate takes episodes for independent."""
 
 
 def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
     """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`.
 
-    Left out are presets whose baseline is earlier batches, and those that take several updates on a batch.
+    Left out are `NOT_MEASURED`, presets whose baseline is earlier batches, and those that take several updates on a
+    batch.
     """
     found: dict[str, Preset] = {}
-    for name in PRESETS:
+    for name in (each for each in PRESETS if each not in NOT_MEASURED):
         try:
             preset = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default
