@@ -37,6 +37,35 @@ class TaskRecipe:
     """Difficulty levels, in environments that generate tasks without end; empty: all levels."""
     families: tuple[str, ...] = ()
     """Task families; empty: every family that is allowed for training."""
+    pool: int = 0
+    """Different training tasks, after which the sequence repeats them; 0: every generated task is a new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumRecipe:
+    """The choice of training tasks. Its state is in every checkpoint, so a resumed run plays the same tasks."""
+
+    order: Literal["sequence", "frontier", "failures"] = "sequence"
+    """sequence: every kind (family and level) in turn. frontier: more of the kinds whose success rate is near `target`.
+    failures: new tasks of the kinds that failed."""
+    target: float = 0.5
+    """Success rate that `frontier` seeks."""
+    explore: float = 0.1
+    """Share of the groups whose kind is chosen evenly, with `frontier` and `failures`."""
+    memory: float = 0.9
+    """Weight of a kind's earlier episodes when a further group of it was played; 1: nothing is forgotten."""
+    low: float = 0.05
+    """Lowest expected success rate of a kind that `failures` makes further tasks of."""
+    high: float = 0.75
+    """Highest such rate."""
+    start_turns: int = 0
+    """Most turns of an episode in the first iteration, growing to rollout.max_turns (TTI); 0: always max_turns."""
+    horizon: Literal["multiply", "add"] = "multiply"
+    """multiply: the turns grow by start_turns; add: by one."""
+    horizon_every: int = 1
+    """Iterations after which the turns grow."""
+    refill: int = 0
+    """Most further waves of groups in an iteration, in place of groups that all scored alike (DAPO); 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +249,7 @@ class Recipe:
     """Give the same metrics to the last digit on the same machine, at the cost of speed."""
     model: ModelRecipe = field(default_factory=ModelRecipe)
     tasks: TaskRecipe = field(default_factory=TaskRecipe)
+    curriculum: CurriculumRecipe = field(default_factory=CurriculumRecipe)
     warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
     rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
     wrappers: WrapperRecipe = field(default_factory=WrapperRecipe)

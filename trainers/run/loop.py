@@ -33,6 +33,7 @@ from gymcp.trainers.run.checkpoints import (
     record_end,
     save_training,
 )
+from gymcp.trainers.run.collection import Rollouts, collect
 from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reason, consecutive_lost
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
@@ -40,7 +41,7 @@ from gymcp.trainers.run.preconditions import check_run, create_run_folder
 from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
-from gymcp.types import Json, Task, Trajectory
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +51,6 @@ class Ending:
     iterations: int
     reason: str
     """`FINISHED`, or why the run stopped before its last iteration."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollouts:
-    """The rollouts of one iteration."""
-
-    records: list[Trajectory]
-    tasks: Mapping[str, Task]
-    """By id."""
-    seconds: float
-
-    @property
-    def scored(self) -> list[Trajectory]:
-        """Records with a score: all but the episodes lost to infrastructure."""
-        return [record for record in self.records if record.outcome.has_score]
 
 
 def train(
@@ -122,23 +108,15 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
             load_training(folder, state, setup.learner, setup.critic)
             return finish(run, state, str(error))
-        row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records, run.setup.costs), **result.metrics}
-        state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
+        played = {**rollout_metrics(rollouts.records, run.setup.costs), **rollouts.metrics}
+        row = {"iteration": state.iteration + 1, **played, **result.metrics}
+        state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers, curriculum=rollouts.curriculum)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)
         _log_row(run, row)
         save_training(folder, recipe, state, setup.learner, setup.critic)
     return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
-
-
-async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
-    """Sample the rollouts of the next iteration."""
-    started = time.perf_counter()
-    jobs = run.episodes.rollout_jobs(state.iteration)
-    records = await run.episodes.rollouts(jobs, run.trainable, run.sampler.policy)
-    tasks = {job.task.id: job.task for job in jobs}
-    return Rollouts(records=records, tasks=tasks, seconds=time.perf_counter() - started)
 
 
 async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:

@@ -15,6 +15,7 @@ from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_reward
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 
@@ -48,6 +49,7 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
     """Ask for some tasks of every kind, because an unknown family, level, split, run or agent is an error then."""
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     training_tasks(env, recipe, 0)
+    make_curriculum(env, recipe)
     if recipe.warm_start.run:
         select_demonstrations(env, one)
     else:

@@ -26,6 +26,8 @@ from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
+from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
@@ -68,6 +70,7 @@ class TrainingRun:
     replay_examples: Sequence[Example]
     """Demonstrations that are learnt again beside rollouts; empty: the recipe asks for none."""
     episodes: TrainingEpisodes
+    curriculum: Curriculum
     sampler: Sampler
     log: MetricsLog
 
@@ -123,6 +126,7 @@ async def open_run(
             setup=setup,
             replay_examples=replay_examples,
             episodes=episodes,
+            curriculum=make_curriculum(env, recipe),
             sampler=sampler,
             log=log,
         )
