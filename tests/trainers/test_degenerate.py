@@ -128,6 +128,9 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
         {},
         (0.25 / beta(0.25, 1 + 0.3125 / 3, 1 + 2.1875 / 3), 0.25 / beta(0.75, 1 + 4.0625 / 3, 1 + 2.4375 / 3)),
     ),
+    "expert_iteration": ("compared with nothing", [[1.0], [0.0]], {}, (1.0, 1.5)),
+    # Two failures are ranked by entropy; both are solved then.
+    "r3": ("failures are ranked", [[0.5], [0.5]], {"entropy": [[0.0], [1.0]]}, (0.7071, 0.0)),
 }
 """Reason, and advantages of the first episode before and after a half is added to all scores."""
 
@@ -163,6 +166,9 @@ ALIKE = {
     "hdpo": ("no calls against two, weighing .15", [[0.1061], [-0.1061, -0.1061, -0.1061], [0.0]]),
     "matchtir": ("reads calls instead: none matched against one", [[-0.7071], [0.7071, 0.3536, 0.3536], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
+    "asymre": ("the baseline lies below the mean", [[0.1], [0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0], [1.0, 1.0, 1.0], [0.0]]),
+    "r3": ("failures alone are ranked", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
 ALL_FAILED = {
@@ -171,6 +177,8 @@ ALL_FAILED = {
     "ppo": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "matchtir": ALIKE["matchtir"],
     "empg": ALIKE["empg"],
+    "asymre": ALIKE["asymre"],
+    "r3": ("ranked by entropy, which is the same here", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
 CALLED: dict[str, Any] = {
@@ -185,6 +193,8 @@ ALONE = {
     "gigpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
     "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
+    "asymre": ("the baseline lies below the mean", [[0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0, 1.0, 1.0], [0.0]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
 

@@ -188,7 +188,8 @@ def _check_curriculum(recipe: Recipe) -> None:
 
 
 def _check_refill(recipe: Recipe, preset: Preset) -> None:
-    if recipe.curriculum.refill and not any(isinstance(each, DropUninformative | KeepCleanest) for each in preset.filters):
+    drops = any(isinstance(each, DropUninformative | KeepCleanest) for each in preset.filters)
+    if recipe.curriculum.refill and not drops:
         raise ConfigError(
             f"recipe '{recipe.name}': curriculum.refill is {recipe.curriculum.refill}: it replaces groups that are"
             " dropped because they all scored alike; set learn.drop_uninformative = true, or credit.preset = 'dapo'"
