@@ -76,16 +76,16 @@ def opmd(*, tau: float = 1.0, baseline: SoftBaseline = "mean") -> Preset:
     """Score less the group's mean times log p, without ratios: policy mirror descent that takes episodes of any
     weights. Source: Trinity-RFT (repository), arXiv:2505.17826.
 
-    `tau` is the strength of the regularisation towards the policy itself: it divides the loss by 1 + tau. ``baseline =
+    `tau` is the strength of the regularisation towards the policy itself: it divides advantages by 1 + tau. ``baseline =
     "log_mean_exp"``: the group's soft mean at temperature tau in place of the mean.
     """
-    loss = Loss(kind="likelihood")
+    share = 1 / (1 + tau)
     if baseline == "mean":
-        term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD),), weight=1 / (1 + tau))
+        term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, weight=share),))
     else:
         plain = AdvantageTerm(signal=REWARD, centre="none")
-        term = LossTerm(advantage_terms=(plain,), transforms=(SubtractSoftMean(tau=tau),), weight=1 / (1 + tau))
-    return Preset(loss_terms=(term,), loss=loss)
+        term = LossTerm(advantage_terms=(plain,), transforms=(SubtractSoftMean(tau=tau, factor=share),))
+    return Preset(loss_terms=(term,), loss=Loss(kind="likelihood"))
 
 
 def asymre(*, shift: float = -0.1) -> Preset:

@@ -35,13 +35,14 @@ class ShiftBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtractSoftMean:
-    """Less tau log mean exp(x / tau) over the trajectories of the group: between their mean (large tau) and their
-    largest value (small tau). A trajectory alone in its group gets 0.
+    """Less tau log mean exp(x / tau) over the trajectories of the group, then times `factor`: the subtrahend lies
+    between their mean (large tau) and their largest value (small tau). A trajectory alone in its group gets 0.
 
     Source: Trinity-RFT, opmd_advantage.py, baseline "logavgexp".
     """
 
     tau: float = 1.0
+    factor: float = 1.0
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
         first, group = batch.starts[:-1], batch.keys["group"]
@@ -51,7 +52,7 @@ class SubtractSoftMean:
         count = np.bincount(of_episode)
         total = np.bincount(of_episode, np.exp(values - largest[of_episode]))
         soft_mean = self.tau * (largest + np.log(np.divide(total, count, out=np.ones_like(total), where=count > 0)))
-        return np.asarray(advantage - soft_mean[group], float)
+        return np.asarray(self.factor * (advantage - soft_mean[group]), float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
