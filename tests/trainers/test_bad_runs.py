@@ -19,7 +19,7 @@ from gymcp.outcome import Outcome
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run import loop
 from gymcp.trainers.run.checkpoints import TrainingState
-from gymcp.trainers.run.collection import Rollouts, collect
+from gymcp.trainers.run.experience.collection import Rollouts, collect
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.trainers.run.training_run import TrainingRun

@@ -29,7 +29,7 @@ from gymcp.trainers.rollouts.curricula.protocol import (
     restore_curriculum,
 )
 from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run.collection import group_results, is_informative
+from gymcp.trainers.run.experience.collection import group_results, is_informative
 from gymcp.trainers.run.run_state import read_curriculum
 from gymcp.types import Task, Trajectory
 

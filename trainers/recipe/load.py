@@ -42,6 +42,7 @@ _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "rollout": ("groups", "episodes", "max_tokens", "max_turns", "concurrency", "slots"),
     "learn": ("minibatches", "epochs", "patience", "micro_batch_tokens", "critic_epochs"),
     "curriculum": ("horizon_every",),
+    "replay": ("per_group",),
 }
 
 

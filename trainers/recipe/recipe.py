@@ -186,6 +186,23 @@ class LearnRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRecipe:
+    """Earlier episodes that are learnt again, in place of new ones of the same task."""
+
+    keep: int = 0
+    """Solved episodes kept of each task, and with `recall` = alike as many others; 0: nothing is learnt again."""
+    recall: Literal["failed", "alike"] = "failed"
+    """failed: a group without a success recalls solved episodes. alike: a group that all scored the same recalls
+    episodes that scored otherwise."""
+    per_group: int = 1
+    """Most episodes that a group recalls."""
+    max_age: int = 0
+    """Most iterations since the weights that drew an episode; 0: no limit."""
+    run: str = ""
+    """Folder of a training run whose episodes are in the buffer from the start; empty: it starts empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRecipe:
     """Rewards beside the score; by default there are none.
 
@@ -259,6 +276,7 @@ class Recipe:
     """Settings that replace those of the preset's loss."""
     reward: RewardRecipe = field(default_factory=RewardRecipe)
     learn: LearnRecipe = field(default_factory=LearnRecipe)
+    replay: ReplayRecipe = field(default_factory=ReplayRecipe)
     evaluation: EvaluationRecipe = field(default_factory=EvaluationRecipe)
 
     @property

@@ -21,6 +21,7 @@ from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, restore_buffer
 from gymcp.trainers.run.run_state import read_curriculum, read_state
 from gymcp.types import Json
 
@@ -38,6 +39,7 @@ class TrainingState:
     """Number of complete iterations."""
     trackers: Trackers = field(default_factory=Trackers)
     curriculum: CurriculumState = field(default_factory=CurriculumState)
+    replay: ReplayBuffer = field(default_factory=ReplayBuffer)
 
 
 def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
@@ -52,6 +54,7 @@ def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: L
         "iteration": state.iteration,
         "trackers": asdict(state.trackers),
         "curriculum": state.curriculum.to_json(),
+        "replay": state.replay.to_json(),
         "recipe": recipe_as_json(recipe),
     }
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
@@ -109,6 +112,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
         iteration=int(state["iteration"]),
         trackers=Trackers(**state["trackers"]),
         curriculum=read_curriculum(state, before),
+        replay=restore_buffer(state.get("replay", {})),
     )
 
 

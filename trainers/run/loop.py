@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,8 +33,9 @@ from gymcp.trainers.run.checkpoints import (
     record_end,
     save_training,
 )
-from gymcp.trainers.run.collection import Rollouts, collect
 from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reason, consecutive_lost
+from gymcp.trainers.run.experience.collection import Rollouts, collect
+from gymcp.trainers.run.experience.recall import recall_episodes
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
@@ -127,13 +128,14 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     _check_steps(run, state, rollouts)
     started = time.perf_counter()
     replay = _make_replay(run, state)
+    records, recalled = recall_episodes(run, state, rollouts.scored)
     version = run.sampler.version  # an iteration that was lost before this one has not changed it
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=version),
+        lambda: train_on_batch(run.setup, records, rollouts.tasks, state.trackers, replay, version=version),
     )
     if result.credit is not None:
-        _store_credit(run, result.credit)
+        _store_credit(run, result.credit, {record.id for record in rollouts.scored})
     seconds = time.perf_counter() - started
     clock = {
         "seconds": rollouts.seconds + seconds,
@@ -141,7 +143,7 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
         "seconds/credit": result.credit_s,
         "seconds/update": seconds - result.credit_s,
     }
-    return replace(result, metrics={**result.metrics, **clock})
+    return replace(result, metrics={**result.metrics, **recalled, **clock})
 
 
 def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:
@@ -195,11 +197,13 @@ def _make_replay(run: TrainingRun, state: TrainingState) -> DemonstrationReplay 
     return DemonstrationReplay(examples=run.replay_examples, size=recipe.learn.demonstrations, draw=draw)
 
 
-def _store_credit(run: TrainingRun, credit: Credit) -> None:
+def _store_credit(run: TrainingRun, credit: Credit, played: Collection[str]) -> None:
+    """Store the credit of the episodes with these ids; episodes that were learnt again keep the one they had."""
     recipe = run.inputs.recipe
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
     name = short_name(recipe.preset_name)
-    run.episodes.store.add_credits(step_credits(credit, run.setup.preset, name=name, options=options))
+    credits = step_credits(credit, run.setup.preset, name=name, options=options)
+    run.episodes.store.add_credits(each for each in credits if each.trajectory in played)
 
 
 def _log_row(run: TrainingRun, row: Mapping[str, Json]) -> None:

@@ -18,6 +18,7 @@ from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+from gymcp.trainers.run.experience.recorded_buffer import check_replay
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
@@ -29,6 +30,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         )
     check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
+    check_replay(env, recipe, preset.loss)
     if GOLD in preset.needs:
         _check_gold(recipe, env)
     get_sandbox(recipe.rollout.sandbox)

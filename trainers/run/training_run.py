@@ -33,6 +33,8 @@ from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
+from gymcp.trainers.run.experience.recorded_buffer import load_recorded_buffer
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, remember
 from gymcp.trainers.run.iteration import TrainingSetup
 from gymcp.trainers.run.metrics_log import MetricsLog
 from gymcp.trainers.run.model_files import MODEL, model_folder
@@ -69,6 +71,8 @@ class TrainingRun:
     setup: TrainingSetup
     replay_examples: Sequence[Example]
     """Demonstrations that are learnt again beside rollouts; empty: the recipe asks for none."""
+    recorded: Mapping[str, Trajectory]
+    """Episodes of the run ``replay.run``, by id."""
     episodes: TrainingEpisodes
     curriculum: Curriculum
     sampler: Sampler
@@ -99,10 +103,12 @@ async def open_run(
         critic = _make_critic(recipe, inputs.preset, trainable)
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
+        recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            state = TrainingState()
+            buffer = remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1)
+            state = TrainingState(replay=buffer)
             save_training(folder, recipe, state, learner, critic)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
@@ -125,6 +131,7 @@ async def open_run(
             trainable=trainable,
             setup=setup,
             replay_examples=replay_examples,
+            recorded=recorded,
             episodes=episodes,
             curriculum=make_curriculum(env, recipe),
             sampler=sampler,

@@ -76,8 +76,8 @@ def opmd(*, tau: float = 1.0, baseline: SoftBaseline = "mean") -> Preset:
     """Score less the group's mean times log p, without ratios: policy mirror descent that takes episodes of any
     weights. Source: Trinity-RFT (repository), arXiv:2505.17826.
 
-    `tau` is the strength of the regularisation towards the policy itself: it divides advantages by 1 + tau. ``baseline =
-    "log_mean_exp"``: the group's soft mean at temperature tau in place of the mean.
+    `tau` is the strength of the regularisation towards the policy itself: advantages are divided by 1 + tau. With
+    ``baseline = "log_mean_exp"`` the group's soft mean at temperature tau stands in place of the mean.
     """
     share = 1 / (1 + tau)
     if baseline == "mean":
