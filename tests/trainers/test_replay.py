@@ -102,7 +102,7 @@ def test_recalled_episodes_take_the_places_of_new_ones_and_join_their_group() ->
 
 
 def test_tokens_of_another_run_are_never_taken_for_this_runs() -> None:
-    answer = SideAnswer(step=0, context="c", action=Action(text="y"), sampled=record("1", 1.0).steps[0].sampled)
+    answer = SideAnswer(step=0, context=0, action=Action(text="y"), sampled=record("1", 1.0).steps[0].sampled)
     foreign = mark_foreign(replace(record("1", 1.0), side_answers=(answer,)), "other")
     (row,) = rows_of(foreign)
     assert [count_stale_tokens(row, version) for version in ("0", "other/0")] == [2, 0]
