@@ -9,7 +9,7 @@ import numpy as np
 from gymcp.trainers.credit.filters import TrajectoryMask
 from gymcp.trainers.credit.shapers import Trackers, is_solved
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Floats
+from gymcp.trainers.settings.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,21 @@ class RankFailures:
         tokens = batch.column("tokens")
         mean = batch.totals(batch.column("entropy") * tokens) / np.maximum(batch.totals(tokens), 1.0)
         ranked = batch.column("reward").copy()
-        for number in np.unique(group[failed]).tolist():
-            members = np.flatnonzero(failed & (group == number))
-            values = mean[members]
-            above = (values[None, :] > values[:, None]).sum(1)
-            equal = (values[None, :] == values[:, None]).sum(1) - 1
-            ranked[batch.starts[members + 1] - 1] += self.scale * (above + equal / 2) / len(members)
+        ranked[batch.starts[1:][failed] - 1] += self.scale * _share_above(mean[failed], group[failed])
         return batch.with_columns(ranked=ranked), trackers
+
+
+def _share_above(values: Floats, group: Ints) -> Floats:
+    """[M] values, [M] groups -> [M]: share of the group's members with a larger value; an equal one counts half."""
+    if not len(values):
+        return np.zeros(0)
+    order = np.lexsort((values, group))
+    ordered, of_group = values[order], group[order]
+    opens_group = np.diff(of_group, prepend=of_group[0] - 1) != 0
+    members = np.cumsum(opens_group) - 1
+    equals = np.cumsum(opens_group | (np.diff(ordered, prepend=ordered[0]) != 0)) - 1
+    size, alike = np.bincount(members), np.bincount(equals)
+    above = np.cumsum(size)[members] - np.cumsum(alike)[equals] + (alike[equals] - 1) / 2
+    share = np.empty(len(values))
+    share[order] = above / size[members]
+    return share

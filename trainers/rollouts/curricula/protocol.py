@@ -62,7 +62,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """How the episodes of a planned group went."""
+    """Outcome of a planned group of episodes."""
 
     kind: str
     scores: tuple[float, ...]

@@ -65,7 +65,7 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
 
 
 def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory], episodes: int) -> list[GroupResult]:
-    """How each planned group of so many episodes went, in the order of the plan; lost episodes have no score."""
+    """The result of each planned group of so many episodes, in the order of the plan; lost episodes have no score."""
     scores = {(record.task, record.trial): record.score for record in records if record.outcome.has_score}
     found = []
     for group in planned:
