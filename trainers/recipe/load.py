@@ -94,6 +94,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     preset = build_preset(recipe)
     _check_groups(recipe, preset)
     _check_refill(recipe, preset)
+    _check_restart(recipe, preset)
     check_loss_settings(recipe, preset.loss)
     return recipe
 
@@ -194,6 +195,14 @@ def _check_refill(recipe: Recipe, preset: Preset) -> None:
         raise ConfigError(
             f"recipe '{recipe.name}': curriculum.refill is {recipe.curriculum.refill}: it replaces groups that are"
             " dropped because they all scored alike; set learn.drop_uninformative = true, or credit.preset = 'dapo'"
+        )
+
+
+def _check_restart(recipe: Recipe, preset: Preset) -> None:
+    if recipe.learn.restart and preset.loss.kind != "likelihood":
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.restart begins each iteration with the first weights, and loss.kind ="
+            f" '{preset.loss.kind}' compares with those that drew the episodes; set credit.preset = 'expert_iteration'"
         )
 
 

@@ -158,6 +158,8 @@ class LearnRecipe:
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    restart: bool = False
+    """Begin the updates of each iteration with the weights before the first one (STaR), for losses without ratios."""
     drop_uninformative: bool = False
     """Leave out tasks whose episodes all have the same score (DAPO): they carry little signal and cost time."""
     keep_cleanest: int = 0

@@ -123,6 +123,7 @@ async def open_run(
             critic=critic,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            restarts=recipe.learn.restart,
             costs=inputs.env.spec.costs,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
@@ -174,7 +175,7 @@ def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequen
                 f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
             ) from error
     learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
-    if inputs.preset.loss.kl:
+    if inputs.preset.loss.kl or recipe.learn.restart:
         learner.set_reference()
     return learner
 

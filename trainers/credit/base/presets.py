@@ -102,7 +102,8 @@ def asymre(*, shift: float = -0.1) -> Preset:
 def expert_iteration() -> Preset:
     """Supervised learning of the episodes that were solved: nothing is compared, nothing is unlearnt. arXiv:1705.08439.
 
-    The weights go on from one iteration to the next; STaR (arXiv:2203.14465) starts each from the first ones.
+    The weights go on from one iteration to the next; with ``learn.restart`` each begins with the first ones, as in STaR
+    (arXiv:2203.14465).
     """
     advantage = AdvantageTerm(signal=REWARD, key=(), centre="none")
     return Preset(
