@@ -19,6 +19,7 @@ from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.at_frontier import frontier_shares
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum, tasks_so_far, turns_of
+from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.rollouts.curricula.protocol import (
     Curriculum,
     CurriculumState,
@@ -188,6 +189,31 @@ def test_a_curriculum_without_kinds_is_refused(order: str, rounds: LoadedEnv) ->
         make_curriculum(make_coin_flip_bank(), recipe_of(order))
     with pytest.raises(ConfigError, match=r"are of one kind \(round, level 3\); name more in tasks.families"):
         make_curriculum(rounds, recipe_of(order, tasks={"levels": [3]}))
+
+
+def test_what_differs_from_a_plain_sequence_is_explained(rounds: LoadedEnv) -> None:
+    assert explain_experience(recipe_of(), rounds) == []
+    frontier = recipe_of("frontier", target=0.25, start_turns=4)
+    assert explain_experience(frontier, rounds) == [
+        "tasks: each group's kind is one of 5, drawn with weight p^0.5 (1 - p)^1.5; 0.1 of them evenly",
+        "  p = (solved + 1) / (solved + failed + 2) of the kind; with each group earlier ones count 0.9 times",
+        "turns: at most 4 in the first iteration, 4 more every 1, up to 12",
+    ]
+    table = {
+        "env": "rounds",
+        "tasks": {"pool": 8},
+        "curriculum": {"refill": 2},
+        "learn": {"drop_uninformative": True},
+        "replay": {"keep": 4, "max_age": 3},
+    }
+    assert explain_experience(make_recipe(table), rounds) == [
+        "tasks: 8 different ones, which are repeated",
+        "refill: groups that all scored alike are replaced, in at most 2 further waves an iteration",
+        "replay: 4 episodes kept of each task; a group without a success recalls solved ones, at most 1 in place of new"
+        " ones, at most 3 iterations old",
+    ]
+    (tasks, _) = explain_experience(recipe_of("failures"), rounds)
+    assert tasks.startswith("tasks: a new one of the kind of each group that was not solved by all, if p is from 0.05")
 
 
 @pytest.mark.parametrize(
