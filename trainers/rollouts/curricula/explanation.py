@@ -24,7 +24,7 @@ def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
     if rule.order == "sequence":
         return
     kinds = len(find_kinds(env, recipe).names)
-    rate = f"p = (solved + 1) / (solved + failed + 2) of the kind; with each group earlier ones count {rule.memory:g} times"
+    rate = "p = (solved + 1) / (solved + failed + 2) of the kind"
     if rule.order == "frontier":
         weight = f"p^{2 * rule.target:g} (1 - p)^{2 - 2 * rule.target:g}"
         yield f"tasks: each group's kind is one of {kinds}, drawn with weight {weight}; {rule.explore:g} of them evenly"
@@ -33,7 +33,7 @@ def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
             f"tasks: a new one of the kind of each group that was not solved by all, if p is from {rule.low:g} to"
             f" {rule.high:g}; the others, at least {rule.explore:g}, of {kinds} kinds in turn"
         )
-    yield f"  {rate}"
+    yield f"  {rate}; with each group earlier ones count {rule.memory:g} times"
 
 
 def _explain_batch(recipe: Recipe) -> Iterator[str]:
