@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -234,3 +236,27 @@ def test_what_differs_from_a_plain_sequence_is_explained(rounds: LoadedEnv) -> N
 def test_impossible_curricula_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_recipe({"env": "rounds", **table})
+
+
+def test_a_learner_that_a_solvable_group_teaches_gets_further_at_the_frontier(rounds: LoadedEnv) -> None:
+    """Mechanism only: a made-up learner, whose skill grows by every group that is neither all solved nor all failed.
+
+    It solves level n with a chance that falls from 1 to 0 around its skill, so at any time one level or two teach.
+    """
+
+    def learn(order: str) -> float:
+        recipe = recipe_of(order)
+        curriculum, state, skill, draw = make_curriculum(rounds, recipe), CurriculumState(), 0.5, random.Random(7)
+        for _ in range(60):
+            planned, state = curriculum.plan(state, 8)
+            results = []
+            for group in planned:
+                level = int(next(tag for tag in group.task.tags if tag.startswith("level"))[6:])
+                chance = 1 / (1 + math.exp(6 * (level - skill)))
+                scores = tuple(float(draw.random() < chance) for _ in range(8))
+                skill += 0.02 * is_informative(scores)
+                results.append(GroupResult(kind=group.kind, scores=scores))
+            state = curriculum.observe(state, results)
+        return skill
+
+    assert learn("frontier") > learn("sequence") + 0.5
