@@ -36,6 +36,7 @@ from gymcp.trainers.run.checkpoints import (
 from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reason, consecutive_lost
 from gymcp.trainers.run.experience.collection import Rollouts, collect
 from gymcp.trainers.run.experience.recall import recall_episodes
+from gymcp.trainers.run.experience.replay_buffer import remember
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
@@ -111,7 +112,12 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             return finish(run, state, str(error))
         played = {**rollout_metrics(rollouts.records, run.setup.costs), **rollouts.metrics}
         row = {"iteration": state.iteration + 1, **played, **result.metrics}
-        state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers, curriculum=rollouts.curriculum)
+        state = TrainingState(
+            iteration=state.iteration + 1,
+            trackers=result.trackers,
+            curriculum=rollouts.curriculum,
+            replay=remember(state.replay, rollouts.scored, recipe.replay, state.iteration),
+        )
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)
