@@ -32,7 +32,7 @@ from gymcp.trainers.rollouts.curricula.protocol import (
     restore_curriculum,
 )
 from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run.experience.collection import group_results, is_informative
+from gymcp.trainers.run.experience.collection import count_informative, group_results, is_informative
 from gymcp.trainers.run.run_state import read_curriculum
 from gymcp.types import Task, Trajectory
 
@@ -191,6 +191,13 @@ def test_a_curriculum_without_kinds_is_refused(order: str, rounds: LoadedEnv) ->
         make_curriculum(make_coin_flip_bank(), recipe_of(order))
     with pytest.raises(ConfigError, match=r"are of one kind \(round, level 3\); name more in tasks.families"):
         make_curriculum(rounds, recipe_of(order, tasks={"levels": [3]}))
+
+
+def test_groups_of_one_task_count_as_the_group_that_they_are_to_credit() -> None:
+    a, b = (PlannedGroup(task=Task(id=id, prompts=("?",))) for id in "ab")
+    solved, failed = (GroupResult(kind="", scores=(score, score)) for score in (1.0, 0.0))
+    assert count_informative([a, b], [solved, failed]) == 0
+    assert count_informative([a, b, a], [solved, failed, failed]) == 2
 
 
 def test_what_differs_from_a_plain_sequence_is_explained(rounds: LoadedEnv) -> None:

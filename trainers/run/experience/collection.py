@@ -53,7 +53,7 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
         found = group_results(groups, played, recipe.rollout.episodes)
         curriculum = run.curriculum.observe(curriculum, found)
         planned, records, results = planned + groups, records + played, results + found
-        count = recipe.rollout.groups - sum(is_informative(result.scores) for result in results)
+        count = recipe.rollout.groups - count_informative(planned, results)
         waves += 1
     return Rollouts(
         records=records,
@@ -73,6 +73,14 @@ def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory]
         own = [scores.get((group.task.id, trial)) for trial in trials]
         found.append(GroupResult(kind=group.kind, scores=tuple(score for score in own if score is not None)))
     return found
+
+
+def count_informative(planned: Sequence[PlannedGroup], results: Sequence[GroupResult]) -> int:
+    """Number of the planned groups that credit will not drop; those of one task are one group to it."""
+    scores: dict[str, list[float]] = {}
+    for group, result in zip(planned, results, strict=True):
+        scores.setdefault(group.task.id, []).extend(result.scores)
+    return sum(is_informative(scores[group.task.id]) for group in planned)
 
 
 def is_informative(scores: Sequence[float]) -> bool:
