@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gymcp.trainers.credit.assign import assign_credit
+from gymcp.trainers.credit.assign import assign_credit, spread_advantage
 from gymcp.trainers.credit.presets import PRESETS, make_preset
 from gymcp.trainers.credit.signals.registry import SIGNALS
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
@@ -105,7 +105,7 @@ def record_episode(drawn: Drawn, padded: int) -> Trajectory:
 
 def rows(batch: StepBatch, name: str, **options: Any) -> Rows:
     credit = assign_credit(batch, make_preset(name, **NEEDED.get(name, {}), **options))
-    return [row.tolist() for row in np.split(credit.advantage, batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(spread_advantage(credit, batch), batch.starts[1:-1])]
 
 
 def same(found: Rows, expected: Rows) -> bool:
@@ -150,7 +150,7 @@ def example(
     if name == "matchtir":  # the column that its shaper would make of records is given
         preset = replace(preset, shapers=())
     batch = batch_of_columns(rewards, list(groups), anchors, **columns)
-    return [row.tolist() for row in np.split(assign_credit(batch, preset).advantage, batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(spread_advantage(assign_credit(batch, preset), batch), batch.starts[1:-1])]
 
 
 def near(expected: Any) -> Any:

@@ -19,6 +19,7 @@ from gymcp.outcome import Outcome
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run import loop
 from gymcp.trainers.run.checkpoints import TrainingState
+from gymcp.trainers.run.experience.collection import Rollouts, collect
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.trainers.run.training_run import TrainingRun
@@ -92,13 +93,12 @@ def test_iterations_lost_to_infrastructure_are_skipped_and_three_in_a_row_end_th
 def test_the_tokens_after_a_lost_iteration_are_of_the_learners_weights(
     bank: LoadedEnv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def collect_or_lose(run: TrainingRun, state: TrainingState) -> loop.Rollouts:
+    async def collect_or_lose(run: TrainingRun, state: TrainingState) -> Rollouts:
         rollouts = await collect(run, state)
         if state.iteration != 1:
             return rollouts
         return replace(rollouts, records=[replace(each, outcome=Outcome.ENV_INFRA) for each in rollouts.records])
 
-    collect = loop.collect
     monkeypatch.setattr(loop, "collect", collect_or_lose)
     train(make_recipe(table(model, learn={"iterations": 4})), bank, tmp_path, resume=False)
     rows = read_metrics(tmp_path)

@@ -146,6 +146,9 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
         {"anchors": [["s"], ["s", "t", "s"]]},
         (0.25 + 0.5417, 0.25 + 0.25),
     ),
+    "expert_iteration": ("compared with nothing", [[1.0], [0.0]], {}, (1.0, 1.5)),
+    # Two failures are ranked by entropy; both are solved then.
+    "r3": ("failures are ranked", [[0.5], [0.5]], {"entropy": [[0.0], [1.0]]}, (0.7071, 0.0)),
 }
 """Reason, and advantages of the first episode before and after a half is added to all scores."""
 TO_SOLVED["tigpo"] = TO_SOLVED["graphgpo"]  # it differs by what it remembers of earlier batches
@@ -194,6 +197,9 @@ ALIKE = {
     "hiper": ("compares with its predictions", [[0.5], [0.5, 0.75, 1.0], [0.0]]),
     "spa": ("compares with the batch, and steps", [[0.7911], [-0.1217, 0.1826, 0.7911], [-1.6432]]),
     "spo": ("compares with the batch", [[0.5774], [0.5774, 0.5774, 0.5774], [-1.1547]]),
+    "asymre": ("the baseline lies below the mean", [[0.1], [0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0], [1.0, 1.0, 1.0], [0.0]]),
+    "r3": ("failures alone are ranked", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
 ALIKE["tigpo"] = ALIKE["graphgpo"]
@@ -210,6 +216,8 @@ ALL_FAILED = {
     "hiper": ("compares with its predictions", [[-0.5], [-0.5, -0.25, 0.0], [1.0]]),
     "spa": ("compares with the batch, and steps", [[-0.7911], [0.1217, -0.1826, -0.7911], [1.6432]]),
     "spo": ("compares with the batch", [[-0.5774], [-0.5774, -0.5774, -0.5774], [1.1547]]),
+    "asymre": ALIKE["asymre"],
+    "r3": ("ranked by entropy, which is the same here", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
 CALLED: dict[str, Any] = {
@@ -242,6 +250,8 @@ ALONE = {
     "hiper": ("compares with its predictions, 0", [[1.0, 1.0, 1.0], [0.0]]),
     "spa": ("compares with the batch, and steps", [[0.0735, 0.3673, 0.9549], [-1.3957]]),
     "spo": ("compares with the batch", [[0.7071, 0.7071, 0.7071], [-0.7071]]),
+    "asymre": ("the baseline lies below the mean", [[0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0, 1.0, 1.0], [0.0]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
 ALONE["tigpo"] = ALONE["graphgpo"]

@@ -118,9 +118,20 @@ def advantages(
     anchors: Sequence[Sequence[Hashable]] | None = None,
     **columns: Sequence[Sequence[float]],
 ) -> list[list[float]]:
-    """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n] advantages, for trainers with records of their own."""
-    credit = assign_credit(batch_of_columns(rewards, groups, anchors, **columns), preset)
-    return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
+    """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n] advantages, for trainers with records of their own.
+
+    A trajectory that the preset's filters drop has 0 at every step.
+    """
+    batch = batch_of_columns(rewards, groups, anchors, **columns)
+    found = spread_advantage(assign_credit(batch, preset), batch)
+    return [row.tolist() for row in np.split(found, batch.starts[1:-1])]
+
+
+def spread_advantage(credit: Credit, batch: StepBatch) -> Floats:
+    """[S] steps of the batch that the credit was assigned to -> [S]: their advantage, 0 if a filter dropped them."""
+    found = np.zeros(int(batch.starts[-1]))
+    found[np.isin(batch.keys["trajectory"], credit.batch.keys["trajectory"])] = credit.advantage
+    return found
 
 
 def combine_terms(term: LossTerm, batch: StepBatch) -> Floats:

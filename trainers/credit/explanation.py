@@ -240,7 +240,12 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
         yield f"  plus {loss.kl:g} times the divergence (k3) from the weights before the first iteration"
     if loss.entropy:
         yield f"  less {loss.entropy:g} times the mean entropy of the tokens' distributions"
-    if loss.weight is not None:
+    if loss.decoupled:
+        yield (
+            f"  times p_old / p_rollout, 0 above {loss.behaviour_cap:g}: p_old by the weights before the update,"
+            " p_rollout by those that drew the token"
+        )
+    elif loss.weight is not None:
         rule = "0 outside the band" if isinstance(loss.weight, BandWeight) else "cut at the cap"
         yield f"  times p_old / p_rollout, {rule}: {_describe_record(loss.weight, words=False)}"
 

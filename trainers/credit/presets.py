@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.base import presets as base
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
 from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo, tigpo
@@ -290,12 +291,12 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
     maker.__name__: maker
     for maker in (
         reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
-        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS,
+        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS, *base.MAKERS.values(),
     )
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""
 
-WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "hiper", "spo")
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "hiper", "spo", "expert_iteration")
 """Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
@@ -320,6 +321,7 @@ _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process", "kl"), (0,)),
     **dict.fromkeys(("episode_weight", "length_power"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c", "high", "temperature"), (1e-9,)),
+    **base.OPTION_RANGES,
 }
 """Smallest value of an option and, if there is one, the largest; options that are not named take any number."""
 

@@ -121,6 +121,14 @@ class Learner:
         """Save the current trainable weights as the reference policy for the KL term."""
         self._reference = [weight.detach().clone() for weight in self._trained.values()]
 
+    def restart(self) -> None:
+        """Put the reference's weights back and forget the optimiser's moments; the updates go on being counted.
+
+        Raises ConfigError without a reference.
+        """
+        self._write_weights(self._get_reference())
+        self._optimizer.state.clear()
+
     def reference_logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
         """`logprobs` under the reference policy. While this runs, nothing else may compute with the model."""
         with self._reference_weights():
@@ -128,14 +136,18 @@ class Learner:
 
     @contextmanager
     def _reference_weights(self) -> Iterator[None]:
-        if self._reference is None:
-            raise ConfigError("learner: the loss asks for a divergence from a reference, and none was kept")
+        reference = self._get_reference()
         current = [weight.detach().clone() for weight in self._trained.values()]
         try:
-            self._write_weights(self._reference)
+            self._write_weights(reference)
             yield
         finally:
             self._write_weights(current)
+
+    def _get_reference(self) -> list[Tensor]:
+        if self._reference is None:
+            raise ConfigError("learner: the weights of a reference are asked for, and none was kept")
+        return self._reference
 
     @torch.no_grad()
     def _write_weights(self, values: Sequence[Tensor]) -> None:

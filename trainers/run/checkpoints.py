@@ -20,7 +20,9 @@ from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.run_state import read_state
+from gymcp.trainers.rollouts.curricula.protocol import CurriculumState
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, restore_buffer
+from gymcp.trainers.run.run_state import read_curriculum, read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
@@ -35,6 +37,8 @@ class TrainingState:
     iteration: int = 0
     """Number of complete iterations."""
     trackers: Trackers = field(default_factory=Trackers)
+    curriculum: CurriculumState = field(default_factory=CurriculumState)
+    replay: ReplayBuffer = field(default_factory=ReplayBuffer)
 
 
 def save_training(
@@ -52,7 +56,13 @@ def save_training(
         content = io.BytesIO()
         torch.save(head.state(), content)
         write_atomically(here / f"{name}.pt", content.getvalue())
-    record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
+    record = {
+        "iteration": state.iteration,
+        "trackers": asdict(state.trackers),
+        "curriculum": state.curriculum.to_json(),
+        "replay": state.replay.to_json(),
+        "recipe": recipe_as_json(recipe),
+    }
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
         if other != here:
@@ -115,7 +125,12 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
             f"training run {folder}: was started with another recipe: {differing};"
             " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
-    return TrainingState(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]))
+    return TrainingState(
+        iteration=int(state["iteration"]),
+        trackers=Trackers(**state["trackers"]),
+        curriculum=read_curriculum(state, before),
+        replay=restore_buffer(state.get("replay", {})),
+    )
 
 
 def _refuse_other_files(folder: Path, recipe: Recipe) -> None:

@@ -39,6 +39,8 @@ class TrainingSetup:
     """Updates per epoch: the batch is cut into this many parts, by groups."""
     epochs: int = 1
     """Times that the whole batch is gone over."""
+    restarts: bool = False
+    """True: the updates of each iteration begin with the weights before the first one."""
     costs: ToolCosts = field(default_factory=ToolCosts)
     """Costs of the environment's tools."""
     heads: Mapping[str, Critic] = field(default_factory=dict)
@@ -153,6 +155,8 @@ def update_policy(
     if not examples:
         return {}
     learner, weights = setup.learner, [term.weight for term in credit.terms]
+    if setup.restarts:
+        learner.restart()
     old = find_old_logprobs(
         learner,
         examples,

@@ -16,8 +16,10 @@ from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_reward
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+from gymcp.trainers.run.experience.recorded_buffer import check_replay
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
@@ -29,6 +31,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         )
     check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
+    check_replay(env, recipe, preset.loss)
     if needs_gold(preset):
         _check_gold(recipe, preset, env)
     get_sandbox(recipe.rollout.sandbox)
@@ -49,6 +52,7 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
     """Ask for some tasks of every kind, because an unknown family, level, split, run or agent is an error then."""
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     training_tasks(env, recipe, 0)
+    make_curriculum(env, recipe)
     if recipe.warm_start.run:
         select_demonstrations(env, one)
     else:

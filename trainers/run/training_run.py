@@ -26,11 +26,15 @@ from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
+from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
+from gymcp.trainers.run.experience.recorded_buffer import load_recorded_buffer
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, remember
 from gymcp.trainers.run.iteration import TrainingSetup
 from gymcp.trainers.run.metrics_log import MetricsLog
 from gymcp.trainers.run.model_columns import FURTHER_HEADS, NEEDS_CRITIC
@@ -68,7 +72,10 @@ class TrainingRun:
     setup: TrainingSetup
     replay_examples: Sequence[Example]
     """Demonstrations that are learnt again beside rollouts; empty: the recipe asks for none."""
+    recorded: Mapping[str, Trajectory]
+    """Episodes of the run ``replay.run``, by id."""
     episodes: TrainingEpisodes
+    curriculum: Curriculum
     sampler: Sampler
     log: MetricsLog
 
@@ -99,10 +106,12 @@ async def open_run(
         heads = {name: _make_head(recipe, trainable) for name in needed}
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
+        recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            state = TrainingState()
+            buffer = remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1)
+            state = TrainingState(replay=buffer)
             save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
@@ -118,6 +127,7 @@ async def open_run(
             heads=heads,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            restarts=recipe.learn.restart,
             costs=inputs.env.spec.costs,
             renderer=trainable.renderer,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
@@ -127,7 +137,9 @@ async def open_run(
             trainable=trainable,
             setup=setup,
             replay_examples=replay_examples,
+            recorded=recorded,
             episodes=episodes,
+            curriculum=make_curriculum(env, recipe),
             sampler=sampler,
             log=log,
         )
@@ -168,7 +180,7 @@ def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequen
                 f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
             ) from error
     learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
-    if inputs.preset.loss.kl:
+    if inputs.preset.loss.kl or recipe.learn.restart:
         learner.set_reference()
     return learner
 

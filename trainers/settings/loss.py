@@ -72,6 +72,11 @@ class Loss:
         return self.kl != 0 or self.entropy != 0
 
     @property
+    def takes_other_weights(self) -> bool:
+        """True if tokens may have been drawn by any weights: the loss has no ratios, or corrects for who drew them."""
+        return self.kind == "likelihood" or self.decoupled
+
+    @property
     def averaging(self) -> Aggregation:
         """The aggregation that is computed: gspo has one of its own."""
         return "seq-mean-token-mean" if self.kind == "gspo" else self.aggregation

@@ -10,6 +10,7 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.assign import Credit, TermCredit, assign_credit
+from gymcp.trainers.credit.base.presets import MAKERS as BASE_METHODS
 from gymcp.trainers.credit.presets import GOLD, PRESETS, Preset, make_preset
 from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.credit.step_batch import StepBatch, codes
@@ -37,10 +38,11 @@ def presets_to_measure(batch: StepBatch) -> dict[str, Preset]:
     """Presets by name that need nothing but the record, or gold that the batch has; and `VARIANTS`.
 
     Left out are `NOT_MEASURED`, presets whose baseline is earlier batches, and those that take several updates on a
-    batch.
+    batch. The base methods are left out, too: their first update has the gradient of `grpo` or `loop` up to the
+    aggregation, or is meant for episodes of other weights, of which a record of one policy says nothing.
     """
     found: dict[str, Preset] = {}
-    for name in (each for each in PRESETS if each not in NOT_MEASURED):
+    for name in (each for each in PRESETS if each not in NOT_MEASURED and each not in BASE_METHODS):
         try:
             preset = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default

@@ -25,8 +25,8 @@ from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.signals.registry import find_model_signals, needs_gold
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
-from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run.run_state import read_recipe_and_iterations
+from gymcp.trainers.rollouts.curricula.choose import tasks_so_far
+from gymcp.trainers.run.run_state import read_recipe_and_curriculum
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
 
@@ -89,10 +89,10 @@ def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
     if not (folder / TRAINING_FILE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
-    recipe, iterations = read_recipe_and_iterations(folder)
+    recipe, curriculum = read_recipe_and_curriculum(folder)
     spec = load_recorded(recipe.env, given=env, where=f"training run {folder}: {TRAINING_FILE}")
     loaded = WrapperSelection(attack=recipe.wrappers.attack or None).apply(spec)  # the others change no task
-    return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
+    return tasks_so_far(loaded, recipe, curriculum)
 
 
 def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
