@@ -9,8 +9,11 @@ import numpy as np
 
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.signals.registry import SIGNALS
 from gymcp.trainers.credit.step_batch import StepBatch, codes
 
+FURTHER = ("gold_logprob_after", "option_low", "option_high", "option_end")
+"""Further columns of signals."""
 COMPONENTS = ("answer", "form")
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     name: {"components": COMPONENTS} if name == "gdpo" else {} for name in PRESETS if name != "matchtir"
@@ -36,8 +39,7 @@ def batch(steps: int, seed: int = 0) -> StepBatch:
             "calls": rng.integers(0, 3, total).astype(float),
             "errors": np.zeros(total),
             "tokens": rng.integers(1, 60, total).astype(float),
-            "entropy": rng.random(total),
-            "value": rng.random(total),
+            **{name: rng.random(total) for name in (*SIGNALS, *FURTHER)},
             **{name: reward * rng.random(total) for name in COMPONENTS},
         },
         keys={

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gymcp.envs.episodes.episode import Episode, open_episode
     from gymcp.envs.gym import McpEnv
     from gymcp.envs.layers import CallContext, Layer
+    from gymcp.envs.mixture import mix_environments
     from gymcp.envs.recorded import load_recorded
     from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
     from gymcp.envs.tool_costs import CallCost, ToolCosts, rate_risks
@@ -33,6 +34,7 @@ __all__ = [
     "load_env",
     "load_recorded",
     "load_spec",
+    "mix_environments",
     "open_episode",
     "rate_risks",
     "register_catalog",
@@ -46,6 +48,7 @@ if not TYPE_CHECKING:
             "episodes.episode": "Episode open_episode",
             "gym": "McpEnv",
             "layers": "CallContext Layer",
+            "mixture": "mix_environments",
             "recorded": "load_recorded",
             "spec": "EnvSpec LoadedEnv load_env",
             "tool_costs": "CallCost ToolCosts rate_risks",

@@ -23,15 +23,16 @@ def anchor_parts(
         case "world":
             return turn, world_key
         case "world+observation":
-            return turn, world_key, _messages(observation)
+            return turn, world_key, read_texts(observation)
         case "world+history":
             return turn, world_key, history
 
 
 def extend_history(history: str, observation: Observation) -> str:
     """Digest of the observations behind `history` and of this one; "" stands for no observation."""
-    return digest([history, _messages(observation)])
+    return digest([history, read_texts(observation)])
 
 
-def _messages(observation: Observation) -> tuple[tuple[str, str], ...]:
+def read_texts(observation: Observation) -> tuple[tuple[str, str], ...]:
+    """(role, text) of each message of an observation."""
     return tuple((message.role, message.content) for message in observation.messages)

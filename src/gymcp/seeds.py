@@ -9,6 +9,7 @@ before they are hashed:
 | episode's seed, number of the answer | one answer of the agent's model |
 | ``user``, episode's seed, number of messages | one answer of a model that plays the user |
 | check's seed, name of the tool | arguments of a trial call of `gymcp check`; nothing of it is recorded |
+| ``critic``, critic's seed, environment, task id, trial | the errors of a scripted critic in one episode |
 
 A name space added here must differ from all others in the number of its names or in a word in front: recorded runs
 depend on every number, so none of them may change. Trial calls came without such a word. They do no harm: a tool whose

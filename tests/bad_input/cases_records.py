@@ -217,6 +217,24 @@ CASES: tuple[Case, ...] = (
         given={"run": record_without_states},
     ),
     Case(
+        "a graph of states that were never digested",
+        "credit run --preset graphgpo",
+        "credit: 2 of 2 steps have no state key, so steps cannot be compared: record the episodes with gymcp",
+        given={"run": record_without_states},
+    ),
+    Case(
+        "credit with a longer history than there may be",
+        "credit run --preset hgpo --set history=17",
+        "preset 'hgpo': history is 17; it must be from 0 to 16",
+        given={"run": record_run},
+    ),
+    Case(
+        "credit on nodes that there are not",
+        "credit run --preset g2po --set nodes=words",
+        "preset 'g2po': nodes is 'words'; have 'recorded', 'world'",
+        given={"run": record_run},
+    ),
+    Case(
         "diagnosis of a run in which nothing has a score",
         "credit run --diagnose",
         "credit: no trajectory with a score and a step is left",

@@ -64,7 +64,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a section that is not there",
         "train mine.toml",
-        "recipe: no key 'learning'; have credit, deterministic, env, evaluation,",
+        "recipe: no key 'learning'; have credit, curriculum, deterministic, env, evaluation,",
         given=recipe("[learning]\nrate = 1"),
     ),
     Case(
@@ -96,6 +96,42 @@ CASES: tuple[Case, ...] = (
         "train mine.toml",
         "recipe: learn.iterations is 'many'; it must be a whole number",
         given=recipe('[learn]\niterations = "many"'),
+    ),
+    Case(
+        "a curriculum for a fixed suite",
+        "train mine.toml --check",
+        (
+            "recipe 'mine': curriculum.order = 'frontier' chooses among families and levels, and environment 'bank'",
+            " generates no tasks, so it has neither; set curriculum.order to 'sequence'",
+        ),
+        given={"bank.py": BANK, "mine.toml": 'env = "bank.py"\n[curriculum]\norder = "frontier"\n'},
+    ),
+    Case(
+        "a curriculum of one kind of tasks",
+        "train mine.toml --check",
+        "and the recipe's tasks are of one kind (cancel, level 1); name more in tasks.families and tasks.levels",
+        given=recipe('[tasks]\nlevels = [1]\nfamilies = ["cancel"]\n[curriculum]\norder = "failures"'),
+    ),
+    Case(
+        "a batch that is refilled with what nothing drops",
+        "train mine.toml",
+        "recipe 'mine': curriculum.refill is 2: it replaces groups that are dropped because they all scored alike; set",
+        given=recipe("[curriculum]\nrefill = 2"),
+    ),
+    Case(
+        "a replay of other weights with a loss of ratios",
+        "train mine.toml --check",
+        "/old' holds episodes of other weights, and loss.kind = 'ppo' compares with the weights that the update began",
+        given=recipe('[replay]\nkeep = 2\nrun = "old"'),
+    ),
+    Case(
+        "a replay of another environment",
+        "train mine.toml --check",
+        "/old' is of environment 'shop' (version None), and the recipe trains on 'backoffice' (version 0): the same",
+        given={
+            "old": record_run,
+            **recipe('[credit]\npreset = "opmd"\n[replay]\nkeep = 2\nrun = "old"'),
+        },
     ),
     Case(
         "a formula without a group",

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
         ("gymcp suites install tau", ["tau2", "tau2_dual"]),
         ("gymcp eval bfcl --agent a", ["adaptive", "asks_late", "always_asks"]),
         ("gymcp eval bfcl --sandbox ", ["bwrap", "docker", "none"]),
-        ("gymcp credit runs/a --preset g", ["grpo", "gigpo", "gdpo"]),
+        ("gymcp credit runs/a --preset g", ["grpo", "gigpo", "gdpo", "graphgpo", "g2po", "gagpo", "gspo"]),
         ("gymcp credit runs/a --preset b", ["bnpo", "bank.py:"]),
         ("gymcp export runs/a --preset re", ["reinforce_pp", "rebn"]),
         ("gymcp export runs/a --format p", ["parquet"]),

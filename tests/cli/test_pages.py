@@ -80,7 +80,7 @@ def test_a_task_has_a_user_that_a_model_plays(folder: Path) -> None:
 
 
 def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "credit.md", folder) == 3
+    assert play_page(DOCS / "credit.md", folder) == 4
     (shown,) = (block.text for block in read_blocks(DOCS / "credit.md") if block.language == "text")
     done = warm_command.run(["credit", "runs/corridor", "--diagnose"], cwd=folder, env=os.environ, timeout_s=300)
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines()

@@ -20,8 +20,19 @@ def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
     done = gymcp("credit", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
-    assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
+    assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn", "text"}
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["hgpo --set history=1", "graphgpo", "graphgpo --set nodes=text", "g2po --set nodes=world", "gagpo", "tigpo"],
+)
+def test_every_graph_preset_gives_credit_to_a_recorded_run(run: Path, words: str) -> None:
+    done = gymcp("credit", run, "--preset", *words.split(), "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["preset"], found["episodes"]) == (0, words.split(maxsplit=1)[0], 9)
+    assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
 
 
 def test_a_run_is_diagnosed_for_people_for_programs_and_in_its_report(run: Path) -> None:

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gymcp.trainers.credit.assign import assign_credit
+from gymcp.trainers.credit.assign import assign_credit, spread_advantage
 from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.signals.registry import SIGNALS
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
 Rows = list[list[float]]
+FURTHER = ("gold_logprob_after", "option_low", "option_high", "option_end")
+"""Further columns of signals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,9 @@ GOLD = {
 }
 NEEDED: dict[str, dict[str, Any]] = {"gdpo": {"components": ["right", "half"]}}
 UNDISCOUNTED: dict[str, dict[str, Any]] = {
-    **{name: {"gamma": 1.0} for name in ("gigpo", "eapo", "rebn")},
+    **{name: {"gamma": 1.0} for name in ("gigpo", "eapo", "rebn", "hgpo", "g2po", "gagpo")},
     "ppo": {"lam": 1.0},
+    "poad": {"gamma": 1.0, "lam": 1.0},
 }
 
 
@@ -58,7 +62,31 @@ def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
     reward[batch.starts[1:] - 1 - padded] = [each.score for each in drawn]
     steps = [step for each in drawn for step in (*each.steps, *[(0, 0, 0)] * padded)]
     calls, _, tokens = np.array(steps, float).T
-    return batch.with_columns(reward=reward, tokens=tokens, entropy=calls + 0.1 * tokens, value=0.1 * calls)
+    likely = -0.1 * tokens - calls
+    after = np.append(likely[1:], np.nan)
+    for end in batch.starts[1:]:
+        after[end - 1 - padded : end] = np.nan
+    return batch.with_columns(
+        reward=reward,
+        tokens=tokens,
+        entropy=calls + 0.1 * tokens,
+        value=0.1 * calls,
+        gold_logprob=likely,
+        gold_logprob_after=after,
+        observation_gain=np.where(np.isnan(after), np.nan, 0.1 * tokens),
+        critique=(calls > 1).astype(float),
+        token_value=0.1 * calls,
+        progress=0.05 * tokens,
+        option_values=(calls > 1).astype(float),
+        option_low=0.1 * calls,
+        option_high=0.2 * calls,
+        option_end=0.1 * calls,
+    )
+
+
+def signal_columns(rewards: Sequence[Sequence[float]]) -> dict[str, Rows]:
+    """Every signal of the registry, 0 in each step."""
+    return {name: [[0.0] * len(row) for row in rewards] for name in (*SIGNALS, *FURTHER)}
 
 
 def record_episode(drawn: Drawn, padded: int) -> Trajectory:
@@ -77,7 +105,7 @@ def record_episode(drawn: Drawn, padded: int) -> Trajectory:
 
 def rows(batch: StepBatch, name: str, **options: Any) -> Rows:
     credit = assign_credit(batch, make_preset(name, **NEEDED.get(name, {}), **options))
-    return [row.tolist() for row in np.split(credit.advantage, batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(spread_advantage(credit, batch), batch.starts[1:-1])]
 
 
 def same(found: Rows, expected: Rows) -> bool:
@@ -100,8 +128,12 @@ def but(exempt: Container[str]) -> list[str]:
 
 
 BY_HAND: dict[str, dict[str, Any]] = {
-    **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn")},
+    **{name: {"gamma": 0.5} for name in ("gigpo", "eapo", "rebn", "hgpo", "g2po")},
+    **{name: {"gamma": 0.5, "norm": "mean"} for name in ("graphgpo", "tigpo")},
     "ppo": {"lam": 0.5},
+    "gagpo": {"gamma": 0.5, "lam": 0.5},
+    "poad": {"gamma": 1.0, "lam": 0.5},
+    "spa": {"lam": 0.5},
     "gdpo": {"components": ["right"]},
 }
 """Options that make examples easy to follow by hand."""
@@ -110,14 +142,15 @@ BY_HAND: dict[str, dict[str, Any]] = {
 def example(
     name: str, rewards: Rows, groups: str, anchors: Sequence[Sequence[str]] | None = None, **more: Rows
 ) -> Rows:
-    """Credit of bare columns, with a discount of a half, no entropy and a critic that predicts 0."""
+    """Credit of bare columns, with a discount of a half, and signals of 0, but for a progress head
+    that knows the score."""
     none = [[0.0] * len(row) for row in rewards]
-    columns = {"entropy": none, "value": none, "matched": none, "right": rewards, **more}
+    columns = {**signal_columns(rewards), "progress": rewards, "matched": none, "right": rewards, **more}
     preset = make_preset(name, **BY_HAND.get(name, {}))
     if name == "matchtir":  # the column that its shaper would make of records is given
         preset = replace(preset, shapers=())
     batch = batch_of_columns(rewards, list(groups), anchors, **columns)
-    return [row.tolist() for row in np.split(assign_credit(batch, preset).advantage, batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(spread_advantage(assign_credit(batch, preset), batch), batch.starts[1:-1])]
 
 
 def near(expected: Any) -> Any:

@@ -41,6 +41,7 @@ RECORDS = [
         ("world+history", [0, 1, 2, 0, 3, 4, 5]),
         ("recorded", [0, 1, 2, 0, 2, 2, 3]),
         ("turn", [0, 1, 2, 0, 1, 2, 3]),
+        ("text", [0, 1, 0, 0, 0, 0, 2]),
     ],
 )
 def test_anchors_tell_states_apart_within_a_group(anchor: Anchor, expected: list[int]) -> None:

@@ -19,10 +19,11 @@ from gymcp.outcome import Outcome
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run import loop
 from gymcp.trainers.run.checkpoints import TrainingState
+from gymcp.trainers.run.experience.collection import Rollouts, collect
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.trainers.run.training_run import TrainingRun
-from gymcp.types import Score
+from gymcp.types import GoldTurn, Score
 
 TABLE: dict[str, Any] = {
     "env": str(BANK),
@@ -58,12 +59,22 @@ def without_server(env: LoadedEnv) -> LoadedEnv:
     return replace(env, servers=tuple(replace(server, argv=("/bin/false",), fork=None) for server in env.servers))
 
 
+@pytest.mark.parametrize("preset", ["matchtir", "igpo", "capo"])
 def test_a_preset_that_compares_with_gold_is_refused_before_anything_starts(
-    bank: LoadedEnv, model: Path, tmp_path: Path
+    bank: LoadedEnv, model: Path, tmp_path: Path, preset: str
 ) -> None:
-    recipe = make_recipe(table(model, credit={"preset": "matchtir"}))
-    with pytest.raises(ConfigError, match=r"preset 'matchtir' compares with gold, and task '.*' has none"):
+    recipe = make_recipe(table(model, credit={"preset": preset}))
+    with pytest.raises(ConfigError, match=rf"preset '{preset}' compares with gold, and task '.*' has none"):
         train(recipe, without_gold(bank), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_critic_of_calls_needs_more_than_a_final_text(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    tasks = tuple(replace(task, gold=(GoldTurn(final_text="done"),)) for task in bank.suite.tasks)
+    env = replace(bank, suite=replace(bank.suite, tasks=tasks))
+    recipe = make_recipe(table(model, credit={"preset": "capo"}))
+    with pytest.raises(ConfigError, match=r"critique: task '.*' has no gold calls"):
+        train(recipe, env, tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -82,13 +93,12 @@ def test_iterations_lost_to_infrastructure_are_skipped_and_three_in_a_row_end_th
 def test_the_tokens_after_a_lost_iteration_are_of_the_learners_weights(
     bank: LoadedEnv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def collect_or_lose(run: TrainingRun, state: TrainingState) -> loop.Rollouts:
+    async def collect_or_lose(run: TrainingRun, state: TrainingState) -> Rollouts:
         rollouts = await collect(run, state)
         if state.iteration != 1:
             return rollouts
         return replace(rollouts, records=[replace(each, outcome=Outcome.ENV_INFRA) for each in rollouts.records])
 
-    collect = loop.collect
     monkeypatch.setattr(loop, "collect", collect_or_lose)
     train(make_recipe(table(model, learn={"iterations": 4})), bank, tmp_path, resume=False)
     rows = read_metrics(tmp_path)

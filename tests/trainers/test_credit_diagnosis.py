@@ -16,9 +16,10 @@ from gymcp.trainers.credit.diagnosis.gradient_factors import (
     name_variant,
     presets_to_measure,
 )
-from gymcp.trainers.credit.diagnosis.progress import Progress, distances_to_success, measure_progress
+from gymcp.trainers.credit.diagnosis.progress import Progress, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import Signal, SignalEstimate
 from gymcp.trainers.credit.diagnostics import AnchorStatistics
+from gymcp.trainers.credit.graph.state_graph import measure_distances_to_success
 from gymcp.trainers.credit.presets import gigpo, make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Json, Message, Observation, Step, Task, ToolCall, Trajectory
@@ -74,7 +75,7 @@ def test_distance_to_success_joins_the_ways_of_several_episodes() -> None:
     inf = float("inf")
     batch = batch_of(RECORDS)
     # the pit is left in the third episode only, to x, from which the first one reaches the end
-    assert distances_to_success(batch).tolist() == [3, 2, 2, 1, 3, 3, 2, 3, 3, 3, 2, *[inf] * 3, 1, 1, inf]
+    assert measure_distances_to_success(batch).tolist() == [3, 2, 2, 1, 3, 3, 2, 3, 3, 3, 2, *[inf] * 3, 1, 1, inf]
 
 
 def test_progress_is_told_by_recorded_transitions() -> None:
@@ -112,7 +113,8 @@ def test_actions_are_told_apart_by_their_calls() -> None:
 def test_presets_that_need_a_model_or_gold_are_not_measured() -> None:
     names = set(presets_to_measure(batch_of(RECORDS)))
     assert {"grpo", "loop", "gigpo", "gigpo, step_weight 0"} <= names
-    assert names & {"ppo", "empg", "gdpo", "matchtir"} == set()
+    assert names & {"ppo", "empg", "gdpo", "matchtir", "r3"} == set()
+    assert names & {"dapo", "asymre"} == set()  # base methods, whose first gradient is grpo's or says nothing here
     assert "matchtir" in presets_to_measure(batch_of(RECORDS, {"a": Task(id="a", prompts=("",))}))
 
 

@@ -8,8 +8,9 @@ import torch
 from chain import Played, play, true_ratios
 
 from gymcp.trainers.credit.assign import assign_credit
-from gymcp.trainers.credit.diagnosis.gradient_factors import gradient_factors
+from gymcp.trainers.credit.diagnosis.gradient_factors import NOT_MEASURED, gradient_factors, presets_to_measure
 from gymcp.trainers.credit.diagnosis.signal import SignalEstimate, estimate_signals
+from gymcp.trainers.credit.presets import PRESETS as ALL_PRESETS
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of_columns
 from gymcp.trainers.learner.losses import Denominators, policy_loss
@@ -47,6 +48,21 @@ def test_the_estimate_finds_the_true_ratios_of_a_chain(played: Played, estimated
     assert ratios["loop"] < ratios["grpo"] < ratios["strong"], "and their order"
     assert {each.preset for each in found.signals if each.low > 1} >= {"strong"}
     assert {each.preset for each in found.signals if each.high < 1} == {"loop"}
+
+
+def test_the_graph_of_states_gives_more_signal_than_states_alone(played: Played) -> None:
+    true = true_ratios(played, {name: make_preset(name) for name in ("grpo", "hgpo", "graphgpo", "g2po", "gagpo")})
+    rounded = {name: round(ratio, 1) for name, ratio in true.items()}
+    assert rounded == {"grpo": 1.0, "hgpo": 1.1, "graphgpo": 2.4, "g2po": 1.4, "gagpo": 1.8}, "as docs/credit.md has it"
+
+
+def test_presets_on_graphs_are_not_estimated_since_the_estimate_is_too_high(played: Played) -> None:
+    presets = {name: make_preset(name) for name in ("grpo", "g2po")}
+    factors = {name: gradient_factors(played.batch, preset) for name, preset in presets.items()}
+    found = {each.preset: each for each in estimate_signals(played.batch, factors, played.actions).signals}
+    assert found["g2po"].low > 2 * true_ratios(played, presets)["g2po"]
+    assert not presets_to_measure(played.batch).keys() & NOT_MEASURED
+    assert ALL_PRESETS.keys() >= NOT_MEASURED
 
 
 def test_few_episodes_give_a_wide_interval_around_the_same_ratio(estimated: SignalEstimate) -> None:

@@ -72,6 +72,10 @@ BATCH_WIDE = {
     "ppo": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
     "gdpo": ("whitened over the batch", (0.7071, 1.2247, 1.3229)),
     "empg": ("entropy is measured against the batch's", (0.7071, 1.0339, 1.0339)),
+    "seeupo": ("over the deviation of the batch", (0.7071, 1.2247, 1.3229)),
+    "poad": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
+    "spa": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
+    "spo": ("normalised over the batch", (0.7071, 1.5, 1.6202)),
     "bnpo": (
         "the density is that of all groups' means",  # mean 1/4, variances 1/8 and 1/12: strengths 1/2 and 5/4
         (0.5, 0.5 / beta(0.5, 1 + 0.125 / 3, 1 + 0.375 / 3), 0.5 / beta(0.5, 1 + 0.3125 / 3, 1 + 0.9375 / 3)),
@@ -84,6 +88,10 @@ DEGREES_OF_FREEDOM = {
     "ppo": "n - 1 over the tokens of the batch",
     "gdpo": "n - 1 over the episodes of the batch",
     "bnpo": "n - 1 over the groups of the batch",
+    "seeupo": "n - 1 over the episodes of the batch",
+    "poad": "n - 1 over the tokens of the batch",
+    "spa": "n - 1 over the tokens of the batch",
+    "spo": "n - 1 over the episodes of the batch",
 }
 
 
@@ -121,6 +129,9 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
     "hdpo": ("economy is of the solved", SPLIT, {"calls": [[1.0], [0.0, 0.0]]}, (0.7071, 0.6010)),
     # The second is solved then, and calls at 1 instead of at 0; 2 / 3 of that is more than the bound, .7 of .7071.
     "aspo": ("early use is of the solved", SPLIT, {"calls": [[1.0], [0.0, 1.0]]}, (0.7071, 1.2021)),
+    # 1, 0 and 1/2, then 3/2, 0 and 1: the gain stays 0.
+    "igpo": ("the score is compared with gains", SPLIT, {}, (1.2247, 1.0690)),
+    "hiper": ("only predictions are subtracted", SPLIT, {}, (1.0, 1.5)),
     # Means 1/4 and 0, then 3/4 and 1/2: strengths 5/2 and 13/2.
     "bnpo": (
         "the density is another at another mean",
@@ -128,8 +139,19 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
         {},
         (0.25 / beta(0.25, 1 + 0.3125 / 3, 1 + 2.1875 / 3), 0.25 / beta(0.75, 1 + 4.0625 / 3, 1 + 2.4375 / 3)),
     ),
+    # From s to the end, to t (two steps from it), and to nothing: 1, 1/4, 1/8; with the second solved 1, 1/4, 1.
+    "graphgpo": (
+        "ways lead to a full score",
+        [[1.0], [0.0, 0.0, 0.5]],
+        {"anchors": [["s"], ["s", "t", "s"]]},
+        (0.25 + 0.5417, 0.25 + 0.25),
+    ),
+    "expert_iteration": ("compared with nothing", [[1.0], [0.0]], {}, (1.0, 1.5)),
+    # Two failures are ranked by entropy; both are solved then.
+    "r3": ("failures are ranked", [[0.5], [0.5]], {"entropy": [[0.0], [1.0]]}, (0.7071, 0.0)),
 }
 """Reason, and advantages of the first episode before and after a half is added to all scores."""
+TO_SOLVED["tigpo"] = TO_SOLVED["graphgpo"]  # it differs by what it remembers of earlier batches
 
 
 @try_examples
@@ -159,24 +181,54 @@ ALIKE = {
     "ppo": ("compares with the batch, and steps", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
     "gigpo": ("discounted: in s, 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
     "eapo": ("compares steps: 1, 1/4, 1/2, 1", [[0.8333], [-1.1667, -0.5, 0.8333], [0.0]]),
+    "hgpo": ("discounted: in s, 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
+    "graphgpo": ("from s to the end, or to t: 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
+    # s is worth 5/16, t 1/4, u 1/2: from s 1 against 1/4; gains 11/16, -1/16, 1/4, 1/2.
+    "g2po": ("discounted values of states", [[0.7188], [-0.7812, -0.0938, 0.1562], [0.0]]),
+    "gagpo": ("1 - 5/8 against 1/4 - 5/8; then 0", [[1.2247], [-1.2247, 0.0, 0.0], [0.0]]),
     "otc": ("no calls against two", [[0.7071], [-0.7071, -0.7071, -0.7071], [0.0]]),
     "hdpo": ("no calls against two, weighing .15", [[0.1061], [-0.1061, -0.1061, -0.1061], [0.0]]),
     "matchtir": ("reads calls instead: none matched against one", [[-0.7071], [0.7071, 0.3536, 0.3536], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
+    "igpo": ("compares gains, too: 1, and 1, 0, 1", [[0.5774], [-0.5774, -1.1547, 0.5774], [0.0]]),
+    "infopo": ("compares observations: .3 and .1", [[0.0], [0.0354, -0.0354, 0.0], [0.0]]),
+    "capo": ("compares steps: 2, and 1, 2, 2", [[0.5], [-1.5, 0.5, 0.5], [0.0]]),
+    "poad": ("compares with the batch, and tokens", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
+    "hiper": ("compares with its predictions", [[0.5], [0.5, 0.75, 1.0], [0.0]]),
+    "spa": ("compares with the batch, and steps", [[0.7911], [-0.1217, 0.1826, 0.7911], [-1.6432]]),
+    "spo": ("compares with the batch", [[0.5774], [0.5774, 0.5774, 0.5774], [-1.1547]]),
+    "asymre": ("the baseline lies below the mean", [[0.1], [0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0], [1.0, 1.0, 1.0], [0.0]]),
+    "r3": ("failures alone are ranked", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
+ALIKE["tigpo"] = ALIKE["graphgpo"]
 ALL_FAILED = {
     "reinforce_pp": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "rebn": ("compares with the batch", [[-0.5], [-0.5, -0.5, -0.5], [2.0]]),
     "ppo": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "matchtir": ALIKE["matchtir"],
     "empg": ALIKE["empg"],
+    "igpo": ("compares gains, too: 0, and 1, 0, 0", [[-0.5774], [0.5774, -1.1547, -0.5774], [0.0]]),
+    "infopo": ALIKE["infopo"],
+    "capo": ("compares steps: 0, and -1, 0, 0", ALIKE["capo"][1]),
+    "poad": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
+    "hiper": ("compares with its predictions", [[-0.5], [-0.5, -0.25, 0.0], [1.0]]),
+    "spa": ("compares with the batch, and steps", [[-0.7911], [0.1217, -0.1826, -0.7911], [1.6432]]),
+    "spo": ("compares with the batch", [[-0.5774], [-0.5774, -0.5774, -0.5774], [1.1547]]),
+    "asymre": ALIKE["asymre"],
+    "r3": ("ranked by entropy, which is the same here", [[0.0], [0.0, 0.0, 0.0], [0.0]]),
 }
 """Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
 CALLED: dict[str, Any] = {
     "anchors": [["s"], ["s", "t", "u"], ["v"]],
     "calls": [[0.0], [1.0, 1.0, 0.0], [0.0]],
     "matched": [[0.0], [1.0, 0.0, 0.0], [0.0]],
+    "gold_logprob": [[-1.0], [-2.0, -1.0, -1.0], [-1.0]],
+    "gold_logprob_after": [[math.nan], [-1.0, -1.0, math.nan], [math.nan]],
+    "observation_gain": [[math.nan], [0.3, 0.1, math.nan], [math.nan]],
+    "critique": [[0.0], [1.0, 0.0, 0.0], [0.0]],
+    "option_low": [[0.5], [0.5, 0.25, 0.0], [0.0]],
 }
 ALONE = {
     "reinforce_pp": ("compares with the batch", [[0.5, 0.5, 0.5], [-1.5]]),
@@ -184,9 +236,25 @@ ALONE = {
     "ppo": ("compares with the batch, and steps", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
     "gigpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
     "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
+    "hgpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
+    "graphgpo": ("from s to s or to u, 2 or 1 from the end", [[-0.125, 0.125, 0.0], [0.0]]),
+    # s is worth 3/16, u 1/2: from s 3/16 against 1/2; gains 0, 5/16, 1/2.
+    "g2po": ("comes back to s", [[-0.4271, 0.1979, 0.2292], [0.0]]),
+    # Errors -3/16, 1/8, 0; with what follows -5/32, 1/8, 0.
+    "gagpo": ("comes back to s", [[-1.0349, 0.9610, 0.0739], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
+    "igpo": ("compares its steps: 0, 0, 1", [[0.0, 0.7071, 1.4142], [0.0]]),
+    "infopo": ("compares its observations: .3 and .1", [[0.0354, -0.0354, 0.0], [0.0]]),
+    "capo": ("compares its steps: 1, 2, 2", [[-1.1547, 0.5774, 0.5774], [0.0]]),
+    "poad": ("compares with the batch, and tokens", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
+    "hiper": ("compares with its predictions, 0", [[1.0, 1.0, 1.0], [0.0]]),
+    "spa": ("compares with the batch, and steps", [[0.0735, 0.3673, 0.9549], [-1.3957]]),
+    "spo": ("compares with the batch", [[0.7071, 0.7071, 0.7071], [-0.7071]]),
+    "asymre": ("the baseline lies below the mean", [[0.1, 0.1, 0.1], [0.1]]),
+    "expert_iteration": ("compared with nothing", [[1.0, 1.0, 1.0], [0.0]]),
 }
 """Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
+ALONE["tigpo"] = ALONE["graphgpo"]
 
 
 @pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
@@ -197,7 +265,7 @@ def test_a_group_with_equal_scores_gets_no_credit(score: float, alike: list[Draw
     batch = record_batch([*(replace(each, group=3, score=score) for each in alike), *others])
     for name in but(ALIKE if score else ALL_FAILED):
         assert nothing(rows(batch, name)[: len(alike)], name), name
-    for name in ("gigpo", "eapo"):  # it is the discount that tells their steps apart
+    for name in ("gigpo", "eapo", "hgpo", "g2po"):  # it is the discount that tells their steps apart
         assert nothing(rows(batch, name, gamma=1.0)[: len(alike)], name), name
 
 
@@ -221,7 +289,12 @@ def test_exceptions_that_credit_a_group_that_all_failed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_exceptions_that_credit_a_group_of_one(name: str) -> None:
-    assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", anchors=[["s", "s", "u"], ["v"]]) == near(ALONE[name][1])
+    columns: dict[str, Any] = {
+        "anchors": [["s", "s", "u"], ["v"]],
+        "observation_gain": [[0.3, 0.1, math.nan], [math.nan]],
+        "critique": [[1.0, 0.0, 0.0], [0.0]],
+    }
+    assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", **columns) == near(ALONE[name][1])
 
 
 @pytest.mark.parametrize(
@@ -245,9 +318,16 @@ PADDED = {
     "eapo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[1.5], [-0.5, -0.5]]),
     "flow_grpo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[0.8660], [-0.8660, -0.8660]]),
     "empg": ("a step to come; centred", [[0.9095], [-0.4047, -0.5047]], [[0.7571], [-0.6571, -0.7571]]),
+    "graphgpo": ("the end is farther", [[0.8750], [-0.8750, -0.5]], [[0.6875], [-0.6875, -0.5]]),
+    # s is worth 1/4, t 0: gains 3/4, -1/4, 0; then the empty step 0, too: -1/4, -1/4, 0 and 1 after it.
+    "g2po": ("an empty step has a value", [[1.5833], [-1.4167, -0.6667]], [[0.125], [-0.875, -0.625]]),
+    "gagpo": ("compares all steps", [[1.0], [-1.0, 0.0]], [[1.2247], [-1.2247, 0.0]]),
+    "poad": ("bare columns: one token a step", [[1.1547], [-0.5774, -0.5774]], [[1.5], [-0.5, -0.5]]),
+    "spa": ("a step that was taken", [[1.1209], [-0.3203, -0.8006]], [[1.1339], [-0.3780, -0.7559]]),
     "matchtir": ("stands beside real steps of its index", [[0.3536], [-0.3536, 0.0]], [[0.3536], [-0.3536, 0.3536]]),
 }
 """Reason, and advantages of [[1], [0, 0]] before and after the first is padded to the length of the second."""
+PADDED["tigpo"] = PADDED["graphgpo"]
 
 
 @try_examples
@@ -260,8 +340,9 @@ def test_empty_steps_after_the_end_change_nothing_before_it(drawn: list[Drawn], 
 
 @pytest.mark.parametrize("name", PADDED)
 def test_exceptions_that_depend_on_empty_steps(name: str) -> None:
-    plain = example(name, [[1.0], [0.0, 0.0]], "gg", matched=[[1.0], [0.0, 1.0]])
-    padded = example(name, [[1.0, 0.0], [0.0, 0.0]], "gg", tokens=[[1.0, 0.0], [1.0, 1.0]], matched=[[1.0, 0], [0, 1]])
+    plain = example(name, [[1.0], [0.0, 0.0]], "gg", [["s"], ["s", "t"]], matched=[[1.0], [0.0, 1.0]])
+    rewards, tokens, matched = [[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]
+    padded = example(name, rewards, "gg", [["s", "empty"], ["s", "t"]], tokens=tokens, matched=matched)
     assert [plain, [padded[0][:1], padded[1]]] == [near(each) for each in PADDED[name][1:]]
 
 

@@ -66,5 +66,9 @@ def test_every_preset_is_explained_in_words(preset: str) -> None:
     assert ("example: " in text) == (preset != "matchtir")  # whose shaper reads calls of records
 
 
+def test_the_correction_of_a_decoupled_loss_is_explained() -> None:
+    assert any("times p_old / p_rollout, 0 above 5" in line for line in explain_preset(make_preset("decoupled_ppo")))
+
+
 def test_the_example_is_what_the_preset_computes() -> None:
     assert explain_preset(make_preset("gigpo", gamma=1.0))[-1].endswith("advantages [1, 0.5], [-1, -0.5, -0.5]")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import signal_columns
 
 from gymcp.trainers.credit.assign import assign_credit, step_credits
 from gymcp.trainers.credit.presets import PRESETS
@@ -64,6 +65,16 @@ def test_keep_cleanest_limits_the_episodes_of_a_task() -> None:
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
 
 
+@pytest.mark.parametrize("preset", ["g2po", "gagpo", "tigpo"])
+def test_values_that_a_preset_makes_of_scores_are_those_of_lowered_scores(preset: str) -> None:
+    """Both are solved in one step from one state, so only what it cost tells them apart."""
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset}, "learn": {"cost_weight": 1.0}})
+    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], [["s"], ["s"]], cost=[[0.0], [0.5]])
+    found = assign_credit(batch, build_preset(recipe)).advantage
+    assert found[0] == pytest.approx(-found[1])
+    assert found[0] > 0.2
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
 @pytest.mark.parametrize(
     "learn", [{"drop_uninformative": True, "negative_scale": 0.1}, {"keep_cleanest": 4}], ids=["dapo", "roc"]
@@ -71,7 +82,7 @@ def test_keep_cleanest_limits_the_episodes_of_a_task() -> None:
 def test_without_episodes_left_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
     options = {"components": ["reward"]} if preset == "gdpo" else {}
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset, **options}, "learn": learn})
-    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], entropy=[[0.1], [0.2]], value=[[0.0], [0.0]])
+    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], **signal_columns([[1.0], [1.0]]))
     found = assign_credit(batch, build_preset(recipe))
     assert (len(found.advantage), found.dropped) == (0, 2)
     assert step_credits(found, build_preset(recipe), name=preset, options={}) == []

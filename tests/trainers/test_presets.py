@@ -34,15 +34,15 @@ def test_gigpo_never_compares_states_across_groups() -> None:
 @pytest.mark.parametrize(
     ("rewards", "gamma", "expected"),
     [
-        # Rows: returns .5, 1 and 0: mean .5, deviation .5.
-        ([[0.0, 1.0], [0.0]], 0.5, [[0.0, 1.0], [-1.0]]),
-        # Rows: .25, .5, 1, 0: mean .4375, deviation sqrt(.546875 / 3).
-        ([[0.0, 0.0, 1.0], [0.0]], 0.5, [[-0.43915, 0.14638, 1.31746], [-1.02470]]),
+        # Rows: returns .5, 1 and 0: mean .5, deviation .5, and 1e-6 more.
+        ([[0.0, 1.0], [0.0]], 0.5, [[0.0, 0.999998], [-0.999998]]),
+        # Rows: .25, .5, 1, 0: mean .4375, deviation sqrt(.546875 / 3), and 1e-6 more.
+        ([[0.0, 0.0, 1.0], [0.0]], 0.5, [[-0.43915402, 0.14638467, 1.31746206], [-1.02469272]]),
     ],
 )
 def test_eapo_compares_discounted_rows(rewards: list[list[float]], gamma: float, expected: list[list[float]]) -> None:
     found = advantages(make_preset("eapo", gamma=gamma), rewards, ["g"] * len(rewards))
-    assert found == [pytest.approx(row, abs=1e-5) for row in expected]
+    assert found == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 def test_gdpo_keeps_a_large_component_from_drowning_a_small_one() -> None:
@@ -88,7 +88,7 @@ def test_aspo_rewards_early_tool_use_within_its_bound() -> None:
     found = advantages(make_preset("aspo"), rewards, ["g"] * 3, **columns)
     plain = advantages(make_preset("grpo"), rewards, ["g"] * 3)
     most = 0.7 * plain[0][0]
-    assert plain[0][0] == pytest.approx(0.57735, abs=1e-5)
+    assert plain[0][0] == pytest.approx((1 / 3) / (math.sqrt(1 / 3) + 1e-6), abs=1e-9)
     assert found[0] == pytest.approx([plain[0][0] + most] * 2)
     assert found[1] == pytest.approx([plain[1][0] - most] * 2)
     assert found[2] == plain[2]

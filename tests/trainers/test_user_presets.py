@@ -77,6 +77,14 @@ def needy():
     return of(AdvantageTerm(signal="reward"), needs=frozenset({"logits"}))
 
 
+def progressive():
+    return of(AdvantageTerm(signal="progress"), needs=frozenset({"progress"}))
+
+
+def token():
+    return of(AdvantageTerm(signal="token_value"), needs=frozenset({"token_value"}))
+
+
 def critical():
     return of(AdvantageTerm(signal="reward"), needs=frozenset({"value"}))
 
@@ -121,7 +129,7 @@ def test_a_package_brings_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advantages(make_preset("mine", scale=2.0), REWARDS, GROUPS) == [[1.0], [-1.0]]
     assert advantages(make_preset("gymcp_test_presets:plain"), REWARDS, GROUPS) == [[0.5], [-0.5]]
     assert make_preset("grpo").advantage_terms[0].scale is not None, "a name of gymcp's own stays gymcp's"
-    with pytest.raises(ConfigError, match=r"no preset 'mien'; have .*, ppo, mine, or FILE\.py:NAME of your own"):
+    with pytest.raises(ConfigError, match=r"no preset 'mien'; have .*, ppo, .*, mine, or FILE\.py:NAME of your own"):
         make_preset("mien")
 
 
@@ -172,7 +180,13 @@ def test_a_file_that_raises_or_is_not_there_is_one_line(tmp_path: Path) -> None:
             " cost_seconds, errors, reward, tokens, valid",
         ),
         ("keyed", "compares by a key 'room'; have group, state, trajectory, turn"),
-        ("needy", "needs logits, and training can give entropy, gold, value only"),
+        (
+            "needy",
+            "needs logits, and training can give critique, entropy, gold, gold_logprob, observation_gain,"
+            " option_values, progress, token_value, value only",
+        ),
+        ("progressive", "needs progress, whose head is fitted beside a critic, so it needs value, too"),
+        ("token", "needs token_value, whose critic is fitted to a loss term with a backup"),
         ("critical", "needs value, whose critic is fitted to a term with returns='gae', and it has none"),
         ("void", "its loss.aggregation would change nothing, because of loss.kind = 'gspo'"),
     ],

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from vectors import VECTORS, near
 
+from gymcp.trainers.credit.anchors import cluster_texts
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.call_matching import assign_gold, hard_rewards, similarities, soft_rewards
+from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
 from gymcp.trainers.credit.filters import tool_penalty
+from gymcp.trainers.credit.preset import make_single_loss
 from gymcp.trainers.credit.presets import PARITY, Preset, make_preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import OverlongPenalty, Trackers, overlong_penalties, tool_productivity
@@ -229,3 +232,43 @@ def test_roc_counts_failed_calls() -> None:
         [[1.0]], ["g"], calls=[[float(example["tool_responses"])]], errors=[[float(example["errors"])]]
     )
     assert tool_penalty(batch).tolist() == near([example["p_err"]])
+
+
+@pytest.mark.parametrize(("threshold", "labels"), [(0.9, "labels_thresh_0_9"), (0.95, "labels_thresh_0_95")])
+def test_texts_are_clustered_by_resemblance_to_the_first_of_each(threshold: float, labels: str) -> None:
+    vector = VECTORS["gigpo_similarity_grouping"]
+    assert cluster_texts(vector["inputs"]["anchors"], threshold) == vector[labels]
+
+
+ALONE = [[0.0, 1.0]]
+"""Rewards of a group of one episode, whose score is 1 and whose steps have the returns 1/2 and 1 at a discount of 1/2.
+"""
+RAW: dict[str, Any] = {"singleton": "raw"}
+DEGENERATE: dict[str, tuple[str, dict[str, Any], list[list[float]], list[float]]] = {
+    "GRPO all rewards equal": ("grpo", RAW, [[0.7], [0.7]], [0.0, 0.0]),
+    "GRPO group of 1 (verl)": ("grpo", RAW, ALONE, [1.0, 1.0]),
+    "GRPO group of 1 (TRL)": ("grpo", {}, ALONE, [0.0, 0.0]),
+    "RLOO group of 1 (verl loop version)": ("rloo", RAW, ALONE, [1.0, 1.0]),
+    "RLOO group of 1 (verl vectorised)": ("rloo", {}, ALONE, [0.0, 0.0]),
+    "GiGPO singleton episode group": ("gigpo", RAW, ALONE, [1.0, 1.0]),
+    "GiGPO singleton anchor group": ("gigpo", {"step_weight": 7.0}, [[1.0], [0.0]], [0.5, -0.5]),
+    "HDPO <2 correct in group": ("hdpo", {"accuracy_weight": 0.0}, [[1.0], [0.0]], [0.0, 0.0]),
+    # Half of the score's own value, and half of each return's.
+    "MatchTIR singleton turn group": ("matchtir", {**RAW, "gamma": 0.5}, ALONE, [0.5 + 0.25, 0.5 + 0.5]),
+    "IGPO <=1 value": ("normalise_first", {}, [[0.7]], [0.0]),
+}
+"""Case of the vector -> preset and options that have it, rewards of one group, and the advantages of the named code."""
+
+
+@pytest.mark.parametrize("case", [row["case"] for row in VECTORS["degenerate_groups"]["table"]])
+def test_a_degenerate_group_gets_what_the_named_code_gives(case: str) -> None:
+    name, options, rewards, expected = DEGENERATE[case]
+    if name == "normalise_first":
+        term = AdvantageTerm(signal="reward", unit="step", order="norm_then_return", scale=StdScale())
+        preset = make_single_loss(term)
+    else:
+        preset = make_preset(name, **options)
+    if name == "matchtir":  # the column that its shaper would make of records is given
+        preset = _without_shapers(preset)
+    found = advantages(preset, rewards, ["g"] * len(rewards), matched=rewards)
+    assert [value for row in found for value in row] == pytest.approx(expected, abs=2e-6)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
 from gymcp.trainers.credit.assign import advantages
 from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
-from gymcp.trainers.credit.presets import LossTerm, Preset
+from gymcp.trainers.credit.preset import LossTerm, Preset
 from gymcp.trainers.credit.shapers import Components
+from gymcp.trainers.credit.signals.registry import list_signals
 from gymcp.trainers.credit.transforms import ChargeSteps
 from gymcp.trainers.settings.loss import BandWeight, Loss
 
@@ -19,8 +21,6 @@ STEP = "(i,t)"
 """Index of a quantity that differs from step t to step t of episode i."""
 _COLUMNS = {
     "reward": "the recorded score, on the episode's last step; 0 on the others",
-    "value": "the critic's prediction of the return, which training fits",
-    "entropy": "mean entropy of the step's token distributions, which the current weights give",
     "tokens": "tokens that the policy drew in the step",
     "cost_money": "price of the step's calls, without questions to the user",
     "cost_seconds": "seconds of the step's calls, as the environment declares them, or as measured",
@@ -28,7 +28,7 @@ _COLUMNS = {
     "cost_bytes": "bytes of the answers to the step's calls",
     "cost_risk": "risk of the step's calls, as the environment declares it",
     "cost_asking": "price of the step's questions to the user",
-    "gold": "the gold calls of the tasks; a task without gold is an error",
+    "gold": "the gold calls and final texts of the tasks; a task without gold is an error",
 }
 """Meaning of columns that no shaper makes."""
 _KEYS = {
@@ -42,7 +42,25 @@ _EXAMPLE_REWARDS = ((0.0, 1.0), (0.0, 0.0, 0.0))
 """Rewards of the example: an episode that succeeds in its second step, and one that fails in its third."""
 _EXAMPLE_STATES = (("s", "a"), ("s", "b", "c"))
 _EXAMPLE_CALLS = ((1.0, 0.0), (1.0, 1.0, 0.0))
-_EXAMPLE_MODEL = {"entropy": ((0.2, 0.4), (0.6, 0.8, 1.0)), "value": ((0.4, 0.6), (0.4, 0.2, 0.1))}
+_EXAMPLE_MODEL = {
+    "entropy": ((0.2, 0.4), (0.6, 0.8, 1.0)),
+    "value": ((0.4, 0.6), (0.4, 0.2, 0.1)),
+    "gold_logprob": ((-2.0, -0.5), (-2.0, -1.8, -2.4)),
+    "token_value": ((0.4, 0.6), (0.4, 0.2, 0.1)),
+    "progress": ((0.4, 0.5), (0.2, 0.0, 0.1)),
+    "option_values": ((1.0, 0.0), (1.0, 1.0, 0.0)),
+    "observation_gain": ((0.4, math.nan), (0.1, 0.3, math.nan)),
+    "critique": ((0.0, 0.0), (0.0, 1.0, 1.0)),
+}
+_EXAMPLE_FURTHER: Mapping[str, Mapping[str, tuple[tuple[float, ...], ...]]] = {
+    "gold_logprob": {"gold_logprob_after": ((-0.5, math.nan), (-1.8, -2.4, math.nan))},
+    "option_values": {
+        "option_low": ((0.4, 0.6), (0.4, 0.2, 0.1)),
+        "option_high": ((0.5, 0.6), (0.5, 0.3, 0.2)),
+        "option_end": ((0.4, 0.5), (0.4, 0.3, 0.1)),
+    },
+}
+"""Further columns of a signal."""
 _EXAMPLE_WORDS = (
     "example: two episodes of one task begin in the same state and then part; the first scores 1 after 2 steps, the"
     " second 0 after 3"
@@ -58,6 +76,7 @@ def explain_preset(preset: Preset) -> list[str]:
         *_explain_terms(preset),
         *(f"caution: {caution}" for caution in find_cautions(preset)),
         *_explain_loss(preset.loss),
+        *_explain_turns(preset),
         *_explain_example(preset),
     ]
 
@@ -119,7 +138,7 @@ def _describe_comparison(term: AdvantageTerm) -> str:
     if term.centre == "none" and term.scale is None:
         return "compared with nothing"
     unit = "episodes" if term.unit == "trajectory" else "steps"
-    keys = " ".join(_KEYS.get(key, f"with the same {key}") for key in term.key)
+    keys = " ".join(_describe_key(key) for key in term.key)
     among = f"{unit} {keys}" if term.key else f"all {unit} of the batch"
     weight = ", weighed by their tokens" if term.by_tokens else ""
     parts = [f"compared among {among}{weight}; each {unit[:-1]} counts once"]
@@ -129,11 +148,22 @@ def _describe_comparison(term: AdvantageTerm) -> str:
     return "; ".join(parts)
 
 
+def _describe_key(key: str) -> str:
+    if found := re.fullmatch(r"history(\d+)", key):
+        through = {"0": "", "1": ", reached through the same state"}
+        same = through.get(found[1], f", reached through the same {found[1]} states")
+        return f"{_KEYS['group']} {_KEYS['state']}{same}"
+    return _KEYS.get(key, f"with the same {key}")
+
+
 def _explain_columns(preset: Preset) -> Iterator[str]:
     signals = [term.signal for term in preset.advantage_terms]
     charged = [name for term in preset.loss_terms for each in _charges_of(term) for name, _ in each.weights]
+    known = {each.name: each for each in list_signals(preset)}
     for name in dict.fromkeys([*signals, *sorted(preset.needs), *charged]):
-        if name in _COLUMNS:
+        if name in known:
+            yield f"signal {name}: {known[name].describes}; {known[name].cost}"
+        elif name in _COLUMNS:
             yield f"column {name}: {_COLUMNS[name]}"
     for shaper in preset.shapers:
         yield f"made from the record: {_describe_record(shaper)}"
@@ -152,6 +182,8 @@ def _explain_terms(preset: Preset) -> Iterator[str]:
             yield f"  A{number}{STEP} = {write_formula(term)}"
             yield f"    {_describe_value(term)}"
             yield f"    {_describe_comparison(term)}"
+        if loss_term.backup is not None:
+            yield f"  then, as rewards of the steps: {_describe_record(loss_term.backup)}"
         for transform in loss_term.transforms:
             yield f"  then: {_describe_transform(transform)}"
         if loss_term.active_only:
@@ -174,7 +206,8 @@ def _write_sum(preset: Preset) -> str:
         for term in loss_term.advantage_terms:
             number += 1
             parts.append(_write_product(term.weight, f"A{number}{STEP}"))
-        sums.append((loss_term, " + ".join(parts)))
+        total = " + ".join(parts)
+        sums.append((loss_term, f"({total}) / the weights of those that are not 0" if loss_term.average else total))
     if len(sums) == 1:
         return f"A{STEP} = {sums[0][1]}"
     losses = [f"{_write_product(loss_term.weight, 'loss')} on {text}" for loss_term, text in sums]
@@ -205,14 +238,27 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
     yield f"{line}; {averages[loss.averaging]}"
     if loss.kl:
         yield f"  plus {loss.kl:g} times the divergence (k3) from the weights before the first iteration"
-    if loss.weight is not None:
+    if loss.entropy:
+        yield f"  less {loss.entropy:g} times the mean entropy of the tokens' distributions"
+    if loss.decoupled:
+        yield (
+            f"  times p_old / p_rollout, 0 above {loss.behaviour_cap:g}: p_old by the weights before the update,"
+            " p_rollout by those that drew the token"
+        )
+    elif loss.weight is not None:
         rule = "0 outside the band" if isinstance(loss.weight, BandWeight) else "cut at the cap"
         yield f"  times p_old / p_rollout, {rule}: {_describe_record(loss.weight, words=False)}"
+
+
+def _explain_turns(preset: Preset) -> Iterator[str]:
+    if preset.turns is not None:
+        yield f"updates: {_describe_record(preset.turns)}; each is followed by a forward pass over all episodes"
 
 
 def _explain_example(preset: Preset) -> Iterator[str]:
     columns: dict[str, Sequence[Sequence[float]]] = {"calls": _EXAMPLE_CALLS, "cost_calls": _EXAMPLE_CALLS}
     columns |= {name: values for name, values in _EXAMPLE_MODEL.items() if name in preset.needs}
+    columns |= {further: at for name in preset.needs for further, at in _EXAMPLE_FURTHER.get(name, {}).items()}
     for shaper in preset.shapers:
         if isinstance(shaper, Components):
             columns |= dict.fromkeys((shaper.prefix + name for name in shaper.names), _EXAMPLE_REWARDS)

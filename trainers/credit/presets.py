@@ -6,13 +6,29 @@ Defaults are the sane choice; `PARITY` names the settings under which a preset r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Literal
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.base import presets as base
 from gymcp.trainers.credit.call_matching import Assignment
 from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
-from gymcp.trainers.credit.filters import TrajectoryMask
+from gymcp.trainers.credit.graph.presets import MAX_HISTORY, g2po, gagpo, graphgpo, hgpo, tigpo
+from gymcp.trainers.credit.graph.shapers import Nodes, StateNodes
+from gymcp.trainers.credit.preset import (
+    GOLD,
+    REWARD,
+    Filter,
+    Key,
+    LossTerm,
+    Norm,
+    Preset,
+    Shaper,
+    Singleton,
+    Transform,
+    Unit,
+    make_single_loss,
+)
 from gymcp.trainers.credit.preset_functions import SIGNATURE, check_options, find_user_preset
 from gymcp.trainers.credit.shapers import (
     AccuracyAndEconomy,
@@ -21,116 +37,53 @@ from gymcp.trainers.credit.shapers import (
     FirstToolUse,
     InvalidPenalty,
     MatchedCalls,
+    OtcForm,
     OtcReward,
-    Trackers,
 )
-from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.signals import presets as signals
 from gymcp.trainers.credit.transforms import EarlyToolBonus, EntropyModulation, Whiten
-from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.user_code import call_user, describe_kind
 
-Singleton = Literal["zero", "raw"]
-Norm = Literal["mean", "mean_std"]
-Unit = Literal["trajectory", "step"]
-Key = Literal["group", "state", "turn", "trajectory"]
-REWARD = "reward"
-"""Name of the column that holds the recorded score."""
-GOLD = "gold"
-"""Need of a preset that compares with the tasks' gold; its shaper names a task that has none."""
-MODEL_COLUMNS = frozenset({"entropy", "value"})
-"""Needs of presets that only the model in training can give."""
-
-
-class Filter(Protocol):
-    def __call__(self, batch: StepBatch) -> TrajectoryMask: ...
-
-
-class Shaper(Protocol):
-    def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]: ...
-
-
-class Transform(Protocol):
-    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossTerm:
-    """Weighted sum of advantage terms that enters a loss of its own."""
-
-    advantage_terms: tuple[AdvantageTerm, ...]
-    transforms: tuple[Transform, ...] = ()
-    weight: float = 1.0
-    active_only: bool = False
-    """Average the loss over the trajectories with an advantage in this term, instead of over all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
-    """Algorithm that turns recorded trajectories into advantages and a loss."""
-
-    loss_terms: tuple[LossTerm, ...]
-    loss: Loss = field(default_factory=Loss)
-    shapers: tuple[Shaper, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    needs: frozenset[str] = frozenset()
-    """Inputs that the caller must add: ``gold`` tasks, or ``entropy`` or ``value`` columns."""
-
-    @property
-    def advantage_terms(self) -> tuple[AdvantageTerm, ...]:
-        """Advantage terms of all loss terms."""
-        return tuple(advantage for term in self.loss_terms for advantage in term.advantage_terms)
-
-    def with_signal(self, old: str, new: str) -> Preset:
-        """The preset whose advantage terms read column `new` in place of column `old`."""
-        return replace(
-            self,
-            loss_terms=tuple(
-                replace(
-                    term,
-                    advantage_terms=tuple(
-                        replace(advantage, signal=new) if advantage.signal == old else advantage
-                        for advantage in term.advantage_terms
-                    ),
-                )
-                for term in self.loss_terms
-            ),
-        )
-
-
-def _single_loss(
-    *advantage_terms: AdvantageTerm,
-    loss: Loss | None = None,
-    shapers: tuple[Shaper, ...] = (),
-    needs: frozenset[str] = frozenset(),
-) -> Preset:
-    return Preset(
-        loss_terms=(LossTerm(advantage_terms=advantage_terms),), loss=loss or Loss(), shapers=shapers, needs=needs
-    )
+__all__ = [
+    "GOLD",
+    "PARITY",
+    "PRESETS",
+    "REWARD",
+    "WITHOUT_GROUPS",
+    "Filter",
+    "LossTerm",
+    "Preset",
+    "Shaper",
+    "Transform",
+    "make_preset",
+]
+"""Names that other modules import from here; the records are those of `preset.py`."""
+OtcCost = Literal["calls", "cost_money", "cost_seconds", "cost_calls", "cost_bytes", "cost_risk", "cost_asking"]
 
 
 def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = REWARD) -> Preset:
     """Score less the group's mean, divided by the group's deviation. arXiv:2402.03300."""
     advantage = AdvantageTerm(signal=signal, scale=StdScale(epsilon=epsilon), singleton=singleton)
-    return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
+    return make_single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
 
 
 def dr_grpo(*, singleton: Singleton = "zero", constant_length: int = 1024) -> Preset:
     """Score less the group's mean; the loss sums tokens and divides by a constant. arXiv:2503.20783."""
     loss = Loss(clip_high=0.2, aggregation="seq-mean-token-sum-norm", constant_length=constant_length)
-    return _single_loss(AdvantageTerm(signal=REWARD, singleton=singleton), loss=loss)
+    return make_single_loss(AdvantageTerm(signal=REWARD, singleton=singleton), loss=loss)
 
 
 def rloo(*, singleton: Singleton = "zero") -> Preset:
     """Score less the mean of the others in the group. arXiv:2402.14740."""
     advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
-    return _single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
+    return make_single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def loop(*, singleton: Singleton = "zero") -> Preset:
     """RLOO with ratios clipped token by token, no deviation and no KL penalty. arXiv:2502.01600."""
     advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
-    return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="token-mean"))
+    return make_single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="token-mean"))
 
 
 def reinforce_pp(*, gamma: float = 1.0) -> Preset:
@@ -147,7 +100,7 @@ def reinforce_pp(*, gamma: float = 1.0) -> Preset:
         scale=StdScale(epsilon=1e-8, epsilon_in_variance=True),
         by_tokens=True,
     )
-    return _single_loss(advantage, loss=Loss(clip_high=0.2))
+    return make_single_loss(advantage, loss=Loss(clip_high=0.2))
 
 
 def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
@@ -161,7 +114,7 @@ def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
         scale=StdScale(ddof=0, epsilon=1e-9),
     )
     loss = Loss(aggregation="seq-mean-token-sum-norm", constant_length=constant_length, clip_high=0.2)
-    return _single_loss(advantage, loss=loss)
+    return make_single_loss(advantage, loss=loss)
 
 
 def gigpo(
@@ -173,6 +126,7 @@ def gigpo(
     singleton: Singleton = "zero",
     invalid_penalty: float = 0.0,
     anchor: tuple[Key, ...] = ("group", "state"),
+    nodes: Nodes = "recorded",
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
@@ -192,15 +146,31 @@ def gigpo(
         penalty=penalty,
         weight=step_weight,
     )
-    shapers = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
-    return _single_loss(episode, step, shapers=shapers)
+    states = (StateNodes(nodes=nodes),) if nodes != "recorded" else ()
+    penalties = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
+    return make_single_loss(episode, step, shapers=(*states, *penalties))
 
 
-def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
+def otc(
+    *,
+    alpha: float = 1.0,
+    c: float = 1.0,
+    singleton: Singleton = "zero",
+    form: OtcForm = "grpo",
+    cost: OtcCost = "calls",
+) -> Preset:
     """GRPO on the score times the economy of calls, measured by the fewest that ever solved the task.
-    arXiv:2504.14870."""
+    arXiv:2504.14870.
+
+    ``form="ppo"``: the paper's other form, which compares with a critic and knows no fewest. `cost`: what is measured
+    instead of the number of calls.
+    """
+    shapers = (OtcReward(alpha=alpha, c=c, form=form, cost=cost),)
+    if form == "ppo":
+        plain = ppo(lam=1.0).with_signal(REWARD, "otc")
+        return replace(plain, shapers=shapers)
     advantage = AdvantageTerm(signal="otc", scale=StdScale(), singleton=singleton)
-    return _single_loss(advantage, shapers=(OtcReward(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
+    return make_single_loss(advantage, shapers=shapers, loss=Loss(clip_high=0.2))
 
 
 def hdpo(*, accuracy_weight: float = 1.0, economy_weight: float = 0.15, singleton: Singleton = "zero") -> Preset:
@@ -238,7 +208,7 @@ def matchtir(
     if unbiased:
         episode = replace(episode, centre="leave_one_out", scale=None)
         step = replace(step, centre="leave_one_out", scale=None, singleton="raw")
-    return _single_loss(
+    return make_single_loss(
         episode,
         step,
         shapers=(MatchedCalls(assignment=assignment, soft=soft, unmatched=unmatched),),
@@ -249,7 +219,7 @@ def matchtir(
 def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
     """GRPO within strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
     scale = StdScale(ddof=ddof)
-    return _single_loss(
+    return make_single_loss(
         AdvantageTerm(signal=REWARD, key=("group", "calls"), scale=scale, weight=blend),
         AdvantageTerm(signal=REWARD, scale=scale, weight=1.0 - blend),
         shapers=(CallCounts(),),
@@ -261,7 +231,7 @@ def eapo(*, gamma: float = 0.995) -> Preset:
     a ratio of its own and counts once in the mean. The discount is not given in arXiv:2511.07327."""
     advantage = AdvantageTerm(signal=REWARD, unit="step", returns="discounted", gamma=gamma, scale=StdScale())
     loss = Loss(kind="gspo", sequence="step", clip_low=3e-4, clip_high=4e-4, dual_clip=None)
-    return _single_loss(advantage, loss=loss)
+    return make_single_loss(advantage, loss=loss)
 
 
 def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:
@@ -283,7 +253,8 @@ def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), e
 
 def bnpo() -> Preset:
     """Score less the group's mean, divided by the density of the Beta distribution of such means. arXiv:2506.02864."""
-    return _single_loss(AdvantageTerm(signal=REWARD, scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum"))
+    advantage = AdvantageTerm(signal=REWARD, scale=BetaDensity())
+    return make_single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
@@ -305,7 +276,7 @@ def empg(*, sharpness: float = 1.0, bonus_sharpness: float = 1.0, bonus: float =
 def flow_grpo(*, singleton: Singleton = "zero") -> Preset:
     """GRPO in which every step is a row with the final score, so long episodes weigh more (AgentFlow)."""
     advantage = AdvantageTerm(signal=REWARD, unit="step", scale=StdScale(), singleton=singleton)
-    return _single_loss(advantage, loss=Loss(clip_high=0.3, kl=0.001))
+    return make_single_loss(advantage, loss=Loss(clip_high=0.3, kl=0.001))
 
 
 def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Preset:
@@ -320,12 +291,12 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
     maker.__name__: maker
     for maker in (
         reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
-        flow_grpo, ppo,
+        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS, *base.MAKERS.values(),
     )
 }  # fmt: skip
 """Preset functions by name; the keywords of each are its options."""
 
-WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo")
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "hiper", "spo", "expert_iteration")
 """Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
@@ -336,14 +307,21 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "hdpo": {"singleton": "raw", "economy_weight": 0.15},
     "matchtir": {"assignment": "greedy", "singleton": "raw"},
     "flow_grpo": {"singleton": "raw"},
+    "hgpo": {"norm": "mean_std"},
+    "graphgpo": {"unit": "step", "singleton": "raw"},
+    "g2po": {"unit": "step", "singleton": "raw"},
 }
 """Options under which a preset reproduces its authors' code; presets that are not named do so with their defaults."""
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
-    **dict.fromkeys(("gamma", "lam", "blend", "ddof"), (0, 1)),
+    **dict.fromkeys(("gamma", "lam", "blend", "ddof", "error_rate", "memory", "lam_high", "clip"), (0, 1)),
+    "history": (0, MAX_HISTORY),
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
-    **dict.fromkeys(("constant_length", "alpha", "c"), (1e-9,)),
+    **dict.fromkeys(("entropy", "low", "weight", "iterations", "beta", "whole", "process", "kl"), (0,)),
+    **dict.fromkeys(("episode_weight", "length_power"), (0,)),
+    **dict.fromkeys(("constant_length", "alpha", "c", "high", "temperature"), (1e-9,)),
+    **base.OPTION_RANGES,
 }
 """Smallest value of an option and, if there is one, the largest; options that are not named take any number."""
 

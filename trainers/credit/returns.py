@@ -24,6 +24,22 @@ def returns_to_go(rewards: Floats, starts: Ints, gamma: float) -> Floats:
     return returns
 
 
+def returns_with_factors(rewards: Floats, factors: Floats) -> Floats:
+    """[K], [K] -> [K]: R_k = r_k + f_k R_{k+1}, with a factor of its own at every place; 0 where a trajectory ends.
+
+    Computed by doubling, as `returns_to_go`; the last factor counts as 0.
+    """
+    returns, factors = rewards.astype(float), factors.astype(float)
+    factors[-1:] = 0.0
+    reach = 1
+    while reach < len(returns) and factors.any():
+        returns[:-reach] = returns[:-reach] + factors[:-reach] * returns[reach:]
+        factors[:-reach] = factors[:-reach] * factors[reach:]
+        factors[-reach:] = 0.0
+        reach *= 2
+    return returns
+
+
 def totals(rewards: Floats, starts: Ints) -> Floats:
     """[S] -> [S]: sum over the whole trajectory, on each of its steps."""
     if not len(rewards):

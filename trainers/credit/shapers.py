@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,11 @@ from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Task, Trajectory
 
+OtcForm = Literal["grpo", "ppo"]
+CALLS = "calls"
+"""Name of the column with the number of calls of each step."""
+Number = TypeVar("Number", int, float)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trackers:
@@ -22,6 +28,19 @@ class Trackers:
 
     fewest_calls: Mapping[str, int] = field(default_factory=dict)
     """Fewest tool calls with which each task has ever been solved."""
+    least_cost: Mapping[str, float] = field(default_factory=dict)
+    """Least cost at which each task has ever been solved, for each kind of cost: the key is ``column/task``."""
+    success_counts: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Discounted numbers (a, b) of successes and failures of each task."""
+    turn_entropy: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Sum of step entropies (nats) and number of steps so far, for each index of a step."""
+    batches: int = 0
+    """Batches that `EntropySmoothing` has seen."""
+    transitions: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    """Transitions that were ever recorded for each task: the states before and after, "" for the end of a solved
+    episode."""
+    earlier_scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Scores of each task's episodes in the last batch that had any."""
 
 
 def _ends(batch: StepBatch) -> Ints:
@@ -55,33 +74,53 @@ class OtcReward:
     """Column ``otc``: the score times the economy of calls, measured by the fewest calls that ever solved the task.
 
     With m calls made and n the fewest, the factor is 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m /
-    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
+    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)). With
+    another `cost` than calls, m and n are that cost of an episode (`COST_COLUMNS`), which the paper does not have.
 
     Source: arXiv:2504.14870; alpha and c are not given there.
     """
 
     alpha: float = 1.0
     c: float = 1.0
-    form: str = "grpo"
+    form: OtcForm = "grpo"
+    cost: str = CALLS
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
-        made, score = batch.totals(batch.column("calls")), batch.totals(batch.column("reward"))
-        fewest = dict(trackers.fewest_calls)
-        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), is_solved(batch).tolist(), strict=True):
-            if right:
-                fewest[task] = min(calls, fewest.get(task, calls))
-        factors = [self._factor(m, fewest.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
-        shaped = self.alpha * np.array(factors) * score
-        return batch.with_columns(otc=_place_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
+        made, score = batch.totals(batch.column(self.cost)), batch.totals(batch.column("reward"))
+        least, later = self._remember(batch, made, trackers)
+        factors = [self._factor(m, least.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
+        return batch.with_columns(otc=_place_at_end(batch, self.alpha * np.array(factors) * score)), later
 
-    def _factor(self, calls: float, fewest: int | None) -> float:
+    def _remember(self, batch: StepBatch, made: Floats, trackers: Trackers) -> tuple[Mapping[str, float], Trackers]:
+        """The least cost of each task so far, and the trackers that know it."""
+        solved = is_solved(batch).tolist()
+        if self.cost == CALLS:
+            fewest = update_least(trackers.fewest_calls, batch.tasks, made.astype(int).tolist(), solved)
+            return fewest, replace(trackers, fewest_calls=fewest)
+        keys = [f"{self.cost}/{task}" for task in batch.tasks]
+        least = update_least(trackers.least_cost, keys, made.tolist(), solved)
+        of_tasks = {task: least[key] for task, key in zip(batch.tasks, keys, strict=True) if key in least}
+        return of_tasks, replace(trackers, least_cost=least)
+
+    def _factor(self, cost: float, least: float | None) -> float:
         if self.form == "ppo":
-            return tool_productivity(calls, 0, c=self.c)
-        return 0.0 if fewest is None else tool_productivity(calls, fewest, c=self.c)
+            return tool_productivity(cost, 0, c=self.c)
+        return 0.0 if least is None else tool_productivity(cost, least, c=self.c)
+
+
+def update_least(
+    least: Mapping[str, Number], keys: Sequence[str], costs: Sequence[Number], solved: Sequence[bool]
+) -> dict[str, Number]:
+    """The least cost of each task so far, with those of the episodes that solved it."""
+    after = dict(least)
+    for key, cost, right in zip(keys, costs, solved, strict=True):
+        if right:
+            after[key] = min(cost, after.get(key, cost))
+    return after
 
 
 def tool_productivity(calls: float, fewest: float, *, c: float = 1.0) -> float:
-    """Factor r_tool of OTC in [0, 1] for that many calls if `fewest` are enough."""
+    """Factor r_tool of OTC in [0, 1] for that many calls, or that cost, if `fewest` are enough."""
     if fewest == 0:
         return 1.0 if calls == 0 else math.cos(calls * math.pi / (2 * calls + c))
     return math.sin(math.pi * calls / (calls + fewest))

@@ -40,6 +40,10 @@ class StepBatch:
     """[N]: the records; empty for a batch of bare columns."""
     gold: Mapping[str, Task] = field(default_factory=dict)
     """Tasks by id, for shapers that compare with gold."""
+    token_counts: Ints | None = None
+    """[S]: tokens drawn in each step, K in all; None: nothing is known of single tokens."""
+    token_columns: Mapping[str, Floats] = field(default_factory=dict)
+    """Columns of the drawn tokens by name, each [K], step after step."""
 
     @property
     def lengths(self) -> Ints:
@@ -58,6 +62,10 @@ class StepBatch:
     def with_keys(self, **keys: Ints) -> StepBatch:
         return replace(self, keys={**self.keys, **keys})
 
+    def with_tokens(self, counts: Ints, **columns: Floats) -> StepBatch:
+        """The batch with columns [K] of its drawn tokens; `counts` [S]: tokens of each step."""
+        return replace(self, token_counts=counts, token_columns={**self.token_columns, **columns})
+
     def per_step(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """[N] -> [S]: the trajectory's value on each of its steps."""
         return np.repeat(values, self.lengths)
@@ -70,8 +78,12 @@ class StepBatch:
         """[N] mask -> the batch of the trajectories whose entry is true."""
         steps = np.repeat(mask, self.lengths)
         chosen = np.flatnonzero(mask).tolist()
+        counts = self.token_counts
+        tokens = np.zeros(0, bool) if counts is None else np.repeat(steps, counts)
         return replace(
             self,
+            token_counts=None if counts is None else counts[steps],
+            token_columns={name: column[tokens] for name, column in self.token_columns.items()},
             starts=np.concatenate(([0], np.cumsum(self.lengths[mask]))),
             columns={name: column[steps] for name, column in self.columns.items()},
             keys={name: key[steps] for name, key in self.keys.items()},

@@ -48,6 +48,22 @@ class ScaleNegative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleToBatch:
+    """Division by the deviation over the trajectories of the batch, bounded; 0 stays 0.
+
+    Each trajectory counts once, with the advantage of its first step.
+    """
+
+    bound: float = 3.0
+    epsilon: float = 1e-8
+
+    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
+        of_trajectories = advantage[batch.starts[:-1]]
+        deviation = float(of_trajectories.std(ddof=1)) if len(of_trajectories) > 1 else 1.0
+        return np.clip(advantage / (deviation + self.epsilon), -self.bound, self.bound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeSteps:
     """Charge for what a step costs by itself: subtracted after everything else, so that no other step pays for it."""
 

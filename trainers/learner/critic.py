@@ -1,4 +1,4 @@
-"""The critic: a value for every step, from the policy's last hidden state before the step."""
+"""The critic: a value for every step or token, from the policy's last hidden state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymcp.trainers.settings.arrays import Floats
+from gymcp.trainers.settings.arrays import Floats, Ints
 
 
 class Critic:
@@ -32,15 +32,20 @@ class Critic:
         """[S, H] features -> [S] values."""
         return np.asarray(self._head(features)[:, 0].double().cpu().numpy(), float)
 
-    def fit(self, features: Tensor, returns: Floats) -> float:
+    def fit(self, features: Tensor, returns: Floats, sums: Ints | None = None) -> float:
         """Train towards [S] returns; the mean squared error before the first update.
 
-        Raises FloatingPointError if a loss is not finite.
+        With `sums` [S], the numbers from 0 of the sums that the values belong to, it is the sums that are trained
+        towards [number of sums] returns. Raises FloatingPointError if a loss is not finite.
         """
         target = torch.as_tensor(returns, dtype=features.dtype, device=features.device)
+        index = None if sums is None else torch.as_tensor(sums, device=features.device)
         losses = []
         for _ in range(self._epochs):
-            loss = nn.functional.mse_loss(self._head(features)[:, 0], target)
+            values = self._head(features)[:, 0]
+            if index is not None:
+                values = torch.zeros_like(target).index_add(0, index, values)
+            loss = nn.functional.mse_loss(values, target)
             if not torch.isfinite(loss):
                 raise FloatingPointError("the loss of the critic is not finite; no weight was changed")
             self._optimizer.zero_grad(set_to_none=True)

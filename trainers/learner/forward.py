@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.token_rows import Row
+
+FeaturePlaces = Literal["step", "step end", "token"]
+"""step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class TokenValues:
     logprobs: Tensor
     """Log-probabilities (nats) under the distribution that the tokens were drawn from, temperature included."""
     entropy: Tensor
-    """Entropy of that distribution (nats), without gradient."""
+    """Entropy of that distribution (nats), without gradient unless it was asked for."""
 
 
 class Scorer(torch.nn.Module):
@@ -54,15 +58,23 @@ class Scorer(torch.nn.Module):
         self.tie_weights = model.tie_weights
 
     def forward(
-        self, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0, features: bool = False
+        self,
+        rows: Sequence[Row],
+        *,
+        prefix: int = 0,
+        temperature: float = 1.0,
+        features: FeaturePlaces | None = None,
+        entropy_gradient: bool = False,
     ) -> tuple[Tensor, ...]:
-        """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or [S, H] features of their steps.
+        """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or the features at these places.
 
         Returns a tuple of tensors, because DDP and FSDP do not find tensors inside a record.
         """
-        if features:
-            return (step_features(self.model, rows, prefix=prefix),)
-        values = token_values(self.model, rows, prefix=prefix, temperature=temperature)
+        if features is not None:
+            return (hidden_features(self.model, rows, features, prefix=prefix),)
+        values = token_values(
+            self.model, rows, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient
+        )
         return values.logprobs, values.entropy
 
 
@@ -113,9 +125,17 @@ def common_prefix_length(rows: Sequence[Row]) -> int:
 
 
 def token_values(
-    model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    *,
+    prefix: int = 0,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
 ) -> TokenValues:
-    """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix."""
+    """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
+
+    A gradient of the entropy keeps [K, vocabulary] values more until the backward pass.
+    """
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
     hidden = _states_before(model, rows, drawn, prefix)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
@@ -123,16 +143,27 @@ def token_values(
     if temperature != 1.0:
         logits = logits / temperature
     distribution = torch.log_softmax(logits, dim=-1)
-    with torch.no_grad():
+    with nullcontext() if entropy_gradient else torch.no_grad():
         entropy = -(distribution.exp() * distribution).sum(-1)
     return TokenValues(logprobs=-torch.nn.functional.nll_loss(distribution, ids, reduction="none"), entropy=entropy)
 
 
 @torch.no_grad()
-def step_features(model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0) -> Tensor:
-    """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before the step's first token."""
-    starts = [(b, start) for b, row in enumerate(rows) for _, start, _ in row.steps]
-    return _states_before(model, rows, starts, prefix).float()
+def hidden_features(model: PreTrainedModel, rows: Sequence[Row], places: FeaturePlaces, *, prefix: int = 0) -> Tensor:
+    """[B] rows -> [P, H]: the last hidden states at `feature_positions`, row after row."""
+    positions = [(b, place) for b, row in enumerate(rows) for place in feature_positions(row, places)]
+    return _states_before(model, rows, positions, prefix).float()
+
+
+def feature_positions(row: Row, places: FeaturePlaces) -> list[int]:
+    """Positions of a row, each one behind the token whose hidden state is the feature."""
+    match places:
+        case "step":
+            return [start for _, start, _ in row.steps]
+        case "step end":
+            return [end for _, _, end in row.steps]
+        case "token":
+            return [place for _, start, end in row.steps for place in range(start, end)]
 
 
 def _states_before(

@@ -16,7 +16,14 @@ from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Processes, SingleProcess, full_tensor, shard_like
-from gymcp.trainers.learner.forward import MicroBatch, TokenValues, plan_micro_batches, why_no_shared_prefix
+from gymcp.trainers.learner.forward import (
+    FeaturePlaces,
+    MicroBatch,
+    TokenValues,
+    feature_positions,
+    plan_micro_batches,
+    why_no_shared_prefix,
+)
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
@@ -93,15 +100,18 @@ class Learner:
         """[B] rows -> [L] for each: the entropy (nats) of the distribution of every drawn token, 0 elsewhere."""
         return self._token_columns(rows, groups, lambda values: values.entropy)
 
-    def features(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> Tensor:
-        """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before a step's first token."""
+    def features(
+        self, rows: Sequence[Row], groups: Sequence[int] | None = None, places: FeaturePlaces = "step"
+    ) -> Tensor:
+        """[B] rows -> [P, H], row after row: the last hidden states at these places of their steps."""
         width = self.model.config.get_text_config().hidden_size
-        features = [torch.zeros(len(row.steps), width, device=self.model.device) for row in rows]
+        sizes = [len(feature_positions(row, places)) for row in rows]
+        features = [torch.zeros(size, width, device=self.model.device) for size in sizes]
         for micro, counts in self._processes.shard(self._plan(rows, groups)):
             chosen = [rows[b] for b in micro.rows]
             with self._autocast(), torch.no_grad():
-                (of_steps,) = self._scorer(chosen, prefix=micro.prefix, features=True)
-            parts = torch.split(of_steps, [len(row.steps) for row in chosen])
+                (found,) = self._scorer(chosen, prefix=micro.prefix, features=places)
+            parts = torch.split(found, [sizes[b] for b in micro.rows])
             for b, part in zip(micro.rows, parts, strict=True):
                 if counts:
                     features[b] = part
@@ -111,6 +121,14 @@ class Learner:
         """Save the current trainable weights as the reference policy for the KL term."""
         self._reference = [weight.detach().clone() for weight in self._trained.values()]
 
+    def restart(self) -> None:
+        """Put the reference's weights back and forget the optimiser's moments; the updates go on being counted.
+
+        Raises ConfigError without a reference.
+        """
+        self._write_weights(self._get_reference())
+        self._optimizer.state.clear()
+
     def reference_logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
         """`logprobs` under the reference policy. While this runs, nothing else may compute with the model."""
         with self._reference_weights():
@@ -118,14 +136,18 @@ class Learner:
 
     @contextmanager
     def _reference_weights(self) -> Iterator[None]:
-        if self._reference is None:
-            raise ConfigError("learner: the loss asks for a divergence from a reference, and none was kept")
+        reference = self._get_reference()
         current = [weight.detach().clone() for weight in self._trained.values()]
         try:
-            self._write_weights(self._reference)
+            self._write_weights(reference)
             yield
         finally:
             self._write_weights(current)
+
+    def _get_reference(self) -> list[Tensor]:
+        if self._reference is None:
+            raise ConfigError("learner: the weights of a reference are asked for, and none was kept")
+        return self._reference
 
     @torch.no_grad()
     def _write_weights(self, values: Sequence[Tensor]) -> None:
@@ -148,9 +170,11 @@ class Learner:
         total = self._processes.all_reduce_sum(torch.from_numpy(np.concatenate([*columns, np.zeros(0)]))).numpy()
         return np.split(total, np.cumsum([len(row.token_ids) for row in rows]))[:-1]
 
-    def _values(self, rows: Sequence[Row], prefix: int) -> TokenValues:
+    def _values(self, rows: Sequence[Row], prefix: int, *, entropy_gradient: bool = False) -> TokenValues:
         with self._autocast():
-            logprobs, entropy = self._scorer(rows, prefix=prefix, temperature=self.settings.temperature)
+            logprobs, entropy = self._scorer(
+                rows, prefix=prefix, temperature=self.settings.temperature, entropy_gradient=entropy_gradient
+            )
         return TokenValues(logprobs=logprobs, entropy=entropy)
 
     def _autocast(self) -> torch.autocast:
@@ -181,8 +205,8 @@ class Learner:
     ) -> UpdateStats:
         """Take one optimiser step on the whole batch, computed in micro-batches with denominators of the whole batch.
 
-        A row without advantage is not computed, unless the loss has a KL term. If no row has a gradient, the step is
-        left out: the momentum of earlier steps would change the weights.
+        A row without advantage is not computed, unless the loss has a KL term or an entropy bonus. If no row has a
+        gradient, the step is left out: the momentum of earlier steps would change the weights.
 
         `weights` are those of the preset's terms, `groups` the task numbers of the rows, `old` the log-probabilities
         before the first update on this batch (None: those of the current weights). If the loss corrects for the engine,
@@ -192,7 +216,7 @@ class Learner:
         rows = [example.row for example in examples]
         reference = self.reference_logprobs(rows, groups) if loss.kl else None
         batch = make_batch(examples, loss, weights, old=old, reference=reference)
-        active = [b for b, each in enumerate(examples) if loss.kl or has_gradient(each, weights)]
+        active = [b for b, each in enumerate(examples) if loss.reaches_all_tokens or has_gradient(each, weights)]
         if not active:
             return self._skip(rows)
         stats = self._accumulate_gradients(batch, self._plan(rows, groups, active))
@@ -241,7 +265,8 @@ class Learner:
         """Leave the gradient of the whole batch with the weights; the statistics of the whole batch."""
 
         def compute_loss(micro: MicroBatch) -> tuple[Tensor, LossStats]:
-            values = self._values([batch.examples[b].row for b in micro.rows], micro.prefix)
+            rows = [batch.examples[b].row for b in micro.rows]
+            values = self._values(rows, micro.prefix, entropy_gradient=batch.loss.entropy != 0)
             return batch_loss(batch, micro.rows, values)
 
         self._optimizer.zero_grad(set_to_none=True)

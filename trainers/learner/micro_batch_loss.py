@@ -145,6 +145,14 @@ def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) 
         reference = drawn.select([batch.reference[b] for b in places], new)
         divergence, lengths = kl_estimate(new, reference), batch.drawn.select_lengths(places, new)
         part = part + loss.kl * aggregate(loss, divergence, mask, batch.drawn.denominators, lengths)
+    if loss.entropy:
+        bonus, lengths = drawn.pad(values.entropy), batch.drawn.select_lengths(places, new)
+        factors = [
+            np.ones(len(each.row.token_ids)) if each.entropy_weight is None else each.entropy_weight
+            for each in examples
+        ]
+        bonus = bonus * drawn.select(factors, new)
+        part = part - loss.entropy * aggregate(loss, bonus, mask, batch.drawn.denominators, lengths)
     with torch.no_grad():
         stats = measure_loss(loss, part, new, old, mask, values.entropy, reference)
     return part, stats

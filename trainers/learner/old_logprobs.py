@@ -42,7 +42,11 @@ def find_old_logprobs(
     recorded = {b for b in stale if trusts_record}
     if trusts_record and engine_shares_weights and version:
         recorded |= {b for b, row in enumerate(rows) if has_logprobs(row)}
-    missing = [b for b, each in enumerate(examples) if b not in recorded and (loss.kl or has_gradient(each, weights))]
+    missing = [
+        b
+        for b, each in enumerate(examples)
+        if b not in recorded and (loss.reaches_all_tokens or has_gradient(each, weights))
+    ]
     if missing:
         computed = learner.logprobs([rows[b] for b in missing], [groups[b] for b in missing])
         for b, values in zip(missing, computed, strict=True):

@@ -139,6 +139,8 @@ class Example:
     """[L] for each term: the tokens that its loss is averaged over."""
     episode: int | None = None
     """Number of its episode in the batch: the rows of one episode are one sequence. None: the row is a sequence."""
+    entropy_weight: Floats | None = None
+    """[L]: factor of the loss's entropy bonus; None: 1 everywhere."""
 
 
 def has_gradient(example: Example, weights: Sequence[float]) -> bool:
@@ -149,17 +151,32 @@ def has_gradient(example: Example, weights: Sequence[float]) -> bool:
 
 def make_example(
     row: Row,
-    advantages: Sequence[Floats],
+    advantages: Sequence[Sequence[Floats] | Floats],
     counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
     episode: int | None = None,
+    entropy_weight: Floats | None = None,
 ) -> Example:
-    """[T] advantages and flags of an episode's steps, for each term -> the same on every token drawn for the step."""
+    """[T] advantages and flags of an episode's steps, for each term -> the same on every token drawn for the step.
+
+    An advantage is a number, or an array of one for each token of the action; side answers get the mean of these.
+    `entropy_weight`: [T] factors of the entropy bonus, likewise.
+    """
     length = len(row.token_ids)
     token_advantages = [np.zeros(length) for _ in advantages]
     token_counted = [np.zeros(length, bool) for _ in counted]
+    token_weight = None if entropy_weight is None else np.zeros(length)
     for index, start, end in row.spans:
+        if token_weight is not None and entropy_weight is not None:
+            token_weight[start:end] = entropy_weight[index]
+        is_inner = (index, start, end) in row.inner
         for per_token, per_step in zip(token_advantages, advantages, strict=True):
-            per_token[start:end] = per_step[index]
+            per_token[start:end] = np.mean(per_step[index]) if is_inner else per_step[index]
         for token_flags, step_flags in zip(token_counted, counted, strict=True):
             token_flags[start:end] = step_flags[index]
-    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted), episode=episode)
+    return Example(
+        row=row,
+        advantages=tuple(token_advantages),
+        counted=tuple(token_counted),
+        episode=episode,
+        entropy_weight=token_weight,
+    )

@@ -92,7 +92,7 @@ def _change_score(preset: Preset, recipe: Recipe) -> Preset:
         does = f"{penalties} docks scores below 0" if penalties else "reward.components raises scores above 1"
         raise ConfigError(f"recipe: {does}, and bnpo needs scores from 0 to 1")
     net = WeightedSum(name=NET, weights=((REWARD, 1.0), *weights))
-    return replace(changed, shapers=(*preset.shapers, *shapers, net))
+    return replace(changed, shapers=(*shapers, net, *changed.shapers))
 
 
 def _list_penalties(learn: LearnRecipe) -> tuple[list[Shaper], list[tuple[str, float]]]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from gymcp.agents.programs.settings import is_program
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.filters import MIN_OF_EACH
+from gymcp.trainers.credit.filters import MIN_OF_EACH, DropUninformative, KeepCleanest
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.from_toml import record_of
+from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Json
 from gymcp.visible_text import visible
 
@@ -40,6 +41,8 @@ _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "warm_start": ("batch_size",),
     "rollout": ("groups", "episodes", "max_tokens", "max_turns", "concurrency", "slots"),
     "learn": ("minibatches", "epochs", "patience", "micro_batch_tokens", "critic_epochs"),
+    "curriculum": ("horizon_every",),
+    "replay": ("per_group",),
 }
 
 
@@ -90,6 +93,9 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     recipe = _read_recipe(table)
     preset = build_preset(recipe)
     _check_groups(recipe, preset)
+    _check_schedule(recipe, preset)
+    _check_refill(recipe, preset)
+    _check_restart(recipe, preset)
     check_loss_settings(recipe, preset.loss)
     return recipe
 
@@ -102,6 +108,7 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_name(recipe)
     _check_model(recipe)
     _check_numbers(recipe)
+    _check_curriculum(recipe)
     _check_demonstrations(recipe)
     _check_engine(recipe)
     _check_program(recipe)
@@ -162,6 +169,50 @@ def _check_groups(recipe: Recipe, preset: Preset) -> None:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+
+
+def _check_schedule(recipe: Recipe, preset: Preset) -> None:
+    if preset.turns is not None and recipe.learn.schedule != "constant":
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.schedule is '{recipe.learn.schedule}', and preset '{recipe.preset_name}'"
+            " takes one update for each step of the longest episode, so the schedule's end is not known: make it"
+            " 'constant'"
+        )
+
+
+def _check_curriculum(recipe: Recipe) -> None:
+    rule, who = recipe.curriculum, f"recipe '{recipe.name}'"
+    for name in ("target", "explore", "memory", "low", "high"):
+        check_range(f"{who}: curriculum.{name}", getattr(rule, name), 0, 1)
+    if rule.low > rule.high:
+        raise ConfigError(f"{who}: curriculum.low is {rule.low:g}, above curriculum.high, {rule.high:g}")
+    if rule.start_turns > recipe.rollout.max_turns:
+        raise ConfigError(
+            f"{who}: curriculum.start_turns is {rule.start_turns}, and the turns grow to rollout.max_turns,"
+            f" {recipe.rollout.max_turns}"
+        )
+    if rule.order != "sequence" and recipe.tasks.pool:
+        raise ConfigError(
+            f"{who}: tasks.pool is {recipe.tasks.pool}, and curriculum.order = '{rule.order}' always makes new tasks;"
+            " take one of the two out"
+        )
+
+
+def _check_refill(recipe: Recipe, preset: Preset) -> None:
+    drops = any(isinstance(each, DropUninformative | KeepCleanest) for each in preset.filters)
+    if recipe.curriculum.refill and not drops:
+        raise ConfigError(
+            f"recipe '{recipe.name}': curriculum.refill is {recipe.curriculum.refill}: it replaces groups that are"
+            " dropped because they all scored alike; set learn.drop_uninformative = true, or credit.preset = 'dapo'"
+        )
+
+
+def _check_restart(recipe: Recipe, preset: Preset) -> None:
+    if recipe.learn.restart and preset.loss.kind != "likelihood":
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.restart begins each iteration with the first weights, and loss.kind ="
+            f" '{preset.loss.kind}' compares with those that drew the episodes; set credit.preset = 'expert_iteration'"
         )
 
 

@@ -16,7 +16,8 @@ AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
 CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
 PATH_KEYS = (
-    "env", "model.path", "warm_start.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader", *CODE_KEYS,
+    "env", "model.path", "warm_start.run", "replay.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader",
+    *CODE_KEYS,
 )  # fmt: skip
 """Keys whose value is a path or a list of paths; for ``env``, ``reward.grader`` and `CODE_KEYS` it may be one."""
 
@@ -66,6 +67,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))
     credit = {key: place_typed_path(f"credit.{key}", value) for key, value in recipe.credit.items()}
+    replay = replace(recipe.replay, run=str(place_typed_path("replay.run", recipe.replay.run)))
     reward = replace(recipe.reward, grader=str(place_typed_path("reward.grader", recipe.reward.grader)))
     return replace(
         recipe,
@@ -74,6 +76,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
         warm_start=warm_start,
         rollout=rollout,
         wrappers=wrappers,
+        replay=replay,
         credit=credit,
         reward=reward,
     )

@@ -6,8 +6,13 @@ from dataclasses import fields
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import shape_rewards
-from gymcp.trainers.credit.presets import GOLD, MODEL_COLUMNS, Preset
+from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.model_values import Value
+from gymcp.trainers.credit.signals.options import OptionBackup, OptionValues
+from gymcp.trainers.credit.signals.progress import Progress
+from gymcp.trainers.credit.signals.registry import check_needs
+from gymcp.trainers.credit.signals.token_backup import TokenValue
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.settings.loss import Loss, find_ignored
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory
@@ -21,11 +26,10 @@ def check_trainable(who: str, preset: Preset) -> None:
     """
     if not preset.advantage_terms:
         raise ConfigError(f"{who}: has no advantage term, so nothing would be learnt")
-    if unknown := sorted(preset.needs - MODEL_COLUMNS - {GOLD}):
-        known = ", ".join(sorted(MODEL_COLUMNS | {GOLD}))
-        raise ConfigError(f"{who}: needs {', '.join(unknown)}, and training can give {known} only")
+    check_needs(who, preset)
     if "value" in preset.needs and all(term.returns != "gae" for term in preset.advantage_terms):
         raise ConfigError(f"{who}: needs value, whose critic is fitted to a term with returns='gae', and it has none")
+    _check_heads(who, preset)
     plain = Loss()
     changed = [each.name for each in fields(Loss) if getattr(preset.loss, each.name) != getattr(plain, each.name)]
     if found := find_ignored(preset.loss, [name for name in changed if getattr(preset.loss, name) is not None]):
@@ -42,6 +46,19 @@ def check_trainable(who: str, preset: Preset) -> None:
         for key in term.key:
             if key not in batch.keys:
                 raise ConfigError(f"{who}: compares by a key '{key}'; have {', '.join(sorted(batch.keys))}")
+
+
+def _check_heads(who: str, preset: Preset) -> None:
+    """Raise ConfigError if a head that the preset needs would never be fitted."""
+    backups = [term.backup for term in preset.loss_terms if term.backup is not None]
+    if TokenValue.name in preset.needs and not backups:
+        raise ConfigError(f"{who}: needs {TokenValue.name}, whose critic is fitted to a loss term with a backup")
+    if OptionValues.name in preset.needs and not any(isinstance(backup, OptionBackup) for backup in backups):
+        raise ConfigError(
+            f"{who}: needs {OptionValues.name}, whose heads are fitted to a loss term with an OptionBackup"
+        )
+    if Progress.name in preset.needs and Value.name not in preset.needs:
+        raise ConfigError(f"{who}: needs {Progress.name}, whose head is fitted beside a critic, so it needs value, too")
 
 
 def _make_example(preset: Preset) -> StepBatch:

@@ -37,6 +37,35 @@ class TaskRecipe:
     """Difficulty levels, in environments that generate tasks without end; empty: all levels."""
     families: tuple[str, ...] = ()
     """Task families; empty: every family that is allowed for training."""
+    pool: int = 0
+    """Different training tasks, after which the sequence repeats them; 0: every generated task is a new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumRecipe:
+    """The choice of training tasks. Its state is in every checkpoint, so a resumed run plays the same tasks."""
+
+    order: Literal["sequence", "frontier", "failures"] = "sequence"
+    """sequence: every kind (family and level) in turn. frontier: more of the kinds whose success rate is near `target`.
+    failures: new tasks of the kinds that failed."""
+    target: float = 0.5
+    """Success rate that `frontier` seeks."""
+    explore: float = 0.1
+    """Share of the groups whose kind is chosen evenly, with `frontier` and `failures`."""
+    memory: float = 0.9
+    """Weight of a kind's earlier episodes when a further group of it was played; 1: nothing is forgotten."""
+    low: float = 0.05
+    """Lowest expected success rate of a kind that `failures` makes further tasks of."""
+    high: float = 0.75
+    """Highest such rate."""
+    start_turns: int = 0
+    """Most turns of an episode in the first iteration, growing to rollout.max_turns (TTI); 0: always max_turns."""
+    horizon: Literal["multiply", "add"] = "multiply"
+    """multiply: the turns grow by start_turns; add: by one."""
+    horizon_every: int = 1
+    """Iterations after which the turns grow."""
+    refill: int = 0
+    """Most further waves of groups in an iteration, in place of groups that all scored alike (DAPO); 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +158,8 @@ class LearnRecipe:
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    restart: bool = False
+    """Begin the updates of each iteration with the weights before the first one (STaR), for losses without ratios."""
     drop_uninformative: bool = False
     """Leave out tasks whose episodes all have the same score (DAPO): they carry little signal and cost time."""
     keep_cleanest: int = 0
@@ -154,6 +185,23 @@ class LearnRecipe:
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 4
     """Epochs over an iteration's steps, for presets that need a critic (`ppo`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRecipe:
+    """Earlier episodes that are learnt again, in place of new ones of the same task."""
+
+    keep: int = 0
+    """Solved episodes kept of each task, and with `recall` = alike as many others; 0: nothing is learnt again."""
+    recall: Literal["failed", "alike"] = "failed"
+    """failed: a group without a success recalls solved episodes. alike: a group that all scored the same recalls
+    episodes that scored otherwise."""
+    per_group: int = 1
+    """Most episodes that a group recalls."""
+    max_age: int = 0
+    """Most iterations since the weights that drew an episode; 0: no limit."""
+    run: str = ""
+    """Folder of a training run whose episodes are in the buffer from the start; empty: it starts empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +268,7 @@ class Recipe:
     """Give the same metrics to the last digit on the same machine, at the cost of speed."""
     model: ModelRecipe = field(default_factory=ModelRecipe)
     tasks: TaskRecipe = field(default_factory=TaskRecipe)
+    curriculum: CurriculumRecipe = field(default_factory=CurriculumRecipe)
     warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
     rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
     wrappers: WrapperRecipe = field(default_factory=WrapperRecipe)
@@ -229,6 +278,7 @@ class Recipe:
     """Settings that replace those of the preset's loss."""
     reward: RewardRecipe = field(default_factory=RewardRecipe)
     learn: LearnRecipe = field(default_factory=LearnRecipe)
+    replay: ReplayRecipe = field(default_factory=ReplayRecipe)
     evaluation: EvaluationRecipe = field(default_factory=EvaluationRecipe)
 
     @property

@@ -17,8 +17,15 @@ def training_tasks(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple
 
     An environment with a fixed suite starts again, with further trials, when all of its tasks have been used.
     """
-    first = iteration * recipe.rollout.groups
-    return [_training_task(env, recipe, place) for place in range(first, first + recipe.rollout.groups)]
+    return tasks_in_sequence(env, recipe, iteration * recipe.rollout.groups, recipe.rollout.groups)
+
+
+def tasks_in_sequence(env: LoadedEnv, recipe: Recipe, first: int, count: int) -> list[tuple[Task, int]]:
+    """The tasks at `count` places of the run's endless sequence from `first` on, each with its first trial's number.
+
+    The sequence repeats the tasks of a fixed suite, and with ``tasks.pool`` as many generated ones.
+    """
+    return [_training_task(env, recipe, place) for place in range(first, first + count)]
 
 
 def _training_task(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, int]:
@@ -27,9 +34,11 @@ def _training_task(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, in
         tasks = _suite_tasks(env)
         again, at = divmod(place, len(tasks))
         return _shuffle(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
-    size = len(_training_block(env, recipe.tasks, 0))
+    again, place = divmod(place, recipe.tasks.pool) if recipe.tasks.pool else (0, place)
+    size = len(make_training_block(env, recipe.tasks, 0))
     number, at = divmod(place, size)
-    return _shuffle(_training_block(env, recipe.tasks, number), recipe.seed, number)[at], 0
+    block = _shuffle(make_training_block(env, recipe.tasks, number), recipe.seed, number)
+    return block[at], again * recipe.rollout.episodes
 
 
 def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
@@ -45,7 +54,7 @@ def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
     tasks: list[Task] = []
     number = FIRST_DEMONSTRATION
     while len(tasks) < count:
-        tasks += _training_block(env, kinds, number)
+        tasks += make_training_block(env, kinds, number)
         number += 1
     return tasks[:count]
 
@@ -92,8 +101,8 @@ def _heldout_sequence(env: LoadedEnv, recipe: Recipe, split: str) -> Iterator[Ta
     raise ConfigError(f"environment '{env.spec.name}': split '{split}' has no task of the recipe's levels")
 
 
-def _training_block(env: LoadedEnv, kinds: TaskRecipe, number: int) -> list[Task]:
-    """One training task of each kind (family and level)."""
+def make_training_block(env: LoadedEnv, kinds: TaskRecipe, number: int) -> list[Task]:
+    """One training task of each kind (family and level). Raises ConfigError if there is no such kind."""
     assert env.spec.more_tasks is not None
     tasks = list(
         env.spec.more_tasks(

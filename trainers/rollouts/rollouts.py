@@ -28,7 +28,8 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
+from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 from gymcp.types import Json, Sampling, Trajectory
 
@@ -63,28 +64,33 @@ class TrainingEpisodes:
             )
         return good
 
-    def rollout_jobs(self, iteration: int) -> list[Job]:
-        """The jobs of an iteration, counted from 0: a function of the recipe and that number."""
+    def rollout_jobs(self, planned: Sequence[PlannedGroup], iteration: int) -> list[Job]:
+        """The jobs of groups that are played in an iteration, counted from 0."""
         return [
             Job(
-                task=task,
-                trial=first + k,
-                seed=derive_seed(self.recipe.seed, task.id, first + k),
+                task=group.task,
+                trial=trial,
+                seed=derive_seed(self.recipe.seed, group.task.id, trial),
                 policy_version=str(iteration),
             )
-            for task, first in training_tasks(self.env, self.recipe, iteration)
-            for k in range(self.recipe.rollout.episodes)
+            for group in planned
+            for trial in range(group.first_trial, group.first_trial + self.recipe.rollout.episodes)
         ]
 
-    async def rollouts(self, jobs: Sequence[Job], trainable: TrainableModel, policy: Policy) -> list[Trajectory]:
-        """The records of the jobs, in their order; a job whose scored record is stored already is not run again."""
+    async def rollouts(
+        self, jobs: Sequence[Job], trainable: TrainableModel, policy: Policy, *, turns: int | None = None
+    ) -> list[Trajectory]:
+        """The records of the jobs, in their order; a job whose scored record is stored already is not run again.
+
+        `turns`: most turns of an episode; None: as many as the recipe says.
+        """
         keys = {(job.task.id, job.trial) for job in jobs}
         stored = {
             (row.task, row.trial): self.store.load(row.id)
             for row in self.store.summaries()
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
-        async with self.open_agent(trainable, policy, self.recipe.rollout.temperature) as agent:
+        async with self.open_agent(trainable, policy, self.recipe.rollout.temperature, turns=turns) as agent:
             new = await self.play(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
@@ -106,9 +112,12 @@ class TrainingEpisodes:
 
     @asynccontextmanager
     async def open_agent(
-        self, trainable: TrainableModel, policy: Policy, temperature: float
+        self, trainable: TrainableModel, policy: Policy, temperature: float, *, turns: int | None = None
     ) -> AsyncIterator[AgentFactory]:
-        """The agent that is trained, at this sampling temperature. Raises ConfigError if one of the user fails."""
+        """The agent that is trained, at this sampling temperature, with at most `turns` turns (None: the recipe's).
+
+        Raises ConfigError if one of the user fails.
+        """
         rollout = self.recipe.rollout
         model = TokenModel(
             name=self.recipe.name,
@@ -119,7 +128,7 @@ class TrainingEpisodes:
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
         # the scheduler keeps the time
-        settings = ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns, seconds=None))
+        settings = ReactSettings(sampling=sampling, budget=Budget(turns=turns or rollout.max_turns, seconds=None))
         if isinstance(self.agent, ProgramSettings):
             program = replace(self.agent, sampling=settings.sampling, budget=settings.budget)
             async with open_program_agents(model, program) as agents:

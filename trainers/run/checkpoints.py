@@ -20,11 +20,12 @@ from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.run_state import read_state
+from gymcp.trainers.rollouts.curricula.protocol import CurriculumState
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, restore_buffer
+from gymcp.trainers.run.run_state import read_curriculum, read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
-_CRITIC = "critic.pt"
 _REPLACED = (CHECKPOINT, "served", "model", "final", "tensorboard", "curves.png")
 """Files and folders of the run that training writes anew, removing their older content."""
 
@@ -36,17 +37,32 @@ class TrainingState:
     iteration: int = 0
     """Number of complete iterations."""
     trackers: Trackers = field(default_factory=Trackers)
+    curriculum: CurriculumState = field(default_factory=CurriculumState)
+    replay: ReplayBuffer = field(default_factory=ReplayBuffer)
 
 
-def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+def save_training(
+    folder: Path,
+    recipe: Recipe,
+    state: TrainingState,
+    learner: Learner,
+    critic: Critic | None,
+    heads: Mapping[str, Critic] | None = None,
+) -> None:
     """Write a checkpoint, then the state file that names it; then remove older checkpoints."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.save(here)
-    if critic is not None:
+    for name, head in _list_heads(critic, heads).items():
         content = io.BytesIO()
-        torch.save(critic.state(), content)
-        write_atomically(here / _CRITIC, content.getvalue())
-    record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
+        torch.save(head.state(), content)
+        write_atomically(here / f"{name}.pt", content.getvalue())
+    record = {
+        "iteration": state.iteration,
+        "trackers": asdict(state.trackers),
+        "curriculum": state.curriculum.to_json(),
+        "replay": state.replay.to_json(),
+        "recipe": recipe_as_json(recipe),
+    }
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
         if other != here:
@@ -58,12 +74,23 @@ def record_end(folder: Path, reason: str) -> None:
     write_atomically(folder / TRAINING_FILE, json.dumps({**read_state(folder), "ended": reason}).encode())
 
 
-def load_training(folder: Path, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+def load_training(
+    folder: Path,
+    state: TrainingState,
+    learner: Learner,
+    critic: Critic | None,
+    heads: Mapping[str, Critic] | None = None,
+) -> None:
     """Load the checkpoint of a state. Raises ConfigError if it is of another model or missing."""
     here = folder / CHECKPOINT / str(state.iteration)
     learner.load(here)
-    if critic is not None:
-        critic.load(torch.load(here / _CRITIC, map_location="cpu", weights_only=True))
+    for name, head in _list_heads(critic, heads).items():
+        head.load(torch.load(here / f"{name}.pt", map_location="cpu", weights_only=True))
+
+
+def _list_heads(critic: Critic | None, heads: Mapping[str, Critic] | None) -> dict[str, Critic]:
+    """All heads by the names of their files."""
+    return {**({} if critic is None else {"critic": critic}), **(heads or {})}
 
 
 def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingState | None:
@@ -98,7 +125,12 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
             f"training run {folder}: was started with another recipe: {differing};"
             " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
-    return TrainingState(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]))
+    return TrainingState(
+        iteration=int(state["iteration"]),
+        trackers=Trackers(**state["trackers"]),
+        curriculum=read_curriculum(state, before),
+        replay=restore_buffer(state.get("replay", {})),
+    )
 
 
 def _refuse_other_files(folder: Path, recipe: Recipe) -> None:

@@ -61,7 +61,7 @@ class MemoryForecast:
     weights: int
     """Weights, gradients and optimiser: this much it takes in any case."""
     reference: int
-    """Second copy of the trained weights for a divergence; 0 without one."""
+    """Second copy of the trained weights for a divergence or a restart; 0 without one."""
     activations: int
     """One micro-batch, with its logits."""
     cache: int
@@ -73,7 +73,7 @@ class MemoryForecast:
 
 
 def count_episodes(recipe: Recipe, env: LoadedEnv) -> EpisodeCounts:
-    """Episodes of a run of this recipe that no reason ends early."""
+    """Episodes of a run of this recipe that no reason ends early; those of refilled batches come on top."""
     rule, iterations = recipe.evaluation, recipe.learn.iterations
     ends = sorted({0, iterations})
     between = list(range(rule.every, iterations, rule.every)) if rule.every else []
@@ -133,7 +133,7 @@ def forecast_memory(recipe: Recipe, preset: Preset, shape: ModelShape, *, on_gpu
     slots = recipe.rollout.slots if recipe.rollout.engine == "embedded" else 0
     return MemoryForecast(
         weights=frozen * size + shape.trained * (4 + 4 + 8),  # float32 weights and gradients, two moments of Adam
-        reference=4 * shape.trained if preset.loss.kl else 0,
+        reference=4 * shape.trained if preset.loss.kl or recipe.learn.restart else 0,
         activations=activations + LOGITS_COPIES * tokens * shape.vocabulary * 4,
         cache=slots * recipe.model.context * shape.layers * shape.cache_width * size,
     )

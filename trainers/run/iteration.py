@@ -8,17 +8,22 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.envs.tool_costs import ToolCosts
 from gymcp.trainers.credit.assign import Credit, assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.registry import count_passes
+from gymcp.trainers.credit.signals.smoothing import ENTROPY_WEIGHT
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
 from gymcp.trainers.learner.token_rows import Example, count_stale_tokens, make_example, rows_of
+from gymcp.trainers.learner.turn_by_turn import update_turn_by_turn
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
+from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Task, Trajectory
 
@@ -34,8 +39,14 @@ class TrainingSetup:
     """Updates per epoch: the batch is cut into this many parts, by groups."""
     epochs: int = 1
     """Times that the whole batch is gone over."""
+    restarts: bool = False
+    """True: the updates of each iteration begin with the weights before the first one."""
     costs: ToolCosts = field(default_factory=ToolCosts)
     """Costs of the environment's tools."""
+    heads: Mapping[str, Critic] = field(default_factory=dict)
+    """Heads beside the critic by name (`model_columns.FURTHER_HEADS`)."""
+    renderer: Renderer | None = None
+    """That of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
     """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
     learner would compute."""
@@ -86,13 +97,23 @@ def train_on_batch(
     """
     started = time.perf_counter()
     recorded = batch_of(records, gold, setup.costs)
-    batch, targets = add_model_columns(recorded, setup.preset, setup.learner, setup.critic, trackers)
+    batch, targets = add_model_columns(
+        recorded,
+        setup.preset,
+        setup.learner,
+        setup.critic,
+        trackers,
+        renderer=setup.renderer,
+        heads=setup.heads,
+    )
     credit = assign_credit(batch, setup.preset, trackers)
-    metrics = credit_metrics(credit, batch, setup.preset)
+    metrics = credit_metrics(credit, batch, setup.preset) | signal_metrics(recorded, setup.preset)
     credit_s = time.perf_counter() - started
 
     if setup.critic is not None and targets is not None:
         metrics |= fit_critic(setup.critic, targets)
+        for name, target in targets.further.items():
+            metrics[f"{name}/loss"] = setup.heads[name].fit(target.features, target.returns, target.sums)
     metrics |= update_policy(setup, credit, replay, version)
     return IterationResult(metrics=metrics, trackers=credit.trackers, credit=credit, credit_s=credit_s)
 
@@ -112,6 +133,12 @@ def credit_metrics(credit: Credit, batch: StepBatch, preset: Preset) -> dict[str
     }
 
 
+def signal_metrics(batch: StepBatch, preset: Preset) -> dict[str, Json]:
+    """Metrics of the preset's signals: forward passes that they took, as they declare; empty if none."""
+    passes = count_passes(preset, batch)
+    return {"signals/passes": passes} if passes else {}
+
+
 def fit_critic(critic: Critic, targets: CriticTargets) -> dict[str, Json]:
     """Fit the critic to its targets; the metrics of that."""
     return {"critic/loss": critic.fit(targets.features, targets.returns), "critic/explained": targets.explained}
@@ -128,6 +155,8 @@ def update_policy(
     if not examples:
         return {}
     learner, weights = setup.learner, [term.weight for term in credit.terms]
+    if setup.restarts:
+        learner.restart()
     old = find_old_logprobs(
         learner,
         examples,
@@ -143,14 +172,12 @@ def update_policy(
         chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
         if not chosen:
             continue
-        updates.append(
-            learner.update(
-                [examples[i] for i in chosen],
-                setup.preset.loss,
-                weights=weights,
-                groups=[groups[i] for i in chosen],
-                old=[old[i] for i in chosen] if old is not None else None,
-            )
+        updates += _update_on(
+            setup,
+            [examples[i] for i in chosen],
+            weights=weights,
+            groups=[groups[i] for i in chosen],
+            old=[old[i] for i in chosen] if old is not None else None,
         )
         if replay is not None:
             replay_losses.append(replay.update(learner))
@@ -160,16 +187,35 @@ def update_policy(
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
 
 
+def _update_on(
+    setup: TrainingSetup,
+    examples: Sequence[Example],
+    *,
+    weights: Sequence[float],
+    groups: Sequence[int],
+    old: Sequence[Floats] | None,
+) -> list[UpdateStats]:
+    """Update on all examples at once, or if the preset says so, turn by turn."""
+    learner, preset = setup.learner, setup.preset
+    if preset.turns is None:
+        return [learner.update(examples, preset.loss, weights=weights, groups=groups, old=old)]
+    return update_turn_by_turn(learner, examples, preset.loss, preset.turns, weights=weights, groups=groups, old=old)
+
+
 def make_examples(credit: Credit) -> tuple[list[Example], list[int]]:
     """[N] trajectories -> their rows with the advantages of all terms on the tokens, and each row's task number."""
     examples: list[Example] = []
     groups: list[int] = []
     starts = credit.batch.starts
+    weight = credit.batch.columns.get(ENTROPY_WEIGHT)
+    of_steps = [term.split_tokens(credit.batch) for term in credit.terms]
     for n, record in enumerate(credit.batch.sources):
         own = slice(int(starts[n]), int(starts[n + 1]))
         for row in rows_of(record):
-            advantages = [term.advantage[own] for term in credit.terms]
-            examples.append(make_example(row, advantages, [term.counted[own] for term in credit.terms], episode=n))
+            advantages = [term[own] for term in of_steps]
+            counted = [term.counted[own] for term in credit.terms]
+            of_entropy = None if weight is None else weight[own]
+            examples.append(make_example(row, advantages, counted, episode=n, entropy_weight=of_entropy))
             groups.append(int(credit.batch.keys["group"][starts[n]]))
     return examples, groups
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +34,16 @@ from gymcp.trainers.run.checkpoints import (
     save_training,
 )
 from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reason, consecutive_lost
+from gymcp.trainers.run.experience.collection import Rollouts, collect
+from gymcp.trainers.run.experience.recall import recall_episodes
+from gymcp.trainers.run.experience.replay_buffer import remember
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
 from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
-from gymcp.types import Json, Task, Trajectory
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +53,6 @@ class Ending:
     iterations: int
     reason: str
     """`FINISHED`, or why the run stopped before its last iteration."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollouts:
-    """The rollouts of one iteration."""
-
-    records: list[Trajectory]
-    tasks: Mapping[str, Task]
-    """By id."""
-    seconds: float
-
-    @property
-    def scored(self) -> list[Trajectory]:
-        """Records with a score: all but the episodes lost to infrastructure."""
-        return [record for record in self.records if record.outcome.has_score]
 
 
 def train(
@@ -120,25 +108,22 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             result = await learn(run, state, rollouts) if rollouts.scored else skip(run, state, rollouts)
         except FloatingPointError as error:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
-            load_training(folder, state, setup.learner, setup.critic)
+            load_training(folder, state, setup.learner, setup.critic, setup.heads)
             return finish(run, state, str(error))
-        row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records, run.setup.costs), **result.metrics}
-        state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
+        played = {**rollout_metrics(rollouts.records, run.setup.costs), **rollouts.metrics}
+        row = {"iteration": state.iteration + 1, **played, **result.metrics}
+        state = TrainingState(
+            iteration=state.iteration + 1,
+            trackers=result.trackers,
+            curriculum=rollouts.curriculum,
+            replay=remember(state.replay, rollouts.scored, recipe.replay, state.iteration),
+        )
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)
         _log_row(run, row)
-        save_training(folder, recipe, state, setup.learner, setup.critic)
+        save_training(folder, recipe, state, setup.learner, setup.critic, setup.heads)
     return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
-
-
-async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
-    """Sample the rollouts of the next iteration."""
-    started = time.perf_counter()
-    jobs = run.episodes.rollout_jobs(state.iteration)
-    records = await run.episodes.rollouts(jobs, run.trainable, run.sampler.policy)
-    tasks = {job.task.id: job.task for job in jobs}
-    return Rollouts(records=records, tasks=tasks, seconds=time.perf_counter() - started)
 
 
 async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:
@@ -149,13 +134,14 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     _check_steps(run, state, rollouts)
     started = time.perf_counter()
     replay = _make_replay(run, state)
+    records, recalled = recall_episodes(run, state, rollouts.scored)
     version = run.sampler.version  # an iteration that was lost before this one has not changed it
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay, version=version),
+        lambda: train_on_batch(run.setup, records, rollouts.tasks, state.trackers, replay, version=version),
     )
     if result.credit is not None:
-        _store_credit(run, result.credit)
+        _store_credit(run, result.credit, {record.id for record in rollouts.scored})
     seconds = time.perf_counter() - started
     clock = {
         "seconds": rollouts.seconds + seconds,
@@ -163,7 +149,7 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
         "seconds/credit": result.credit_s,
         "seconds/update": seconds - result.credit_s,
     }
-    return replace(result, metrics={**result.metrics, **clock})
+    return replace(result, metrics={**result.metrics, **recalled, **clock})
 
 
 def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:
@@ -217,11 +203,13 @@ def _make_replay(run: TrainingRun, state: TrainingState) -> DemonstrationReplay 
     return DemonstrationReplay(examples=run.replay_examples, size=recipe.learn.demonstrations, draw=draw)
 
 
-def _store_credit(run: TrainingRun, credit: Credit) -> None:
+def _store_credit(run: TrainingRun, credit: Credit, played: Collection[str]) -> None:
+    """Store the credit of the episodes with these ids; episodes that were learnt again keep the one they had."""
     recipe = run.inputs.recipe
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
     name = short_name(recipe.preset_name)
-    run.episodes.store.add_credits(step_credits(credit, run.setup.preset, name=name, options=options))
+    credits = step_credits(credit, run.setup.preset, name=name, options=options)
+    run.episodes.store.add_credits(each for each in credits if each.trajectory in played)
 
 
 def _log_row(run: TrainingRun, row: Mapping[str, Json]) -> None:

@@ -9,14 +9,17 @@ from gymcp.agents.policies.local_model import read_context_length
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.trainers.credit.presets import GOLD, Preset
+from gymcp.trainers.credit.preset import Preset
+from gymcp.trainers.credit.signals.registry import check_gold, needs_gold
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_reward
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+from gymcp.trainers.run.experience.recorded_buffer import check_replay
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
@@ -28,8 +31,9 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         )
     check_reward(recipe, env.spec)
     _check_tasks(recipe, env)
-    if GOLD in preset.needs:
-        _check_gold(recipe, env)
+    check_replay(env, recipe, preset.loss)
+    if needs_gold(preset):
+        _check_gold(recipe, preset, env)
     get_sandbox(recipe.rollout.sandbox)
     check_wrappers(recipe, env)
     if recipe.model.path:
@@ -48,6 +52,7 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
     """Ask for some tasks of every kind, because an unknown family, level, split, run or agent is an error then."""
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     training_tasks(env, recipe, 0)
+    make_curriculum(env, recipe)
     if recipe.warm_start.run:
         select_demonstrations(env, one)
     else:
@@ -57,10 +62,11 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
         heldout_tasks(env, recipe, split, 1)
 
 
-def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
+def _check_gold(recipe: Recipe, preset: Preset, env: LoadedEnv) -> None:
     for task, _ in training_tasks(env, recipe, 0):
         if not any(turn.calls or turn.final_text for turn in task.gold):
             raise ConfigError(
                 f"recipe '{recipe.name}': preset '{recipe.preset_name}' compares with gold, and task '{task.id}' of"
                 f" '{recipe.env}' has none; choose a preset that needs none"
             )
+        check_gold(preset, task)

@@ -12,6 +12,7 @@ from gymcp.store.untrusted_files import read_foreign
 from gymcp.store.validation import require_integer
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, restore_curriculum
 from gymcp.types import Json
 
 FINISHED = "finished"
@@ -30,7 +31,19 @@ def read_state(folder: Path) -> Mapping[str, Json]:
         raise ConfigError(f"training run {folder}: its {TRAINING_FILE} cannot be read: {error}") from error
 
 
-def read_recipe_and_iterations(folder: Path) -> tuple[Recipe, int]:
-    """The recipe of a training run, and the number of its complete iterations. Raises ConfigError if it has none."""
+def read_curriculum(state: Mapping[str, Json], recipe: Recipe) -> CurriculumState:
+    """The curriculum's state in the content of a state file; a run of an earlier version had one sequence of groups."""
+    stored = state.get("curriculum")
+    if stored is None:
+        return CurriculumState(groups=int(state["iteration"]) * recipe.rollout.groups)
+    return restore_curriculum(stored)
+
+
+def read_recipe_and_curriculum(folder: Path) -> tuple[Recipe, CurriculumState]:
+    """The recipe of a training run, and its curriculum's state after the last complete iteration.
+
+    Raises ConfigError if the folder has none.
+    """
     state = read_state(folder)
-    return restore_recipe(state["recipe"]), int(state["iteration"])
+    recipe = restore_recipe(state["recipe"])
+    return recipe, read_curriculum(state, recipe)

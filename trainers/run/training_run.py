@@ -26,13 +26,18 @@ from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.choose import make_curriculum
+from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
+from gymcp.trainers.run.experience.recorded_buffer import load_recorded_buffer
+from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, remember
 from gymcp.trainers.run.iteration import TrainingSetup
 from gymcp.trainers.run.metrics_log import MetricsLog
+from gymcp.trainers.run.model_columns import FURTHER_HEADS, NEEDS_CRITIC
 from gymcp.trainers.run.model_files import MODEL, model_folder
 from gymcp.trainers.run.warm_start import warm_start, warm_start_examples
 from gymcp.types import Json, Trajectory
@@ -67,7 +72,10 @@ class TrainingRun:
     setup: TrainingSetup
     replay_examples: Sequence[Example]
     """Demonstrations that are learnt again beside rollouts; empty: the recipe asks for none."""
+    recorded: Mapping[str, Trajectory]
+    """Episodes of the run ``replay.run``, by id."""
     episodes: TrainingEpisodes
+    curriculum: Curriculum
     sampler: Sampler
     log: MetricsLog
 
@@ -93,18 +101,22 @@ async def open_run(
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
-        critic = _make_critic(recipe, inputs.preset, trainable)
+        critic = _make_head(recipe, trainable) if inputs.preset.needs & NEEDS_CRITIC else None
+        needed = [name for name, signal in FURTHER_HEADS.items() if signal in inputs.preset.needs]
+        heads = {name: _make_head(recipe, trainable) for name in needed}
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
+        recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            state = TrainingState()
-            save_training(folder, recipe, state, learner, critic)
+            buffer = remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1)
+            state = TrainingState(replay=buffer)
+            save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
             state = saved
-            load_training(folder, state, learner, critic)
+            load_training(folder, state, learner, critic, heads)
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
         opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
         sampler = await stack.enter_async_context(opening)
@@ -112,9 +124,12 @@ async def open_run(
             preset=inputs.preset,
             learner=learner,
             critic=critic,
+            heads=heads,
             minibatches=recipe.learn.minibatches,
             epochs=recipe.learn.epochs,
+            restarts=recipe.learn.restart,
             costs=inputs.env.spec.costs,
+            renderer=trainable.renderer,
             engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
         )
         run = TrainingRun(
@@ -122,7 +137,9 @@ async def open_run(
             trainable=trainable,
             setup=setup,
             replay_examples=replay_examples,
+            recorded=recorded,
             episodes=episodes,
+            curriculum=make_curriculum(env, recipe),
             sampler=sampler,
             log=log,
         )
@@ -163,7 +180,7 @@ def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequen
                 f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
             ) from error
     learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
-    if inputs.preset.loss.kl:
+    if inputs.preset.loss.kl or recipe.learn.restart:
         learner.set_reference()
     return learner
 
@@ -183,10 +200,7 @@ def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSetti
     )
 
 
-def _make_critic(recipe: Recipe, preset: Preset, trainable: TrainableModel) -> Critic | None:
-    """None: the preset needs no critic."""
-    if "value" not in preset.needs:
-        return None
+def _make_head(recipe: Recipe, trainable: TrainableModel) -> Critic:
     return Critic(
         trainable.model.config.get_text_config().hidden_size,
         trainable.model.device,

@@ -63,6 +63,18 @@ class Loss:
     """Largest p_old / p_rollout of a token that counts, with `decoupled` only; tokens above it are left out."""
     kl: float = 0.0
     """Weight of the k3 estimate of the KL divergence from the reference policy."""
+    entropy: float = 0.0
+    """Weight of the mean entropy (nats) of the drawn tokens' distributions, which is subtracted from the loss."""
+
+    @property
+    def reaches_all_tokens(self) -> bool:
+        """True if tokens without an advantage have a gradient, too."""
+        return self.kl != 0 or self.entropy != 0
+
+    @property
+    def takes_other_weights(self) -> bool:
+        """True if tokens may have been drawn by any weights: the loss has no ratios, or corrects for who drew them."""
+        return self.kind == "likelihood" or self.decoupled
 
     @property
     def averaging(self) -> Aggregation:

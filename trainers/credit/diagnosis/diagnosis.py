@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.anchors import anchor_codes
+from gymcp.trainers.credit.anchors import anchor_codes, check_state_keys
 from gymcp.trainers.credit.diagnosis.gradient_factors import action_codes, measure_factors, presets_to_measure
 from gymcp.trainers.credit.diagnosis.progress import Progress, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import SignalEstimate, estimate_signals
@@ -73,16 +73,11 @@ def diagnose(records: Iterable[Trajectory], tasks: Mapping[str, Task], preset: P
             f"credit: each of the {ends.single} groups has one episode, and nothing to compare it with: record several"
             " episodes of each task (gymcp eval ENV --trials 8)"
         )
-    steps = [step for record in batch.sources for step in record.steps]
-    if without := sum(not step.state_key for step in steps):
-        raise ConfigError(
-            f"credit: {without} of {len(steps)} steps have no state key, so steps cannot be compared: record the"
-            " episodes with gymcp; an import has no states"
-        )
+    check_state_keys(batch.sources)
     factors = measure_factors(batch, presets_to_measure(batch, {name: preset} if name else {}))
     return Diagnosis(
         episodes=len(batch.tasks),
-        steps=len(steps),
+        steps=int(batch.starts[-1]),
         success=float(is_solved(batch).mean()),
         ends=ends,
         anchors=anchor_statistics(batch, anchor_codes(batch.sources, "recorded"), preset),

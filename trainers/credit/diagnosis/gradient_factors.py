@@ -11,7 +11,9 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.assign import Credit, TermCredit, assign_credit
+from gymcp.trainers.credit.base.presets import MAKERS as BASE_METHODS
 from gymcp.trainers.credit.presets import GOLD, PRESETS, Preset, make_preset
+from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.credit.step_batch import StepBatch, codes
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.trainers.settings.loss import Loss
@@ -28,6 +30,9 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
 }
 """Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
 the aggregation of the loss does alone."""
+NOT_MEASURED = frozenset({"hgpo", "graphgpo", "g2po", "gagpo", "tigpo"})
+"""Presets whose signal would come out too high, up to three times on a chain: through the graph of states, an episode's
+factors depend on the other episodes of its group, and the estimate takes episodes for independent."""
 
 
 def name_variant(preset: str, options: Mapping[str, Json]) -> str:
@@ -45,14 +50,21 @@ def _show(value: Json) -> str:
 
 
 def presets_to_measure(batch: StepBatch, more: Mapping[str, Preset] = MappingProxyType({})) -> dict[str, Preset]:
-    """Presets by name that need nothing but the record, or gold that the batch has: `PRESETS`, `VARIANTS`, `more`."""
+    """Presets by name that need nothing but the record, or gold that the batch has: `PRESETS`, `VARIANTS`, `more`.
+
+    Left out of `PRESETS` are `NOT_MEASURED`, presets whose baseline is earlier batches, and those that take several
+    updates on a batch. The base methods are left out, too: their first update has the gradient of `grpo` or `loop` up
+    to the aggregation, or is meant for episodes of other weights, of which a record of one policy says nothing.
+    """
     found: dict[str, Preset] = {}
-    for name in PRESETS:
+    for name in (each for each in PRESETS if each not in NOT_MEASURED and each not in BASE_METHODS):
         try:
-            found[name] = make_preset(name)
+            preset = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default
             continue
-    found |= {name: make_preset(preset, **options) for name, (preset, options) in VARIANTS.items()}
+        if not (preset.turns or any(isinstance(shaper, SuccessBaseline) for shaper in preset.shapers)):
+            found[name] = preset
+    found |= {name: make_preset(kind, **options) for name, (kind, options) in VARIANTS.items()}
     given = {GOLD} if batch.gold else set()
     return {name: preset for name, preset in (found | dict(more)).items() if not preset.needs - given}
 

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.call_matching import similarity
-from gymcp.trainers.credit.estimators import combine_keys
+from gymcp.trainers.credit.graph.state_graph import measure_distances_to_success
 from gymcp.trainers.credit.shapers import is_solved
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Task, Trajectory
 
 Mask = npt.NDArray[np.bool_]
@@ -58,31 +57,13 @@ def _compare(by: Literal["transitions", "gold"], made: Mask, judged: Mask, solve
 
 def _transitions(batch: StepBatch, solved: Mask) -> tuple[Mask, Mask]:
     """[S]: true for a step to a state nearer to success; and for the steps of groups in which an episode succeeded."""
-    distance = distances_to_success(batch)
+    distance = measure_distances_to_success(batch)
     after = np.full(len(distance), np.inf)
     after[:-1] = distance[1:]
     last = batch.starts[1:] - 1
     after[last] = np.where(solved[last], 0.0, np.inf)
     group = batch.keys["group"]
     return after < distance, np.isin(group, group[solved])
-
-
-def distances_to_success(batch: StepBatch) -> Floats:
-    """[S]: fewest recorded steps from the step's state to the end of a solved episode of its group; infinite for a
-    state from which no recorded way leads there.
-
-    The ways of different episodes are joined at states that they share, so a distance can be shorter than any episode.
-    """
-    state = combine_keys((batch.keys["group"], batch.keys["state"]), int(batch.starts[-1]))
-    last, solved = batch.starts[1:] - 1, is_solved(batch)
-    distance = np.full(int(state.max(initial=-1)) + 1, np.inf)
-    distance[state[last[solved]]] = 1.0
-    start = np.setdiff1d(np.arange(len(state)), last)
-    while True:
-        before = distance.copy()
-        np.minimum.at(distance, state[start], distance[state[start + 1]] + 1.0)
-        if np.array_equal(before, distance):
-            return np.asarray(distance[state], float)
 
 
 def _has_gold(batch: StepBatch, record: Trajectory) -> bool:
@@ -92,12 +73,13 @@ def _has_gold(batch: StepBatch, record: Trajectory) -> bool:
 
 def _gold_calls(batch: StepBatch) -> tuple[Mask, Mask]:
     """Two masks [S]: steps with a gold call that the episode had not made yet, and steps with any call."""
-    made = [each for record in batch.sources for each in _new_gold_calls(record, batch.gold[record.task])]
+    made = [each for record in batch.sources for each in find_new_gold_calls(record, batch.gold[record.task])]
     judged = [bool(step.action.tool_calls) for record in batch.sources for step in record.steps]
     return np.array(made, bool), np.array(judged, bool)
 
 
-def _new_gold_calls(record: Trajectory, task: Task) -> list[bool]:
+def find_new_gold_calls(record: Trajectory, task: Task) -> list[bool]:
+    """[T]: true for a step with a gold call that the episode had not made yet."""
     left = [call for turn in task.gold for call in turn.calls]
     made = []
     for step in record.steps:

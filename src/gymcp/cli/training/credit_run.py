@@ -20,12 +20,13 @@ from gymcp.trainers.credit.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.credit.assign import Credit, assign_credit, step_credits
 from gymcp.trainers.credit.cautions import find_cautions
 from gymcp.trainers.credit.diagnostics import anchor_statistics
+from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.preset_functions import short_name
-from gymcp.trainers.credit.presets import MODEL_COLUMNS, Preset, make_preset
-from gymcp.trainers.credit.shapers import MatchedCalls
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.signals.registry import find_model_signals, needs_gold
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
-from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run.run_state import read_recipe_and_iterations
+from gymcp.trainers.rollouts.curricula.choose import tasks_so_far
+from gymcp.trainers.run.run_state import read_recipe_and_curriculum
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
 
@@ -71,13 +72,13 @@ def advantages_of(
 
 
 def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
-    if columns := preset.needs & MODEL_COLUMNS:
+    if signals := find_model_signals(preset):
         raise ConfigError(
-            f"credit: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
-            " learns gives: train with it, or give `advantages` the column"
+            f"credit: the preset needs {', '.join(signal.name for signal in signals)} of every step, which only the"
+            " model that learns gives: train with it, or give `advantages` the column"
         )
     tasks: Mapping[str, Task] = {}
-    if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
+    if needs_gold(preset):
         tasks = {task.id: task for task in load_tasks(folder, env)}
     with TrajectoryStore.open(folder) as store:
         return batch_of(store.iter_trajectories(latest=True), tasks)
@@ -88,10 +89,10 @@ def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
     if not (folder / TRAINING_FILE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
-    recipe, iterations = read_recipe_and_iterations(folder)
+    recipe, curriculum = read_recipe_and_curriculum(folder)
     spec = load_recorded(recipe.env, given=env, where=f"training run {folder}: {TRAINING_FILE}")
     loaded = WrapperSelection(attack=recipe.wrappers.attack or None).apply(spec)  # the others change no task
-    return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
+    return tasks_so_far(loaded, recipe, curriculum)
 
 
 def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:

@@ -25,6 +25,7 @@ from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
 from gymcp.trainers.run.forecast import (
     EpisodeCounts,
@@ -81,7 +82,7 @@ def run(
     plan = make_plan(recipe_path, settings, out, resume=resume)
     findings = check_plan(plan)
     passed = all(finding.passed for finding in findings)
-    lines = [*explain_preset(plan.preset), *describe_size(plan)] if explain else []
+    lines = explain_plan(plan) if explain else []
     if as_json:
         print_json(_to_json(plan, findings, lines, passed=passed))
     else:
@@ -93,6 +94,11 @@ def run(
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not passed:
         raise typer.Exit(1)
+
+
+def explain_plan(plan: RunPlan) -> list[str]:
+    """Lines on the preset, on the choice of tasks and earlier episodes, and on the size of the run."""
+    return [*explain_preset(plan.preset), *explain_experience(plan.recipe, plan.env), *describe_size(plan)]
 
 
 def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool) -> RunPlan:

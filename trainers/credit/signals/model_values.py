@@ -1,0 +1,37 @@
+"""Signals that a model in training gives to every step: the entropy of its tokens, and the critic's value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
+from gymcp.trainers.credit.step_batch import StepBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Entropy:
+    """Column ``entropy``: mean entropy (nats) of the distributions that the step's tokens were drawn from."""
+
+    name: ClassVar[str] = "entropy"
+    describes: ClassVar[str] = "mean entropy of the step's token distributions, which the current weights give"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
+        assert model is not None
+        return SignalColumns(steps={self.name: model.entropies(batch)})
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Column ``value``: the critic's prediction of the return from the step on."""
+
+    name: ClassVar[str] = "value"
+    describes: ClassVar[str] = "the critic's prediction of the return, which training fits"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
+        assert model is not None
+        return SignalColumns(steps={self.name: model.values(batch)})

@@ -1,0 +1,73 @@
+"""The curriculum of a recipe, the turns of its episodes, and the tasks that it has planned so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.at_frontier import AtFrontier
+from gymcp.trainers.rollouts.curricula.from_failures import FromFailures
+from gymcp.trainers.rollouts.curricula.in_sequence import InSequence
+from gymcp.trainers.rollouts.curricula.protocol import Curriculum, CurriculumState, PlannedGroup
+from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
+from gymcp.trainers.rollouts.curriculum import tasks_in_sequence
+from gymcp.types import Json, Task
+
+
+def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
+    """The recipe's curriculum. Raises ConfigError if it chooses among kinds of tasks and there are fewer than two."""
+    rule = recipe.curriculum
+    if rule.order == "sequence":
+        return InSequence(env=env, recipe=recipe)
+    kinds = find_kinds(env, recipe)
+    if rule.order == "frontier":
+        return AtFrontier(kinds=kinds, seed=recipe.seed, target=rule.target, explore=rule.explore, memory=rule.memory)
+    return FromFailures(
+        kinds=kinds, seed=recipe.seed, low=rule.low, high=rule.high, explore=rule.explore, memory=rule.memory
+    )
+
+
+def turns_of(recipe: Recipe, iteration: int) -> int:
+    """Most turns of an episode of that iteration, counted from 0: they grow to ``rollout.max_turns``, then stay.
+
+    Source: arXiv:2506.07976 (TTI), whose horizon is h i or h + i in iteration i = 1, 2, ...; here the sum is h + i - 1,
+    so that both begin with h, and i counts every ``horizon_every`` iterations.
+    """
+    rule, most = recipe.curriculum, recipe.rollout.max_turns
+    if not rule.start_turns:
+        return most
+    stage = iteration // rule.horizon_every
+    turns = rule.start_turns * (1 + stage) if rule.horizon == "multiply" else rule.start_turns + stage
+    return min(turns, most)
+
+
+def tasks_so_far(env: LoadedEnv, recipe: Recipe, state: CurriculumState) -> Iterator[Task]:
+    """All tasks that were planned before that state, and those of an iteration that was cut off after it."""
+    under_way = recipe.rollout.groups * (1 + recipe.curriculum.refill)
+    if recipe.curriculum.order == "sequence":
+        yield from (task for task, _ in tasks_in_sequence(env, recipe, 0, state.groups + under_way))
+        return
+    kinds = find_kinds(env, recipe)
+    for kind in kinds.names:
+        yield from (kinds.make_task(kind, number) for number in range(state.tally(kind).made + under_way))
+
+
+def curriculum_metrics(
+    recipe: Recipe, iteration: int, planned: Sequence[PlannedGroup], state: CurriculumState, waves: int
+) -> dict[str, Json]:
+    """Metrics of an iteration's choice of tasks; empty for a plain sequence.
+
+    ``share`` is the share of the iteration's groups that are of a kind, ``rate`` its expected success rate after them.
+    """
+    rule = recipe.curriculum
+    metrics: dict[str, Json] = {"curriculum/turns": turns_of(recipe, iteration)} if rule.start_turns else {}
+    if rule.refill:
+        metrics |= {"curriculum/waves": waves, "curriculum/groups": len(planned)}
+    if rule.order != "sequence":
+        count = Counter(group.kind for group in planned)
+        for kind, tally in sorted(state.kinds.items()):
+            metrics[f"curriculum/{kind}/share"] = count[kind] / len(planned)
+            metrics[f"curriculum/{kind}/rate"] = tally.rate
+    return metrics

@@ -1,0 +1,63 @@
+"""The choice of tasks and of earlier episodes in words, with the numbers of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
+
+
+def explain_experience(recipe: Recipe, env: LoadedEnv) -> list[str]:
+    """Lines on curriculum and replay; empty for a recipe that plays its tasks in sequence and replays nothing.
+
+    Raises ConfigError if the curriculum has no kinds of tasks to choose among.
+    """
+    return [*_explain_order(recipe, env), *_explain_batch(recipe), *_explain_replay(recipe)]
+
+
+def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
+    rule = recipe.curriculum
+    if recipe.tasks.pool:
+        yield f"tasks: {recipe.tasks.pool} different ones, which are repeated"
+    if rule.order == "sequence":
+        return
+    kinds = len(find_kinds(env, recipe).names)
+    rate = "p = (solved + 1) / (solved + failed + 2) of the kind"
+    if rule.order == "frontier":
+        weight = f"p^{2 * rule.target:g} (1 - p)^{2 - 2 * rule.target:g}"
+        yield f"tasks: each group's kind is one of {kinds}, drawn with weight {weight}; {rule.explore:g} of them evenly"
+    else:
+        yield (
+            f"tasks: a new one of the kind of each group that was not solved by all, if p is from {rule.low:g} to"
+            f" {rule.high:g}; the others, at least {rule.explore:g}, of {kinds} kinds in turn"
+        )
+    yield f"  {rate}; with each group earlier ones count {rule.memory:g} times"
+
+
+def _explain_batch(recipe: Recipe) -> Iterator[str]:
+    rule = recipe.curriculum
+    if rule.start_turns:
+        step = rule.start_turns if rule.horizon == "multiply" else 1
+        yield (
+            f"turns: at most {rule.start_turns} in the first iteration, {step} more every {rule.horizon_every}, up to"
+            f" {recipe.rollout.max_turns}"
+        )
+    if rule.refill:
+        yield f"refill: groups that all scored alike are replaced, in at most {rule.refill} further waves an iteration"
+
+
+def _explain_replay(recipe: Recipe) -> Iterator[str]:
+    rule = recipe.replay
+    if not rule.keep:
+        return
+    when = (
+        "a group without a success recalls solved ones"
+        if rule.recall == "failed"
+        else "a group that all scored alike recalls ones that scored otherwise"
+    )
+    age = f", at most {rule.max_age} iterations old" if rule.max_age else ""
+    start = f"; at the start those of {rule.run}" if rule.run else ""
+    most = f"at most {rule.per_group} in place of new ones{age}"
+    yield f"replay: {rule.keep} episodes kept of each task; {when}, {most}{start}"

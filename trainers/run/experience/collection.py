@@ -1,0 +1,88 @@
+"""The rollouts of one iteration: the groups that the curriculum plans, and more of them in place of useless ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics, turns_of
+from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
+from gymcp.trainers.run.checkpoints import TrainingState
+from gymcp.trainers.run.training_run import TrainingRun
+from gymcp.types import Json, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The rollouts of one iteration."""
+
+    records: list[Trajectory]
+    tasks: Mapping[str, Task]
+    """By id."""
+    seconds: float
+    curriculum: CurriculumState = field(default_factory=CurriculumState)
+    """The state of the curriculum after these rollouts."""
+    metrics: Mapping[str, Json] = field(default_factory=dict)
+    """Those of the curriculum."""
+
+    @property
+    def scored(self) -> list[Trajectory]:
+        """Records with a score: all but the episodes lost to infrastructure."""
+        return [record for record in self.records if record.outcome.has_score]
+
+
+async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
+    """Sample the rollouts of the next iteration.
+
+    With ``curriculum.refill``, groups that all scored alike are replaced by as many new ones, wave after wave, until
+    ``rollout.groups`` are left that differ or the waves are used up (dynamic sampling, arXiv:2503.14476). DAPO draws
+    three times the tasks at once instead, and goes on until the batch is full.
+    """
+    recipe, started = run.inputs.recipe, time.perf_counter()
+    curriculum, count, waves = state.curriculum, recipe.rollout.groups, 0
+    planned: list[PlannedGroup] = []
+    results: list[GroupResult] = []
+    records: list[Trajectory] = []
+    while count > 0 and waves <= recipe.curriculum.refill:
+        groups, curriculum = run.curriculum.plan(curriculum, count)
+        jobs = run.episodes.rollout_jobs(groups, state.iteration)
+        played = await run.episodes.rollouts(
+            jobs, run.trainable, run.sampler.policy, turns=turns_of(recipe, state.iteration)
+        )
+        found = group_results(groups, played, recipe.rollout.episodes)
+        curriculum = run.curriculum.observe(curriculum, found)
+        planned, records, results = planned + groups, records + played, results + found
+        count = recipe.rollout.groups - count_informative(planned, results)
+        waves += 1
+    return Rollouts(
+        records=records,
+        tasks={group.task.id: group.task for group in planned},
+        seconds=time.perf_counter() - started,
+        curriculum=curriculum,
+        metrics=curriculum_metrics(recipe, state.iteration, planned, curriculum, waves),
+    )
+
+
+def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory], episodes: int) -> list[GroupResult]:
+    """The result of each planned group of so many episodes, in the order of the plan; lost episodes have no score."""
+    scores = {(record.task, record.trial): record.score for record in records if record.outcome.has_score}
+    found = []
+    for group in planned:
+        trials = range(group.first_trial, group.first_trial + episodes)
+        own = [scores.get((group.task.id, trial)) for trial in trials]
+        found.append(GroupResult(kind=group.kind, scores=tuple(score for score in own if score is not None)))
+    return found
+
+
+def count_informative(planned: Sequence[PlannedGroup], results: Sequence[GroupResult]) -> int:
+    """Number of the planned groups that credit will not drop; those of one task are one group to it."""
+    scores: dict[str, list[float]] = {}
+    for group, result in zip(planned, results, strict=True):
+        scores.setdefault(group.task.id, []).extend(result.scores)
+    return sum(is_informative(scores[group.task.id]) for group in planned)
+
+
+def is_informative(scores: Sequence[float]) -> bool:
+    """False for the scores of a group that `DropUninformative` drops, and for a group that was lost."""
+    return len(scores) == 1 or len(set(scores)) > 1
