@@ -22,7 +22,7 @@ from gymcp.trainers.credit.diagnosis.prediction import predict_success
 from gymcp.trainers.credit.diagnosis.rows import figure_rows, format_share, prediction_rows, signal_rows
 from gymcp.trainers.credit.diagnosis.signal import BASE
 from gymcp.trainers.credit.presets import PRESETS, make_preset
-from gymcp.trainers.run.run_state import read_recipe_and_iterations
+from gymcp.trainers.run.run_state import read_recipe_and_curriculum
 from gymcp.types import Json, Task
 
 
@@ -64,7 +64,7 @@ def _read_course(text: str) -> tuple[float, float]:
 
 def _find_course(folder: Path) -> tuple[float, float] | None:
     """Held-out success before and after a training with GRPO; None for any other run, or without two evaluations."""
-    if not (folder / TRAINING_FILE).is_file() or read_recipe_and_iterations(folder)[0].preset_name != BASE:
+    if not (folder / TRAINING_FILE).is_file() or read_recipe_and_curriculum(folder)[0].preset_name != BASE:
         return None
     splits = read_held_out(read_metric_rows(folder))
     if not splits or splits[0].first is splits[0].last:
