@@ -287,13 +287,11 @@ def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Preset:
     return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"value"}))
 
 
-PRESETS: Mapping[str, Callable[..., Preset]] = {
-    maker.__name__: maker
-    for maker in (
-        reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
-        flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS, *base.MAKERS.values(),
-    )
-}  # fmt: skip
+_MAKERS: tuple[Callable[..., Preset], ...] = (
+    reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
+    flow_grpo, ppo, hgpo, graphgpo, g2po, gagpo, tigpo, *signals.MAKERS, *base.MAKERS.values(),
+)  # fmt: skip
+PRESETS: Mapping[str, Callable[..., Preset]] = {maker.__name__: maker for maker in _MAKERS}
 """Preset functions by name; the keywords of each are its options."""
 
 WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo", "poad", "spa", "hiper", "spo", "expert_iteration")

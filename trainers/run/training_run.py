@@ -101,17 +101,14 @@ async def open_run(
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
-        critic = _make_head(recipe, trainable) if inputs.preset.needs & NEEDS_CRITIC else None
-        needed = [name for name, signal in FURTHER_HEADS.items() if signal in inputs.preset.needs]
-        heads = {name: _make_head(recipe, trainable) for name in needed}
+        critic, heads = _make_heads(recipe, inputs.preset, trainable)
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
         recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            buffer = remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1)
-            state = TrainingState(replay=buffer)
+            state = TrainingState(replay=remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1))
             save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
@@ -198,6 +195,13 @@ def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSetti
         autocast=uses_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
         workers=trainable.workers,
     )
+
+
+def _make_heads(recipe: Recipe, preset: Preset, trainable: TrainableModel) -> tuple[Critic | None, dict[str, Critic]]:
+    """The critic if the preset needs one, and the further heads that it needs by name."""
+    critic = _make_head(recipe, trainable) if preset.needs & NEEDS_CRITIC else None
+    needed = [name for name, signal in FURTHER_HEADS.items() if signal in preset.needs]
+    return critic, {name: _make_head(recipe, trainable) for name in needed}
 
 
 def _make_head(recipe: Recipe, trainable: TrainableModel) -> Critic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from gymcp.errors import ConfigError
@@ -160,5 +161,5 @@ def spa(*, alpha: float = 1.0, beta: float = 0.5, gamma: float = 1.0, lam: float
     )
 
 
-MAKERS = (epo, igpo, infopo, capo, poad, spa, hiper, seeupo, spo)
+MAKERS: tuple[Callable[..., Preset], ...] = (epo, igpo, infopo, capo, poad, spa, hiper, seeupo, spo)
 """In the order in which they are listed."""
