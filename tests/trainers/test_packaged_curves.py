@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,7 @@ def test_the_demo_draws_a_page_if_a_comparison_was_measured(curves: RegisteredCu
     run, page = tmp_path / "train", tmp_path / CURVE_FILE
     run.mkdir()
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (run / "training.json").write_text(json.dumps({"recipe": asdict(load_recipe(RECIPE))}))
     assert write_curve_page(run, read_registered_curves(tmp_path), page) == {}
     assert not page.exists()
     write_registered_curves(replace(curves, title="Step credit"), tmp_path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.table import Table
@@ -24,8 +25,8 @@ from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.store.heldout import read_heldout
 from gymcp.store.metric_rows import read_metric_rows
+from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers import recipe as recipes
-from gymcp.trainers.recipe.load import load_recipe
 from gymcp.types import Json, Sampling, Trajectory
 
 AGENTS = {
@@ -150,7 +151,7 @@ def write_curve_page(folder: Path, comparisons: Sequence[RegisteredCurves], path
     """
     if not comparisons:
         return {}
-    rows, recipe = read_metric_rows(folder), asdict(load_recipe(RECIPE))
+    rows, recipe = read_metric_rows(folder), json.loads((folder / TRAINING_FILE).read_bytes())["recipe"]
     held_out = read_held_out(rows, read_heldout(folder))
     write_text(path, render_curves("The demo's training", recipe, rows, held_out, comparisons))
     measured = " and ".join(f"{each.registration} ({len(each.seeds)} seeds)" for each in comparisons)
