@@ -31,10 +31,11 @@ def test_names_give_the_seeds_of_recorded_runs() -> None:
 
 def test_every_module_that_derives_a_seed_by_itself_is_named() -> None:
     folders = [ROOT / name for name in ("agents", "envs", "evaluators", "trainers")]
-    files = [path for folder in folders for path in folder.rglob("*.py") if "suites" not in path.parts]
-    own = [path for path in files if re.search(r"Random\((?:f\"|hashlib)", path.read_text(encoding="utf-8"))]
+    files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*.py")]
+    files = [path for path in files if "suites" not in path.parts]
+    own = [path for path in files if re.search(r"Random\((?:f\"|hashlib)", (ROOT / path).read_text(encoding="utf-8"))]
     named = re.findall(r"`(\w[\w/]+\.py)`", seeds.__doc__ or "")
-    assert sorted(str(path.relative_to(ROOT)) for path in own) == sorted(named)
+    assert sorted(str(path) for path in own) == sorted(named)
 
 
 def test_every_job_of_a_plan_has_the_seed_it_always_had() -> None:

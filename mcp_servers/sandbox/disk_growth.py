@@ -59,7 +59,8 @@ class AddedBytes:
         self._last_walk = 0.0
         self._most_free = self._free_at_walk = self._free_bytes()
         self._initial_bytes: int | None = None
-        self._was_hidden = self._was_in_flight = False
+        self._was_hidden = False
+        self._were_in_flight: set[int] = set()
         self._du: subprocess.Popen[bytes] | None = None
         self.added = 0
 
@@ -131,20 +132,22 @@ class AddedBytes:
         """The limit in words if the server keeps files whose size cannot be measured, else None.
 
         Two successive walks must agree: a descriptor in flight usually arrives. One that does not may be a socket with
-        any number of others in flight, so none is allowed. A mapped file without a name may be a library that was
-        replaced, so one is allowed as long as the file system has not lost that much free space, which other programs
-        may have taken.
+        any number of others in flight, so none may stay in the same socket. A mapped file without a name may be a
+        library that was replaced, so one is allowed as long as the file system has not lost that much free space, which
+        other programs may have taken.
         """
         scan = self._scan
-        was_in_flight, self._was_in_flight = self._was_in_flight, scan.in_flight > 0
+        kept, self._were_in_flight = self._were_in_flight & scan.in_flight.keys(), set(scan.in_flight)
         hidden = scan.closed > 0 or scan.is_closed or bool(scan.mapped)
         was_hidden, self._was_hidden = self._was_hidden, hidden
-        if was_in_flight and scan.in_flight:
-            return f"disk: it keeps {scan.in_flight} descriptors in a socket, where they cannot be measured"
+        if kept:
+            count = sum(scan.in_flight[inode] for inode in kept)
+            return f"disk: it keeps {count} descriptors in a socket, where they cannot be measured"
         if not (hidden and was_hidden):
             return None
         if len(scan.mapped) > MAX_MAPPED_FILES or scan.closed > MAX_CLOSED_PROCESSES:
-            return f"disk: it keeps {len(scan.mapped) + scan.closed} files where they cannot be measured"
+            kinds = f"{len(scan.mapped)} mapped files and {scan.closed} closed processes or descriptors"
+            return f"disk: it keeps {kinds} that cannot be measured"
         if self._most_free - self._free_bytes() > self._allowed_bytes:
             return (
                 f"disk: {self._allowed_bytes // _MEGABYTE} MB of free space are gone, and the server keeps files "
@@ -168,8 +171,8 @@ class FolderScan:
         self._processes = tuple(processes)
         self.is_closed = False
         """True if the harness's user may not enter some folder."""
-        self.in_flight = 0
-        """Number of descriptors that wait in a socket: only their receiver can tell their files."""
+        self.in_flight: dict[int, int] = {}
+        """Inode of a socket -> descriptors that wait in it: only their receiver can tell their files."""
         self.mapped: set[int] = set()
         """Inodes of files without a name that are mapped, and whose size cannot be measured."""
         self.closed = 0
@@ -226,7 +229,8 @@ class FolderScan:
                     continue
                 status, name = opened
                 if stat.S_ISSOCK(status.st_mode):
-                    self.in_flight += _count_in_flight(process, number)
+                    if count := _count_in_flight(process, number):
+                        self.in_flight[status.st_ino] = count
                 elif status.st_nlink == 0 and name.startswith(_WORKSPACE_PREFIX) and status.st_ino not in seen:
                     seen.add(status.st_ino)
                     total += _size_of(status)
@@ -238,6 +242,8 @@ class FolderScan:
                     seen.add(inode)
                 except PermissionError:
                     self.mapped.add(inode)
+                except FileNotFoundError:  # it is mapped no longer, but others may be
+                    continue
         except PermissionError:  # a process of a container that cannot be traced
             self.closed += 1
         except OSError:  # the process has ended meanwhile
@@ -276,8 +282,9 @@ def _stat_and_name(link: Path) -> tuple[os.stat_result, str]:
 
 
 def _count_in_flight(process: int, number: str) -> int:
-    """Number of descriptors that wait in the socket to be received."""
-    with Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
+    """Number of descriptors that wait in the socket to be received; 0 if it has been closed meanwhile."""
+    match = None
+    with contextlib.suppress(FileNotFoundError), Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
         match = _IN_FLIGHT.search(file.read())
     return int(match[1]) if match else 0
 

@@ -15,10 +15,12 @@ A name space added here must differ from all others in the number of its names o
 depend on every number, so none of them may change. Trial calls came without such a word. They do no harm: a tool whose
 name is a number would only share its draws with an answer of a model.
 
-For the same reason three modules keep a derivation of their own, which seeds `random.Random` with a text:
-`envs/layers.py` (draws of a layer), `trainers/rollouts/curriculum.py` (order of the training tasks) and
-`trainers/rollouts/recorded_demonstrations.py` (order of the demonstrations). Suites make each task from a text that
-names the task, without the seed of a run.
+For the same reason some modules keep a derivation of their own, which seeds `random.Random` with a text:
+`envs/layers.py` (draws of a layer), `trainers/rollouts/curriculum.py` (order of the training tasks),
+`trainers/rollouts/curricula/at_frontier.py` and `trainers/rollouts/curricula/from_failures.py` (kinds of tasks),
+`trainers/rollouts/recorded_demonstrations.py` (order of the demonstrations) and
+`trainers/run/experience/replay_buffer.py` (recalled episodes). Suites make each task from a text
+that names the task, without the seed of a run.
 """
 
 from __future__ import annotations

@@ -61,8 +61,9 @@ def _walk(start: str) -> Iterator[tuple[str, Mounted]]:
         yield folder, mount
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                within = mounts.get(entry.path)
-                mode = entry.stat(follow_symlinks=False).st_mode if within is None else os.stat(entry.path).st_mode
+                within, mode = mounts.get(entry.path), 0
+                with contextlib.suppress(OSError):
+                    mode = entry.stat(follow_symlinks=False).st_mode if within is None else os.stat(entry.path).st_mode
                 if stat.S_ISDIR(mode):
                     waiting.append((entry.path, within or mount))
                 elif stat.S_ISREG(mode):
@@ -109,4 +110,6 @@ def own_a_system_file(given: Given) -> str:
         except OSError:
             continue
         return f"owns {path}"
+    if seen < 100:
+        raise RuntimeError(f"only {seen} files and folders are in sight")
     raise Prevented(f"none of {seen} files and folders is its own")

@@ -84,7 +84,7 @@ def _process(token: str) -> Given:
 
 def _devices() -> list[str]:
     """File systems that are mounted here, but for those of containers: numbers of ended ones are given out again."""
-    mounts = (mount for mount in list_mounts() if "docker" not in mount.place and "containerd" not in mount.place)
+    mounts = (mount for mount in list_mounts() if not any(word in mount.place for word in ("docker", "containe")))
     return sorted({mount.device for mount in mounts})
 
 

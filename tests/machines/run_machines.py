@@ -43,7 +43,7 @@ QUICK_TESTS = (
 CONTROLS = tuple(
     f"tests/adversarial/test_attempts.py::{name}"
     for name in (
-        *("test_controls_work", "test_controls_of_what_is_reported"),
+        *("test_controls_work", "test_controls_of_the_reports"),
         "test_every_attempt_has_a_control_on_record",
     )
 )

@@ -48,6 +48,9 @@ class SharedReading(asyncio.ReadTransport):
         if not self._paused:
             self._connection.resume_reading()
 
+    def is_reading(self) -> bool:
+        return self not in self._paused and not self.is_closing()
+
     def is_closing(self) -> bool:
         return self._connection.is_closing()
 
@@ -70,7 +73,7 @@ class StreamDemultiplexer(asyncio.StreamReaderProtocol):
         self._stderr.connection_made(SharedReading(transport, paused))
 
     def data_received(self, data: bytes) -> None:
-        view = memoryview(data)
+        view, errors = memoryview(data), bytearray()
         while view:
             if self._left == 0:
                 missing = _HEADER.size - len(self._header)
@@ -85,7 +88,9 @@ class StreamDemultiplexer(asyncio.StreamReaderProtocol):
             if self._stream == _STDOUT:
                 super().data_received(bytes(piece))
             elif self._stream == _STDERR:
-                self._stderr.data_received(bytes(piece))
+                errors += piece
+        if errors:  # at once, because each piece is charged and paused for by itself
+            self._stderr.data_received(bytes(errors))
 
     def eof_received(self) -> bool | None:
         self._stderr.connection_lost(None)
