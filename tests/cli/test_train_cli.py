@@ -8,6 +8,18 @@ from cli_runner import BANK, gymcp
 
 pytestmark = pytest.mark.xdist_group("credit")  # of one run
 
+KEEPS_NONE = """
+from dataclasses import replace
+
+import numpy as np
+
+from gymcp.trainers.credit.presets import grpo
+
+
+def keeps_none():
+    return replace(grpo(), filters=(lambda batch: np.zeros(len(batch.tasks), bool),))
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -33,6 +45,21 @@ def test_every_graph_preset_gives_credit_to_a_recorded_run(run: Path, words: str
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["episodes"]) == (0, words.split(maxsplit=1)[0], 9)
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
+
+
+def test_a_preset_that_drops_every_episode_says_so(run: Path) -> None:
+    preset = run.parent / "keeps_none.py"
+    preset.write_text(KEEPS_NONE)
+    done = gymcp("credit", run, "--preset", f"{preset}:keeps_none")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "dropped every episode" in " ".join(done.stdout.split())
+    assert json.loads(gymcp("credit", run, "--preset", f"{preset}:keeps_none", "--json").stdout)["advantages"] == []
+
+
+def test_the_signal_of_a_preset_that_would_mislead_is_not_measured(run: Path) -> None:
+    done = gymcp("credit", run, "--diagnose", "--preset", "hgpo", "--set", "history=1")
+    assert done.returncode == 2
+    assert "--diagnose measures no signal of preset 'hgpo'" in done.stderr
 
 
 def test_a_run_is_diagnosed_for_people_for_programs_and_in_its_report(run: Path) -> None:

@@ -136,6 +136,16 @@ def test_failures_beyond_the_share_wait_for_the_next_iteration(rounds: LoadedEnv
     assert after.waiting == (HARD,) * 3
 
 
+def test_few_groups_are_explored_as_often_as_many(rounds: LoadedEnv) -> None:
+    curriculum = make_curriculum(rounds, recipe_of("failures", tasks={"levels": [1, 5]}, explore=0.1))
+    state, easy = CurriculumState(), 0
+    for _ in range(200):
+        state = replace(state, waiting=(HARD, HARD), kinds={HARD: KindTally(solved=4, failed=4)})
+        planned, state = curriculum.plan(state, 1)
+        easy += planned[0].kind == EASY
+    assert 2 <= easy <= 25  # half of 200 groups of which a tenth is explored
+
+
 @pytest.mark.parametrize("order", ["frontier", "failures"])
 def test_no_task_is_planned_twice_and_a_restored_state_plans_the_same(order: str, rounds: LoadedEnv) -> None:
     curriculum, state, seen = make_curriculum(rounds, recipe_of(order)), CurriculumState(), []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, create_run
@@ -260,3 +261,31 @@ def test_a_run_learns_from_the_episodes_of_another(bank: LoadedEnv, model: Path,
     with pytest.raises(ConfigError, match="holds episodes of other weights"):
         train(on_policy, env, tmp_path / "third", resume=False)
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"replay": {"keep": 4}, "credit": {"preset": "spo"}}, "preset 'spo' remembers"),
+        ({"replay": {"keep": 4}, "credit": {"preset": "tigpo"}}, "preset 'tigpo' remembers"),
+        ({"replay": {"keep": 4}, "credit": {"preset": "epo"}}, "preset 'epo' remembers"),
+        ({"replay": {"keep": 4}, "credit": {"preset": "ppo"}, "rollout": {"episodes": 1}}, "rollout.episodes is 1"),
+        ({"replay": {"max_age": 4}}, "replay.max_age is set, and replay.keep is 0"),
+    ],
+)
+def test_a_replay_that_would_mislead_or_do_nothing_is_refused(table: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_recipe({"env": "rounds", **table})
+
+
+def test_a_replay_of_tasks_that_never_come_again_is_refused() -> None:
+    rounds = load_env(load_spec("rounds"))
+    recipe = make_recipe({"env": "rounds", "replay": {"keep": 4}})
+    with pytest.raises(ConfigError, match=r"set tasks\.pool"):
+        check_replay(rounds, recipe, Loss())
+    check_replay(rounds, make_recipe({"env": "rounds", "replay": {"keep": 4}, "tasks": {"pool": 8}}), Loss())
+
+
+def test_hgpo_needs_groups() -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.episodes is 1"):
+        make_recipe({"env": "rounds", "credit": {"preset": "hgpo"}, "rollout": {"episodes": 1}})

@@ -9,10 +9,14 @@ from pathlib import Path
 from gymcp.agents.programs.settings import is_program
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.filters import MIN_OF_EACH, DropUninformative, KeepCleanest
+from gymcp.trainers.credit.graph.memory import EarlierScores
+from gymcp.trainers.credit.graph.shapers import HistoryKeys
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
+from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
+from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
-from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.recipe.recipe import Recipe, ReplayRecipe
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Json
@@ -96,6 +100,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_schedule(recipe, preset)
     _check_refill(recipe, preset)
     _check_restart(recipe, preset)
+    _check_replay(recipe, preset)
     check_loss_settings(recipe, preset.loss)
     return recipe
 
@@ -165,7 +170,9 @@ def _check_numbers(recipe: Recipe) -> None:
 
 
 def _check_groups(recipe: Recipe, preset: Preset) -> None:
-    if recipe.rollout.episodes < 2 and any("group" in advantage.key for advantage in preset.advantage_terms):
+    compares = any("group" in advantage.key for advantage in preset.advantage_terms)
+    compares = compares or any(isinstance(shaper, HistoryKeys) for shaper in preset.shapers)
+    if recipe.rollout.episodes < 2 and compares:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
@@ -213,6 +220,23 @@ def _check_restart(recipe: Recipe, preset: Preset) -> None:
         raise ConfigError(
             f"recipe '{recipe.name}': learn.restart begins each iteration with the first weights, and loss.kind ="
             f" '{preset.loss.kind}' compares with those that drew the episodes; set credit.preset = 'expert_iteration'"
+        )
+
+
+def _check_replay(recipe: Recipe, preset: Preset) -> None:
+    rule, who = recipe.replay, f"recipe '{recipe.name}'"
+    if not rule.keep:
+        default = ReplayRecipe()
+        for key in ("recall", "per_group", "max_age"):
+            if getattr(rule, key) != getattr(default, key):
+                raise ConfigError(f"{who}: replay.{key} is set, and replay.keep is 0: set it to the episodes of a task")
+        return
+    if recipe.rollout.episodes < 2:
+        raise ConfigError(f"{who}: rollout.episodes is 1: replay leaves a group one new episode; take 2 or more")
+    if any(isinstance(shaper, SuccessBaseline | EarlierScores | EntropySmoothing) for shaper in preset.shapers):
+        raise ConfigError(
+            f"{who}: preset '{recipe.preset_name}' remembers what the policy did in earlier iterations, and recalled"
+            " episodes would be counted again; take [replay] out, or another preset"
         )
 
 

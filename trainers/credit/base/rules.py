@@ -58,11 +58,11 @@ class SubtractSoftMean:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailures:
     """Column ``ranked``: the score, and for the unsolved trajectories of a group `scale` times their rank by mean
-    entropy, in place of a score of 0 for all of them.
+    entropy of what they lack of a score of 1.
 
     Entropy is averaged over the tokens that the policy drew in the episode. The surest of n failures has rank
-    (n - 1) / n, the least sure 0; equal entropies share their mean rank. A single failure has rank 0. `scale` below 1
-    keeps every failure below a success. Reads the column ``entropy``.
+    (n - 1) / n, the least sure 0; equal entropies share their mean rank. A single failure has rank 0. So every
+    failure stays below a success. Reads the column ``entropy``.
 
     Source: arXiv:2601.19620 (R3), which ranks failures by patterns of token entropy; its exact score was not read, so
     the mean stands for it.
@@ -76,7 +76,9 @@ class RankFailures:
         tokens = batch.column("tokens")
         mean = batch.totals(batch.column("entropy") * tokens) / np.maximum(batch.totals(tokens), 1.0)
         ranked = batch.column("reward").copy()
-        ranked[batch.starts[1:][failed] - 1] += self.scale * _share_above(mean[failed], group[failed])
+        last = batch.starts[1:][failed] - 1
+        room = np.clip(1.0 - ranked[last], 0.0, 1.0)
+        ranked[last] += self.scale * room * _share_above(mean[failed], group[failed])
         return batch.with_columns(ranked=ranked), trackers
 
 

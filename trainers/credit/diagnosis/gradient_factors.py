@@ -49,6 +49,12 @@ def _show(value: Json) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
+def is_measurable(name: str, preset: Preset) -> bool:
+    """False for a preset whose gradient on a record of one policy would mislead, or is that of another preset."""
+    has_history = any(isinstance(shaper, SuccessBaseline) for shaper in preset.shapers)
+    return not (name in NOT_MEASURED or name in BASE_METHODS or preset.turns or has_history)
+
+
 def presets_to_measure(batch: StepBatch, more: Mapping[str, Preset] = MappingProxyType({})) -> dict[str, Preset]:
     """Presets by name that need nothing but the record, or gold that the batch has: `PRESETS`, `VARIANTS`, `more`.
 
@@ -57,12 +63,12 @@ def presets_to_measure(batch: StepBatch, more: Mapping[str, Preset] = MappingPro
     to the aggregation, or is meant for episodes of other weights, of which a record of one policy says nothing.
     """
     found: dict[str, Preset] = {}
-    for name in (each for each in PRESETS if each not in NOT_MEASURED and each not in BASE_METHODS):
+    for name in PRESETS:
         try:
             preset = make_preset(name)
         except (ConfigError, TypeError):  # has an option without a default
             continue
-        if not (preset.turns or any(isinstance(shaper, SuccessBaseline) for shaper in preset.shapers)):
+        if is_measurable(name, preset):
             found[name] = preset
     found |= {name: make_preset(kind, **options) for name, (kind, options) in VARIANTS.items()}
     given = {GOLD} if batch.gold else set()

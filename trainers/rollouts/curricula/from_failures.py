@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,17 +34,21 @@ class FromFailures:
     high: float
     """Highest such rate."""
     explore: float
-    """Share of the groups that are taken from all kinds in turn, whatever failed."""
+    """Share of the groups that are taken from all kinds in turn, whatever failed: on average over the iterations."""
     memory: float
     """As in `AtFrontier`."""
 
     def plan(self, state: CurriculumState, count: int) -> tuple[list[PlannedGroup], CurriculumState]:
-        """Groups from failures, then groups of each kind in turn. Failures outside of the bounds are forgotten."""
+        """Groups from failures, then groups of each kind in turn.
+
+        Failures outside of the bounds are forgotten; of those that wait, the newest are kept, twice as many as groups.
+        """
         fit = [kind for kind in state.waiting if self.low <= state.tally(kind).rate <= self.high]
-        most = count - round(self.explore * count)
+        draw = random.Random(f"{self.seed}-explore-{state.groups}").random()
+        most = count - math.floor(self.explore * count + draw)
         chosen = fit[:most]
         in_turn = [self._kind_in_turn(state.groups + place) for place in range(len(chosen), count)]
-        return plan_kinds(self.kinds, replace(state, waiting=tuple(fit[most:])), [*chosen, *in_turn])
+        return plan_kinds(self.kinds, replace(state, waiting=tuple(fit[most:][-2 * count :])), [*chosen, *in_turn])
 
     def observe(self, state: CurriculumState, results: Sequence[GroupResult]) -> CurriculumState:
         """The state with the groups in the tallies, and with the kinds of those that were not all solved waiting."""

@@ -30,6 +30,11 @@ def check_replay(env: LoadedEnv, recipe: Recipe, loss: Loss) -> None:
             )
         return
     if not rule.run:
+        if env.spec.more_tasks is not None and not recipe.tasks.pool:
+            raise ConfigError(
+                f"{who}: replay.keep is {rule.keep}, and every task is new, so no task comes again whose episodes could"
+                " be recalled: set tasks.pool to the number of tasks that are repeated"
+            )
         return
     if not loss.takes_other_weights:
         raise ConfigError(

@@ -17,10 +17,11 @@ from gymcp.store.metric_rows import read_metric_rows
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
-from gymcp.trainers.credit.diagnosis.gradient_factors import name_variant
+from gymcp.trainers.credit.diagnosis.gradient_factors import is_measurable, name_variant
 from gymcp.trainers.credit.diagnosis.prediction import predict_success
 from gymcp.trainers.credit.diagnosis.rows import figure_rows, format_share, prediction_rows, signal_rows
 from gymcp.trainers.credit.diagnosis.signal import BASE
+from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import PRESETS, make_preset
 from gymcp.trainers.run.run_state import read_recipe_and_curriculum
 from gymcp.types import Json, Task
@@ -36,6 +37,11 @@ def run(
     """
     course = _find_course(folder) if grpo is None else _read_course(grpo)
     chosen = make_preset(preset, **options)
+    if not is_measurable(short_name(preset), chosen):
+        raise ConfigError(
+            f"credit: --diagnose measures no signal of preset '{preset}', which would mislead (docs/credit.md, 'When"
+            " does step credit pay?'); without --diagnose its advantages are printed"
+        )
     tasks = _find_gold(folder, env)
     name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
@@ -46,6 +52,8 @@ def run(
         print_json({**asdict(diagnosis), "steps_per_episode": diagnosis.steps_per_episode, **more})
         return
     _print(diagnosis)
+    if grpo is not None and not predicted:
+        console.print(f"--grpo {grpo}: nothing to predict: success did not rise, or no signal could be measured")
     if course and predicted:
         start, end = (format_share(share) for share in course)
         title = f"held-out success after as many episodes, if GRPO goes from {start} to {end}"

@@ -67,8 +67,14 @@ def advantages_of(
     """Trajectory id -> [T] advantages, for each trajectory that the preset gives credit to."""
     chosen = make_preset(preset, **options)
     credit = assign_credit(_batch(folder, chosen, env), chosen)
-    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
-    return {record.id: row.tolist() for record, row in zip(credit.batch.sources, rows, strict=True)}
+    return {
+        record.id: row.tolist() for record, row in zip(credit.batch.sources, _split_by_episode(credit), strict=True)
+    }
+
+
+def _split_by_episode(credit: Credit) -> list[Floats]:
+    """One row [T] of advantages for each episode that the preset's filters left."""
+    return np.split(credit.advantage, credit.batch.starts[1:-1]) if len(credit.batch.tasks) else []
 
 
 def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
@@ -96,7 +102,7 @@ def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
 
 
 def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
-    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
+    rows = _split_by_episode(credit)
     return {
         "preset": preset,
         "options": options,
@@ -127,7 +133,7 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
     table = Table(title="advantages", title_justify="left", header_style="bold")
     for heading in ("task", "trial", "score", "steps"):
         table.add_column(heading)
-    rows = np.split(credit.advantage, batch.starts[1:-1])
+    rows = _split_by_episode(credit)
     for record, row in sorted(zip(batch.sources, rows, strict=True), key=_sort_key)[:MAX_EPISODES_PRINTED]:
         steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
         table.add_row(in_one_line(record.task), str(record.trial), f"{record.score:.2f}", steps)
@@ -152,5 +158,7 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
             f"{without} steps have no recorded tokens and count as one each: they have credit, but nothing can be"
             " trained on them (policies local: and vllm: record tokens)"
         )
-    if not np.any(credit.advantage):
+    if credit.dropped and not rows:
+        console.print(f"the filters of '{preset}' dropped every episode; try more --trials, or other tasks")
+    elif not np.any(credit.advantage):
         console.print("every advantage is 0: all episodes of each task scored alike; try more --trials, or other tasks")

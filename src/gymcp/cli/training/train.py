@@ -78,7 +78,10 @@ def credit_command(
     ] = False,
     grpo: Annotated[
         str | None,
-        typer.Option(help="With --diagnose: success before and after GRPO in per cent, to predict GiGPO's: 20,50."),
+        typer.Option(
+            help="Predict GiGPO's success, with --diagnose, from GRPO's before and after, in per cent (20,50);"
+            " default: the run's own."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
