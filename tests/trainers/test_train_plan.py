@@ -130,6 +130,8 @@ def test_episodes_are_counted_as_training_plays_them() -> None:
     assert (counts.demonstrations, counts.rollouts) == (3, 5 * 2 * 4)
     assert (counts.evaluations, counts.heldout) == (4, 4 * 3)  # before, after 2 and 4, and at the end
     assert count_updates(recipe) == 5
+    turn_by_turn = make_recipe({**SMALL, "env": str(BANK), "credit": {"preset": "seeupo"}})
+    assert count_updates(turn_by_turn) == 5 * turn_by_turn.rollout.max_turns
 
 
 def test_a_plan_says_what_the_run_takes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from gymcp.agents.policies.local_model import read_context_length
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.model import uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import heldout_tasks
@@ -90,9 +91,10 @@ def count_episodes(recipe: Recipe, env: LoadedEnv) -> EpisodeCounts:
 
 
 def count_updates(recipe: Recipe) -> int:
-    """Optimiser steps after the warm start, at most."""
+    """Optimiser steps after the warm start, at most. A preset that updates turn by turn takes one for each step."""
     learn = recipe.learn
-    return learn.iterations * learn.minibatches * learn.epochs * (2 if learn.demonstrations else 1)
+    each = recipe.rollout.max_turns if build_preset(recipe).turns is not None else 1
+    return learn.iterations * learn.minibatches * learn.epochs * (each + (1 if learn.demonstrations else 0))
 
 
 def read_shape(recipe: Recipe, folder: Path) -> ModelShape:
