@@ -67,7 +67,7 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
 
 
 async def play_greed(other: ProgramAgent, settings: ProgramSettings, program: str, token: str) -> dict[str, str]:
-    """How the end of a program is reported that uses up the machine: each has an episode beside `other`."""
+    """Name -> reported end of a program that uses up the machine; each has an episode beside `other`."""
     at_once, daemon = asyncio.Semaphore(AT_ONCE), f"p-{token[:12]}"
 
     async def one(name: str) -> tuple[str, str]:

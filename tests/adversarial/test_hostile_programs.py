@@ -57,7 +57,7 @@ def folder() -> Iterator[Path]:
 
 
 def play(sandbox: str, folder: Path, user: str) -> dict[str, Any]:
-    """What the harness tells of attempts: name -> [achieved, words], and of greed: name -> words."""
+    """The harness's report on attempts, name -> [achieved, words], and on greed, name -> words."""
     set_id = "-"
     if os.getuid() == 0:
         shutil.copy("/usr/bin/id", folder / "set-id")

@@ -201,7 +201,10 @@ def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str) -> No
     for name, (_, said) in FILES.items():
         done = ended[name]
         assert done.states[done.trajectory.final_state or ""]["files"]["a"]["text"] == "2"
-        assert f"out of budget (server 'desk': its state has no digest: {said}" in done.trajectory.reason, name
+        reasons = [f"its state has no digest: {said}"]
+        if name == "paths":  # the watch of the disk may see them first
+            reasons.append("tool 'run': disk: the workspace has a path that is too long")
+        assert any(f"out of budget (server 'desk': {each}" in done.trajectory.reason for each in reasons), name
 
 
 def test_a_world_that_takes_too_long_to_read_is_graded_as_it_was() -> None:

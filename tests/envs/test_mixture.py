@@ -92,7 +92,7 @@ def changed(**changes: Any) -> EnvSpec:
         ),
     ],
 )
-def test_what_would_hold_for_the_others_too_is_refused(other: EnvSpec, message: str) -> None:
+def test_settings_that_would_hold_for_the_others_too_are_refused(other: EnvSpec, message: str) -> None:
     priced = replace(ROUNDS, costs=replace(ROUNDS.costs, tools={"take": CallCost(money=2.0)}))
     with pytest.raises(ConfigError, match=message):
         mix_environments("mixed", (priced, other) if "a call of" in message else (ROUNDS, other))

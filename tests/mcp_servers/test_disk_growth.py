@@ -134,7 +134,7 @@ def test_mapped_files_without_a_name_are_measured(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_ordinary_user_allows_one_that_cannot_be_measured(
+def test_an_ordinary_user_allows_one_file_of_unknown_size(
     count: int, monkeypatch: pytest.MonkeyPatch, own_workspace: Path
 ) -> None:
     def refuse(place: Path, **_: Any) -> os.stat_result:

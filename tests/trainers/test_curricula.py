@@ -210,7 +210,7 @@ def test_groups_of_one_task_count_as_the_group_that_they_are_to_credit() -> None
     assert count_informative([a, b, a], [solved, failed, failed]) == 2
 
 
-def test_what_differs_from_a_plain_sequence_is_explained(rounds: LoadedEnv) -> None:
+def test_the_differences_from_a_plain_sequence_are_explained(rounds: LoadedEnv) -> None:
     assert explain_experience(recipe_of(), rounds) == []
     frontier = recipe_of("frontier", target=0.25, start_turns=4)
     assert explain_experience(frontier, rounds) == [

@@ -263,7 +263,7 @@ def test_tigpo_compares_scores_with_those_of_the_last_time() -> None:
     assert assign_credit(batch_of(TO_X), scaled, trackers).advantage[0] == pytest.approx(-0.25 / deviation, abs=1e-6)
 
 
-def test_what_tigpo_remembers_is_read_from_a_checkpoint_as_it_was() -> None:
+def test_the_memory_of_tigpo_is_read_from_a_checkpoint_as_it_was() -> None:
     preset = make_preset("tigpo")
     trackers = assign_credit(batch_of(FROM_X), preset).trackers
     restored = Trackers(**json.loads(json.dumps(asdict(trackers))))

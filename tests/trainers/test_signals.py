@@ -164,7 +164,7 @@ def test_a_signal_is_explained_with_its_cost() -> None:
     assert any(line.endswith("the weights; forward passes: 1 a step") for line in explain_preset(make_preset("igpo")))
 
 
-def test_a_need_that_is_no_signal_is_refused() -> None:
+def test_an_unknown_signal_is_refused() -> None:
     preset = replace(make_preset("empg"), needs=frozenset({"entropy", "luck"}))
     with pytest.raises(ConfigError, match="mine: needs luck, and training can give critique, entropy, gold, "):
         check_needs("mine", preset)
