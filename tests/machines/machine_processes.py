@@ -19,7 +19,7 @@ TOKEN = "GYMCP_MACHINE"
 END_S = 30
 """Seconds in which what runs on a machine must be dead once it is killed."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-BUSY = 20
+BUSY, BUSY_QUICK = 20, 6
 """Processes, which is the load that they make."""
 BUSY_CODE = "import signal, sys\nsignal.alarm(int(sys.argv[1]))\nwhile True: pass"
 
