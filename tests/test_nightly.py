@@ -50,10 +50,8 @@ def test_its_list_names_benchmarks_that_print_json() -> None:
     assert [name for name, text in texts.items() if "options(__doc__" not in text and '"--json"' not in text] == []
 
 
-def test_every_test_that_a_machine_plays_by_name_exists() -> None:
+def test_every_file_that_a_machine_plays_exists() -> None:
     script = (ROOT / "tests" / "machines" / "run_machines.py").read_text(encoding="utf-8")
-    file, names = "tests/adversarial/test_attempts.py", re.findall(r'"(test_\w+)"', script)
-    content = (ROOT / file).read_text(encoding="utf-8")
-    assert names
-    assert [name for name in names if f"def {name}(" not in content] == []
-    assert [path for path in re.findall(r'"(tests/[\w/]+\.py)"', script) if not (ROOT / path).is_file()] == []
+    files = re.findall(r'"(tests/[\w/]+\.py)"', script)
+    assert files
+    assert [path for path in files if not (ROOT / path).is_file()] == []

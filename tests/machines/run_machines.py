@@ -40,14 +40,6 @@ QUICK_TESTS = (
     "tests/store/test_run_folder.py",
     "tests/cli/test_doctor.py",
 )
-CONTROLS = tuple(
-    f"tests/adversarial/test_attempts.py::{name}"
-    for name in (
-        *("test_controls_work", "test_controls_of_the_reports"),
-        "test_every_attempt_has_a_control_on_record",
-    )
-)
-"""Attacks without a sandbox, one of which needs an engine."""
 DEADLINES = ("tests/mcp_servers/test_event_loop.py", "tests/mcp_servers/test_session.py")
 """Servers that answer late, or never."""
 QUICK_DEMO = "--only bfcl --limit 2"
@@ -137,7 +129,7 @@ def freeze_home(stage: Path) -> None:
 
 C_LOCALE = {"LANG": "C", "LC_ALL": "C"}
 MACHINES = {
-    "no_engine": Machine(lacks="a Docker engine", quick_tests=(*QUICK_TESTS, *CONTROLS)),
+    "no_engine": Machine(lacks="a Docker engine"),
     "no_node": Machine(lacks="node, Java, a browser, and the right to install them", prepare=hide_programs),
     "user": Machine(lacks="root", is_user=True),
     "foreign_null": Machine(lacks="a /dev/null of root's", prepare=give_null_away),
