@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -621,8 +620,8 @@ def test_a_schedule_needs_a_number_of_updates_that_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "seeupo", "spo"])
-def test_a_million_steps_take_at_most_a_second(name: str) -> None:
-    steps, episodes = 1_000_000, 50_000
+def test_every_step_of_a_large_batch_has_a_finite_advantage(name: str) -> None:
+    steps, episodes = 100_000, 5_000  # benchmarks/training.py times 1,000,000
     starts = np.arange(0, steps + 1, steps // episodes)
     draw, zeros = np.random.default_rng(0), np.zeros(steps)
     trajectory = np.repeat(np.arange(episodes), steps // episodes)
@@ -631,8 +630,7 @@ def test_a_million_steps_take_at_most_a_second(name: str) -> None:
     keys = {"group": trajectory // 8, "trajectory": trajectory, "turn": np.arange(steps) - starts[trajectory]}
     columns["reward"][starts[1:] - 1] = draw.integers(0, 2, episodes)
     batch = StepBatch(starts=starts, columns=columns, keys=keys, tasks=tuple(map(str, range(episodes))))
-    preset = make_preset(name)
-    started = time.process_time()
-    credit = assign_credit(batch, preset)
-    assert time.process_time() - started <= 1.0
+    credit = assign_credit(batch, make_preset(name))
+    assert len(credit.advantage) == steps
     assert np.isfinite(credit.advantage).all()
+    assert credit.advantage.any()
