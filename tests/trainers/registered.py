@@ -86,3 +86,16 @@ def make_result(
         failures=failures,
         rows=tuple(rows),
     )
+
+
+ENDS = {"grpo": {1: 0.50, 2: 0.60, 3: 0.70}, "gigpo": {1: 0.70, 2: 0.82, 3: 0.88}}
+"""Arm -> seed -> success at the end: gigpo is 20, 22 and 18 points over grpo."""
+
+
+def make_whole(registration: Registration) -> dict[tuple[str, int], RunResult]:
+    """Results of all ranked runs, which end as in `ENDS`."""
+    return {
+        (arm, seed): make_result(registration, arm, seed, [0.15, end - 0.2, end])
+        for arm, ends in ENDS.items()
+        for seed, end in ends.items()
+    }

@@ -13,11 +13,9 @@ from comparisons.registration import Registration
 from comparisons.results import RunResult, read_result, read_results, result_path, select_columns, write_result
 from comparisons.verdicts import Results, find_stop, judge_all, judge_claim
 from PIL import Image
-from registered import make_result, write_registration
+from registered import make_result, make_whole, write_registration
 
 from gymcp.errors import ConfigError
-
-GRPO, GIGPO = {1: 0.50, 2: 0.60, 3: 0.70}, {1: 0.70, 2: 0.82, 3: 0.88}
 
 
 @pytest.fixture
@@ -27,12 +25,7 @@ def registration(tmp_path: Path) -> Registration:
 
 @pytest.fixture
 def whole(registration: Registration) -> dict[tuple[str, int], RunResult]:
-    """Results of all ranked runs: gigpo ends 20, 22 and 18 points over grpo."""
-    return {
-        (arm, seed): make_result(registration, arm, seed, [0.15, end - 0.2, end])
-        for arm, ends in (("grpo", GRPO), ("gigpo", GIGPO))
-        for seed, end in ends.items()
-    }
+    return make_whole(registration)
 
 
 def verdict_of(registration: Registration, results: Results) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from comparisons.packaging import collect_curves, package_curves
 from comparisons.registration import Registration, read_registration, read_registrations
 from comparisons.results import RunResult, read_results
 from credit import RESULTS
-from registered import TEXT, make_result, write_registration
+from registered import ENDS, TEXT, make_result, make_whole, write_registration
 
 from gymcp.cli.demo.parts import CURVE_FILE, RECIPE, write_curve_page
 from gymcp.errors import ConfigError
@@ -25,7 +25,6 @@ from gymcp.evaluators.report.training_data import spread_over
 from gymcp.evaluators.training_curves import read_held_out
 from gymcp.trainers.recipe.load import load_recipe
 
-ENDS = {"grpo": {1: 0.50, 2: 0.60, 3: 0.70}, "gigpo": {1: 0.70, 2: 0.82, 3: 0.88}}
 ROWS = [
     {"iteration": 0, "test/seeds/success": 0.125},
     {"iteration": 1, "success": 0.25},
@@ -47,12 +46,7 @@ def registration(tmp_path: Path) -> Registration:
 
 @pytest.fixture
 def whole(registration: Registration) -> dict[tuple[str, int], RunResult]:
-    """Results of all ranked runs: gigpo ends 20, 22 and 18 points over grpo."""
-    return {
-        (arm, seed): make_result(registration, arm, seed, [0.15, end - 0.2, end])
-        for arm, ends in ENDS.items()
-        for seed, end in ends.items()
-    }
+    return make_whole(registration)
 
 
 @pytest.fixture
