@@ -145,6 +145,13 @@ def test_failures_are_ranked_by_entropy_below_every_success() -> None:
     assert credit.advantage[[0, 1, 3, 4]].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
 
 
+def test_a_ranked_failure_keeps_what_earlier_steps_earned() -> None:
+    batch = batch_of_columns([[0.5, 0.0], [0.0, 0.5]], "gg", entropy=[[0.1, 0.1], [0.9, 0.9]])
+    shaped, _ = RankFailures(scale=0.2)(batch, Trackers())
+    # half of a score is missing, and the surer one of two has rank 1/2: .5 + .2 * .5 * .5
+    assert shaped.totals(shaped.column("ranked")).tolist() == pytest.approx([0.55, 0.5], abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -76,8 +76,8 @@ class RankFailures:
         tokens = batch.column("tokens")
         mean = batch.totals(batch.column("entropy") * tokens) / np.maximum(batch.totals(tokens), 1.0)
         ranked = batch.column("reward").copy()
+        room = np.clip(1.0 - batch.totals(ranked)[failed], 0.0, 1.0)
         last = batch.starts[1:][failed] - 1
-        room = np.clip(1.0 - ranked[last], 0.0, 1.0)
         ranked[last] += self.scale * room * _share_above(mean[failed], group[failed])
         return batch.with_columns(ranked=ranked), trackers
 
