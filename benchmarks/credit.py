@@ -21,9 +21,9 @@ from comparisons.packaging import package_curves
 from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
 from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
-from comparisons.results import read_result, read_results
+from comparisons.results import read_results
 from comparisons.runs import Bench, Progress, plan_first, plan_rest, plan_tuning, run_jobs, shrink
-from comparisons.tuning import find_rate, find_rate_arm, score_tuning, tuning_files
+from comparisons.tuning import find_rate, find_rate_arm, list_tuning, score_rates
 from comparisons.verdicts import find_stop
 
 from gymcp.atomic import write_atomically
@@ -101,13 +101,13 @@ def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
     needed = with_stop_arm(registration, arms)
     for arm in needed:
         find_rate(registration, arm, bench.results)
-    tuned = [path for arm in needed for path in tuning_files(registration, arm, bench.results)]
+    tuned = [run.path for arm in needed for run in list_tuning(registration, arm, bench.results)]
     files = [REGISTRATIONS / f"{registration.name}.toml", RECIPES / f"{registration.recipe}.toml", *tuned]
     return replace(bench, commit=check_committed(files))
 
 
 def tune_runs(bench: Bench, arms: Sequence[Arm], retry: bool) -> None:
-    """Run the grids of rates of these arms on the tuning seed."""
+    """Run the grids of rates of these arms on the tuning seeds."""
     jobs = plan_tuning(bench, arms)
     run_jobs(bench, jobs, Progress(bench, jobs), retry=retry)
 
@@ -125,7 +125,7 @@ def print_rates(bench: Bench, arms: Sequence[Arm]) -> None:
 
 
 def try_out(bench: Bench, names: Sequence[str]) -> Bench:
-    """Run tiny versions of the named arms, or of the first two, on the tuning seed; the bench of them."""
+    """Run tiny versions of the named arms, or of the first two, on a tuning seed; the bench of them."""
     arms = names or [arm.name for arm in bench.registration.arms][:2]
     folder = bench.runs / f"quick-{bench.registration.digest[:8]}"
     small = Bench(registration=shrink(bench.registration, arms), runs=folder, results=folder / "results")
@@ -156,14 +156,7 @@ def package(bench: Bench) -> None:
 
 def read_tuning(registration: Registration, folder: Path) -> Tuning:
     """The scores of the tuning runs of each arm."""
-    found: dict[str, list[tuple[float, float | None]]] = {}
-    for arm in registration.arms:
-        if arm.rate_of:
-            continue
-        for rate, path in zip(sorted(arm.rates), tuning_files(registration, arm, folder), strict=True):
-            if (result := read_result(path)) is not None:
-                found.setdefault(arm.name, []).append((rate, score_tuning(registration, result)))
-    return found
+    return {arm.name: score_rates(registration, arm, folder) for arm in registration.arms if not arm.rate_of}
 
 
 def read_arguments() -> argparse.Namespace:
@@ -179,10 +172,10 @@ def read_arguments() -> argparse.Namespace:
         "--processes", type=int, default=min(os.cpu_count() or 1, 4), help="processes that share the runs"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--tune", action="store_true", help="try the grid of learning rates on the tuning seed")
+    what.add_argument("--tune", action="store_true", help="try the grid of learning rates on the tuning seeds")
     what.add_argument("--report", action="store_true", help="run nothing; report the results that are there")
     what.add_argument("--check", action="store_true", help="run nothing; say if the registration is in force")
-    what.add_argument("--quick", action="store_true", help="tiny runs on the tuning seed, to see that it works")
+    what.add_argument("--quick", action="store_true", help="tiny runs on a tuning seed, to see that it works")
     return parser.parse_args()
 
 

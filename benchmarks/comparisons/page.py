@@ -30,7 +30,9 @@ def write_page(registration: Registration, results: Results, tuning: Tuning) -> 
         " same seed. In brackets, what was expected. Two seeds rank nothing.",
         _table(_arm_headings(registration), [row for arm in arms for row in _arm_rows(registration, results, arm)]),
         "## Learning rates",
-        _table(("arm", "rate", "score on the tuning seed, by rate"), list(_rate_rows(registration, results, tuning))),
+        _table(
+            ("arm", "rate", "mean score on the tuning seeds, by rate"), list(_rate_rows(registration, results, tuning))
+        ),
         "## Every registered run",
         _table(
             RUN_HEADINGS,
@@ -46,10 +48,11 @@ CLAIM_HEADINGS = ("claim", "expected", "found (95 %)", "seeds", "power", "verdic
 
 def _list_facts(registration: Registration, results: Results) -> Iterator[str]:
     seeds = ", ".join(map(str, registration.seeds))
+    tuning = ", ".join(map(str, registration.tuning_seeds))
     yield f"- registration `{registration.name}`, digest `{registration.digest[:16]}`"
     yield (
         f"- {registration.iterations} iterations of {registration.episodes} episodes; seeds {seeds}; arms that are not"
-        f" ranked have the first {registration.shown_seeds}; rates are chosen on seed {registration.tuning_seed}"
+        f" ranked have the first {registration.shown_seeds}; rates are chosen by runs of seed {tuning}"
     )
     start = estimate_figure(registration, results, registration.arm(registration.baseline), "start")
     if start is not None:

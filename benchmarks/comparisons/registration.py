@@ -106,8 +106,9 @@ class Registration:
     episodes: int
     """Episodes of an iteration."""
     title: str
-    tuning_seed: int
-    """Seed on which rates, warm start and recipe are chosen; it is never measured."""
+    tuning_seeds: tuple[int, ...]
+    """Seeds on which rates, warm start and recipe are chosen, by the mean over them; they are never measured. A file
+    may name a single one as ``tuning_seed``."""
     seeds: tuple[int, ...]
     shown_seeds: int
     """Number of seeds of the arms that are not ranked."""
@@ -149,7 +150,7 @@ def read_registrations(folder: Path = REGISTRATIONS) -> list[Registration]:
 def check_seeds(registrations: Sequence[Registration]) -> None:
     """Raise ConfigError if a measured seed was measured, or tuned on, by another registration of the same recipe."""
     for one, other in combinations(registrations, 2):
-        shared = ({*one.seeds} & {*other.seeds, other.tuning_seed}) | ({*other.seeds} & {one.tuning_seed})
+        shared = ({*one.seeds} & {*other.seeds, *other.tuning_seeds}) | ({*other.seeds} & {*one.tuning_seeds})
         if one.recipe == other.recipe and shared:
             raise ConfigError(
                 f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no"
@@ -170,6 +171,8 @@ def read_registration(path: Path, recipes: Path = RECIPES) -> Registration:
     claims = _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
     whole = {"registration": {**table, "arms": arms, "claims": list(claims.values())}}
     recipe = _read_toml(recipes / f"{table.get('recipe')}.toml", f"{who}: recipe '{table.get('recipe')}'")
+    if "tuning_seed" in table:
+        table["tuning_seeds"] = [table.pop("tuning_seed")]
     registration = _make(
         Registration,
         table,
@@ -278,9 +281,11 @@ def _check(registration: Registration) -> None:
     """Raise ConfigError for a name that is not there, or a seed that must not be measured."""
     who = f"registration '{registration.name}'"
     seeds = registration.seeds
-    if len(seeds) < 2 or len({*seeds, registration.tuning_seed}) != len(seeds) + 1:
-        tuning = registration.tuning_seed
-        raise ConfigError(f"{who}: seeds must be two or more different ones, and none of them tuning_seed ({tuning})")
+    if len({*seeds}) != len(seeds) or len(seeds) < 2 or {*seeds} & {*registration.tuning_seeds}:
+        tuning = ", ".join(map(str, registration.tuning_seeds))
+        raise ConfigError(f"{who}: seeds must be two or more different ones, and none of them for tuning ({tuning})")
+    if not registration.tuning_seeds:
+        raise ConfigError(f"{who}: tuning_seeds is empty; name one or more")
     if not 0 < registration.shown_seeds <= len(seeds):
         raise ConfigError(f"{who}: shown_seeds is {registration.shown_seeds}; it must be from 1 to {len(seeds)}")
     named = [registration.baseline, *([registration.stop.arm] if registration.stop else [])]

@@ -81,9 +81,9 @@ def result_path(folder: Path, arm: str, seed: int) -> Path:
     return folder / f"{arm}-{seed}.json"
 
 
-def tuning_path(folder: Path, arm: str, rate: float) -> Path:
-    """The file of a tuning run's result."""
-    return folder / "tuning" / f"{arm}-{rate:g}.json"
+def tuning_path(folder: Path, arm: str, rate: float, seed: int | None = None) -> Path:
+    """The file of a tuning run's result; no seed: there is a single one for tuning."""
+    return folder / "tuning" / (f"{arm}-{rate:g}.json" if seed is None else f"{arm}-{rate:g}-{seed}.json")
 
 
 def write_result(path: Path, result: RunResult) -> None:

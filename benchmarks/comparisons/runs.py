@@ -14,8 +14,8 @@ from learning import Run, Tell, read_ending, read_rows, run_training, run_warm_s
 from report_table import machine
 
 from comparisons.registration import Arm, Registration, StopRule, load_arm_recipe
-from comparisons.results import RunResult, read_result, result_path, select_columns, tuning_path, write_result
-from comparisons.tuning import tuning_digest
+from comparisons.results import RunResult, read_result, result_path, select_columns, write_result
+from comparisons.tuning import list_tuning
 from gymcp.errors import UsageError
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.types import Json
@@ -57,13 +57,13 @@ class Bench:
 
 
 def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
-    """A tiny version of the registration with these arms, on the seed that is not measured; it claims nothing."""
+    """A tiny version of the registration with these arms, on a seed that is not measured; it claims nothing."""
     chosen = tuple(replace(registration.arm(name), ranked=True) for name in arms)
     return replace(
         registration,
         title=f"{registration.title}, tiny runs that show nothing",
         digest="quick",
-        seeds=(registration.tuning_seed,),
+        seeds=registration.tuning_seeds[:1],
         shown_seeds=1,
         baseline=arms[0],
         settings={**registration.settings, **QUICK},
@@ -98,20 +98,18 @@ def plan_rest(bench: Bench, rates: Mapping[str, float], arms: Sequence[Arm]) -> 
 
 def plan_tuning(bench: Bench, arms: Sequence[Arm]) -> list[Job]:
     """The jobs that decide on the rates of these arms."""
-    registration = bench.registration
-    digests = {arm.name: tuning_digest(registration, arm) for arm in arms}
+    runs = [run for arm in arms for run in list_tuning(bench.registration, arm, bench.results)]
     return [
         Job(
-            name=f"tune-{arm.name}-{rate:g}-{digests[arm.name][:8]}",
-            arm=arm,
-            seed=registration.tuning_seed,
-            rate=rate,
-            iterations=registration.iterations,
-            digest=digests[arm.name],
-            result=tuning_path(bench.results, arm.name, rate),
+            name=f"tune-{run.arm.name}-{run.rate:g}-{run.digest[:8]}",
+            arm=run.arm,
+            seed=run.seed,
+            rate=run.rate,
+            iterations=bench.registration.iterations,
+            digest=run.digest,
+            result=run.path,
         )
-        for arm in arms
-        for rate in arm.rates
+        for run in runs
     ]
 
 

@@ -1,9 +1,11 @@
-"""Learning rates of the arms, chosen from runs on a seed that is not measured."""
+"""Learning rates of the arms, chosen from runs on seeds that are not measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from comparisons.figures import FIGURES
 from comparisons.registration import Arm, Registration
@@ -12,13 +14,41 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
 
 
-def tuning_digest(registration: Registration, arm: Arm) -> str:
-    """Digest of all that a tuning run depends on but its rate: a change of it makes the arm's tuning void."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningRun:
+    """One run that is asked for the rate of an arm."""
+
+    arm: Arm
+    seed: int
+    rate: float
+    digest: str
+    """Digest of all that the run depends on but its rate: a change of it makes the run void."""
+    path: Path
+    """File of its result."""
+
+
+def list_tuning(registration: Registration, arm: Arm, folder: Path) -> list[TuningRun]:
+    """The runs that decide on the arm's rate, by rate and seed."""
+    tuned, seeds = find_rate_arm(registration, arm), registration.tuning_seeds
+    return [
+        TuningRun(
+            arm=tuned,
+            seed=seed,
+            rate=rate,
+            digest=_digest_tuning(registration, tuned, seed),
+            path=tuning_path(folder, tuned.name, rate, seed if len(seeds) > 1 else None),
+        )
+        for rate in sorted(tuned.rates)
+        for seed in seeds
+    ]
+
+
+def _digest_tuning(registration: Registration, arm: Arm, seed: int) -> str:
     return digest(
         {
             "recipe": registration.recipe_digest,
             "settings": dict(registration.settings),
-            "seed": registration.tuning_seed,
+            "seed": seed,
             "arm": [dict(arm.credit), dict(arm.settings), arm.anchor],
         }
     )
@@ -29,29 +59,37 @@ def find_rate_arm(registration: Registration, arm: Arm) -> Arm:
     return registration.arm(arm.rate_of) if arm.rate_of else arm
 
 
-def tuning_files(registration: Registration, arm: Arm, folder: Path) -> list[Path]:
-    """Files of the tuning runs that decide on the arm's rate."""
-    tuned = find_rate_arm(registration, arm)
-    return [tuning_path(folder, tuned.name, rate) for rate in sorted(tuned.rates)]
-
-
 def find_rate(registration: Registration, arm: Arm, folder: Path) -> float:
     """The arm's rate, from its tuning runs in `folder`. Raises ConfigError if they are missing or of another recipe."""
-    tuned = find_rate_arm(registration, arm)
-    who = f"registration '{registration.name}': arm '{tuned.name}'"
-    scores = {}
-    for rate in sorted(tuned.rates):
-        path = tuning_path(folder, tuned.name, rate)
-        result = read_result(path)
+    who = f"registration '{registration.name}': arm '{find_rate_arm(registration, arm).name}'"
+    scores: dict[float, list[float]] = {}
+    for run in list_tuning(registration, arm, folder):
+        result = read_result(run.path)
         if result is None:
-            raise ConfigError(f"{who}: has not been tuned at rate {rate:g}: python benchmarks/credit.py --tune")
-        if result.digest != tuning_digest(registration, tuned):
-            raise ConfigError(f"{who}: {path} is the tuning of another recipe: python benchmarks/credit.py --tune")
+            raise ConfigError(
+                f"{who}: has not been tuned at rate {run.rate:g} on seed {run.seed}: python benchmarks/credit.py --tune"
+            )
+        if result.digest != run.digest:
+            raise ConfigError(f"{who}: {run.path} is the tuning of another recipe: python benchmarks/credit.py --tune")
         score = score_tuning(registration, result)
         if score is None:
-            raise ConfigError(f"{who}: {path} has no result: python benchmarks/credit.py --tune --retry")
-        scores[rate] = score
-    return choose_rate(scores, who)
+            raise ConfigError(f"{who}: {run.path} has no result: python benchmarks/credit.py --tune --retry")
+        scores.setdefault(run.rate, []).append(score)
+    return choose_rate({rate: fmean(found) for rate, found in scores.items()}, who)
+
+
+def score_rates(registration: Registration, arm: Arm, folder: Path) -> list[tuple[float, float | None]]:
+    """Each rate that was tried with its mean score over the tuning seeds; None if a run has no result."""
+    found: dict[float, list[float | None]] = {}
+    for run in list_tuning(registration, arm, folder):
+        if (result := read_result(run.path)) is not None:
+            found.setdefault(run.rate, []).append(score_tuning(registration, result))
+    return [(rate, _mean_of_all(scores)) for rate, scores in found.items()]
+
+
+def _mean_of_all(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return fmean(known) if len(known) == len(scores) else None
 
 
 def score_tuning(registration: Registration, result: RunResult) -> float | None:

@@ -79,6 +79,11 @@ def test_a_pool_repeats_its_tasks_with_further_trials(rounds: LoadedEnv) -> None
     assert {group.first_trial for group in again} == {recipe.rollout.episodes}
 
 
+def test_a_pool_of_a_fixed_suite_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tasks.pool is 6, and 'rounds' has a fixed suite, which is repeated in any"):
+        make_curriculum(make_coin_flip_bank(), recipe_of(tasks={"pool": 6}))
+
+
 def test_the_share_of_a_kind_is_largest_at_the_target() -> None:
     # p(1 - p) of .5, .9 and 0 is .25, .09 and 0; a fifth of all is spread evenly
     assert frontier_shares([0.5, 0.9, 0.0], target=0.5, explore=0.2) == pytest.approx(
@@ -239,7 +244,10 @@ def test_the_differences_from_a_plain_sequence_are_explained(rounds: LoadedEnv) 
     ("table", "message"),
     [
         ({"curriculum": {"target": 1.5}}, r"curriculum.target is 1.5; it must be from 0 to 1"),
-        ({"curriculum": {"low": 0.9, "high": 0.5}}, r"curriculum.low is 0.9, above curriculum.high, 0.5"),
+        (
+            {"curriculum": {"order": "failures", "low": 0.9, "high": 0.5}},
+            r"curriculum.low is 0.9, above curriculum.high, 0.5",
+        ),
         ({"curriculum": {"start_turns": 99}}, r"start_turns is 99, and the turns grow to rollout.max_turns, 12"),
         ({"curriculum": {"horizon_every": 0}}, r"curriculum.horizon_every must be 1 or more"),
         ({"curriculum": {"order": "random"}}, r"curriculum.order is 'random'; have 'sequence', 'frontier', 'failures'"),
@@ -248,6 +256,13 @@ def test_the_differences_from_a_plain_sequence_are_explained(rounds: LoadedEnv) 
             {"curriculum": {"order": "frontier"}, "tasks": {"pool": 4}},
             r"tasks.pool is 4, and curriculum.order = 'frontier' always makes new tasks",
         ),
+        ({"curriculum": {"target": 0.3}}, r"target is 0.3, which is read with curriculum.order = 'frontier' only"),
+        (
+            {"curriculum": {"memory": 0.5}},
+            r"memory is 0.5, which is read with curriculum.order = 'frontier' or curriculum.order = 'failures' only",
+        ),
+        ({"curriculum": {"order": "frontier", "low": 0.2}}, r"low is 0.2, which is read with .*'failures' only"),
+        ({"curriculum": {"horizon": "add"}}, r"horizon is 'add', which is read with curriculum.start_turns only"),
     ],
 )
 def test_impossible_curricula_are_refused(table: dict[str, Any], message: str) -> None:

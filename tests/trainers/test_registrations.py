@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from comparisons.power import find_power, power_of_claim
 from comparisons.registration import (
     Claim,
     PowerAssumption,
+    Registration,
     check_seeds,
     find_latest,
     load_arm_recipe,
     read_registrations,
 )
-from comparisons.results import tuning_path, write_result
+from comparisons.results import write_result
 from comparisons.runs import Bench, is_left, plan_first, plan_rest, plan_tuning
-from comparisons.tuning import choose_rate, find_rate, tuning_digest
+from comparisons.tuning import choose_rate, find_rate, list_tuning, score_rates
 from credit import choose_registrations
 from registered import TEXT, make_result, write_registration
 
@@ -76,9 +78,11 @@ def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("seeds = [1, 2, 3]", "seeds = [1, 2, 9]", "none of them tuning_seed"),
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 9]", "none of them for tuning (9)"),
         ("seeds = [1, 2, 3]", "seeds = [1]", "two or more different ones"),
         ("seeds = [1, 2, 3]", "seed = 1", "no key 'seed'; have"),
+        ("tuning_seed = 9", "tuning_seeds = []", "tuning_seeds is empty; name one or more"),
+        ("tuning_seed = 9", "tuning_seeds = [8, 3]", "none of them for tuning (8, 3)"),
         ('title = "Small"\n', "", "'title' is missing"),
         ("shown_seeds = 2", "shown_seeds = 4", "it must be from 1 to 3"),
         ('baseline = "grpo"', 'baseline = "ppo"', "no arm 'ppo'; have grpo, gigpo, world"),
@@ -126,16 +130,34 @@ def test_the_end_of_a_grid_is_not_chosen() -> None:
         choose_rate({1e-3: 0.5, 2e-3: 0.6, 4e-3: 0.7}, "arm")
 
 
+def write_tuning(registration: Registration, folder: Path, success: Mapping[int, Sequence[float]]) -> None:
+    """Write tuning runs of gigpo that end with that success: seed -> by rate."""
+    for run in list_tuning(registration, registration.arm("gigpo"), folder):
+        ends = dict(zip(sorted(run.arm.rates), success[run.seed], strict=True))
+        result = make_result(registration, "gigpo", run.seed, [0.1, ends[run.rate]])
+        write_result(run.path, replace(result, digest=run.digest))
+
+
+def test_a_rate_is_the_best_on_the_mean_of_the_tuning_seeds(tmp_path: Path) -> None:
+    registration = write_registration(tmp_path, TEXT.replace("tuning_seed = 9", "tuning_seeds = [8, 9]"))
+    gigpo = registration.arm("gigpo")
+    planned = plan_tuning(Bench(registration=registration, runs=tmp_path, results=tmp_path), [gigpo])
+    assert [(job.rate, job.seed) for job in planned][:3] == [(1e-3, 8), (1e-3, 9), (2e-3, 8)]
+    assert len({job.name for job in planned}) == len({job.result for job in planned}) == 6
+    write_tuning(registration, tmp_path, {8: [0.5, 0.7, 0.9], 9: [0.5, 0.7, 0.1]})  # the highest rate is a gamble
+    assert find_rate(registration, gigpo, tmp_path) == 2e-3
+    assert score_rates(registration, gigpo, tmp_path) == [(1e-3, 0.5), (2e-3, 0.7), (4e-3, 0.5)]
+    list_tuning(registration, gigpo, tmp_path)[-1].path.unlink()
+    with pytest.raises(ConfigError, match=r"has not been tuned at rate 0\.004 on seed 9"):
+        find_rate(registration, gigpo, tmp_path)
+
+
 def test_a_rate_comes_from_tuning_runs_of_the_same_recipe(tmp_path: Path) -> None:
     registration = write_registration(tmp_path)
-    gigpo, world = registration.arm("gigpo"), registration.arm("world")
-    with pytest.raises(ConfigError, match=r"arm 'gigpo': has not been tuned at rate 0.001: .* --tune"):
+    world = registration.arm("world")
+    with pytest.raises(ConfigError, match=r"arm 'gigpo': has not been tuned at rate 0.001 on seed 9: .* --tune"):
         find_rate(registration, world, tmp_path)
-    for rate, success in ((1e-3, 0.5), (2e-3, 0.7), (4e-3, 0.6)):
-        result = replace(
-            make_result(registration, "gigpo", 9, [0.1, success]), digest=tuning_digest(registration, gigpo)
-        )
-        write_result(tuning_path(tmp_path, "gigpo", rate), result)
+    write_tuning(registration, tmp_path, {9: [0.5, 0.7, 0.6]})
     assert find_rate(registration, world, tmp_path) == 2e-3
     other = write_registration(tmp_path, TEXT.replace("step_weight = 3.0", "step_weight = 1.0"))
     with pytest.raises(ConfigError, match="is the tuning of another recipe"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from gymcp.agents.programs.settings import is_program
@@ -16,7 +17,7 @@ from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
-from gymcp.trainers.recipe.recipe import Recipe, ReplayRecipe
+from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Json
@@ -48,6 +49,15 @@ _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "curriculum": ("horizon_every",),
     "replay": ("per_group",),
 }
+
+_ORDERS_THAT_READ: Mapping[str, Sequence[str]] = {
+    "target": ("frontier",),
+    "explore": ("frontier", "failures"),
+    "memory": ("frontier", "failures"),
+    "low": ("failures",),
+    "high": ("failures",),
+}
+"""Setting of ``[curriculum]`` -> the orders of tasks that read it."""
 
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
@@ -199,11 +209,26 @@ def _check_curriculum(recipe: Recipe) -> None:
             f"{who}: curriculum.start_turns is {rule.start_turns}, and the turns grow to rollout.max_turns,"
             f" {recipe.rollout.max_turns}"
         )
+    for name, reader in _find_unread(rule):
+        raise ConfigError(
+            f"{who}: curriculum.{name} is {getattr(rule, name)!r}, which is read with {reader} only; take it out"
+        )
     if rule.order != "sequence" and recipe.tasks.pool:
         raise ConfigError(
             f"{who}: tasks.pool is {recipe.tasks.pool}, and curriculum.order = '{rule.order}' always makes new tasks;"
             " take one of the two out"
         )
+
+
+def _find_unread(rule: CurriculumRecipe) -> Iterator[tuple[str, str]]:
+    """Settings that were changed and that nothing reads, each with what would read it."""
+    default = CurriculumRecipe()
+    changed = {each.name for each in fields(rule) if getattr(rule, each.name) != getattr(default, each.name)}
+    for name, orders in _ORDERS_THAT_READ.items():
+        if name in changed and rule.order not in orders:
+            yield name, " or ".join(f"curriculum.order = '{order}'" for order in orders)
+    if not rule.start_turns:
+        yield from ((name, "curriculum.start_turns") for name in ("horizon", "horizon_every") if name in changed)
 
 
 def _check_refill(recipe: Recipe, preset: Preset) -> None:

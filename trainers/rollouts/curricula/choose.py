@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.at_frontier import AtFrontier
 from gymcp.trainers.rollouts.curricula.from_failures import FromFailures
@@ -17,9 +18,18 @@ from gymcp.types import Json, Task
 
 
 def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
-    """The recipe's curriculum. Raises ConfigError if it chooses among kinds of tasks and there are fewer than two."""
+    """The recipe's curriculum.
+
+    Raises ConfigError if it chooses among kinds of tasks and there are fewer than two, or if it repeats a number of
+    generated tasks and the suite is fixed.
+    """
     rule = recipe.curriculum
     if rule.order == "sequence":
+        if recipe.tasks.pool and env.spec.more_tasks is None:
+            raise ConfigError(
+                f"recipe '{recipe.name}': tasks.pool is {recipe.tasks.pool}, and '{recipe.env}' has a fixed suite,"
+                " which is repeated in any case; take it out"
+            )
         return InSequence(env=env, recipe=recipe)
     kinds = find_kinds(env, recipe)
     if rule.order == "frontier":
