@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from house_figures import describe_figures, measure_figures
-from prose import ROOT, python_files
+from prose import ROOT, python_files, walk_statements
 
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp")
 MAX_FILES, MAX_LINES, MAX_FUNCTION_LINES, MAX_INNER_IMPORTS = 16, 400, 60, 3
@@ -42,17 +42,17 @@ def measure_house(folders: Sequence[str] = FOLDERS) -> House:
     functions: dict[str, int] = {}
     inner: list[str] = []
     graph: dict[str, set[str]] = {}
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in python_files(folders)}
-    modules = {module_name(path): path for path in trees}
-    for path, tree in trees.items():
-        name = str(path.relative_to(ROOT))
-        lines[name] = len(path.read_text(encoding="utf-8").splitlines())
-        for node in ast.walk(tree):
+    modules = {module_name(path): path for path in python_files(folders)}
+    for module, path in modules.items():
+        name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        lines[name] = len(text.splitlines())
+        for node in walk_statements(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 functions[f"{name}:{node.lineno} {node.name}"] = (node.end_lineno or 0) - node.lineno + 1
-                imports = (part for part in ast.walk(node) if isinstance(part, ast.Import | ast.ImportFrom))
+                imports = (part for part in walk_statements(node) if isinstance(part, ast.Import | ast.ImportFrom))
                 inner += [f"{name}:{part.lineno}" for part in imports]
-        graph[module_name(path)] = set(_imports_of(tree, modules))
+        graph[module] = set(_imports_of(tree, modules))
     return House(lines=lines, functions=functions, inner_imports=tuple(dict.fromkeys(inner)), cycles=_cycles(graph))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prose import ROOT, python_files
+from prose import ROOT, list_statements, python_files
 
 MAX_CLASS_LINES = 300
 SHORT_FUNCTION_LINES = 3
@@ -63,7 +63,6 @@ def measure_figures(folders: Sequence[str]) -> Figures:
     lines = sum(len(text.splitlines()) for text in texts.values())
     uses = Counter(name for node in nodes if (name := _used_name(node)))
     private = [each.node.name for each in functions if re.match(r"_[^_]", each.node.name)]
-    public = [each.node for each in functions if each.is_public]
     stores = Counter(name for each in functions for name in _assigned(each.node))
     vague = Counter({name: count for name, count in stores.items() if name in VAGUE})
     return Figures(
@@ -76,9 +75,15 @@ def measure_figures(folders: Sequence[str]) -> Figures:
         used_once=_share(sum(uses[name] == 1 for name in private), len(private)),
         vague_locals=_share(vague.total(), stores.total()),
         vague_names=vague,
-        documented=_share(sum(ast.get_docstring(node) is not None for node in public), len(public)),
+        documented=_share_documented(functions),
         imports=1000 * _share(sum(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes), lines),
     )
+
+
+def measure_documented(folders: Sequence[str]) -> float:
+    """Share of the public functions with a docstring."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in python_files(folders))
+    return _share_documented([function for tree in trees for function in _functions(tree)])
 
 
 def describe_figures(figures: Figures) -> Iterator[str]:
@@ -96,8 +101,13 @@ def describe_figures(figures: Figures) -> Iterator[str]:
     yield f"public functions with a docstring: {figures.documented:.0%}"
 
 
+def _share_documented(functions: Sequence[_Function]) -> float:
+    public = [each.node for each in functions if each.is_public]
+    return _share(sum(ast.get_docstring(node, clean=False) is not None for node in public), len(public))
+
+
 def _functions(tree: ast.AST, public: bool = True) -> Iterator[_Function]:
-    for node in ast.iter_child_nodes(tree):
+    for node in list_statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield _Function(node, public and not node.name.startswith("_"))
             yield from _functions(node, public=False)

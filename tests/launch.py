@@ -45,6 +45,7 @@ from gymcp.types import Json
 
 WAIT_S = 400
 PROCESSES = 2
+WARM_GYMCP = Path(__file__).with_name("warm_gymcp.py")
 LOAD = Learner.load
 
 # three tasks, in a number of micro-batches that two processes cannot share equally
@@ -69,11 +70,14 @@ MODELS: dict[str, Callable[[int], PreTrainedModel]] = {
 
 
 def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run two processes of ``python ARGUMENTS`` under torch's launcher to their end."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(PROCESSES)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launcher, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
+    """Run two processes of ``gymcp ARGUMENTS`` under torch's launcher to their end.
+
+    The launcher and both processes are forks of a process that has imported all of it; `warm_gymcp` is what the
+    launcher starts.
+    """
+    env = {**os.environ, "OMP_NUM_THREADS": "1", warm_command.RUN_ID: warm_command.get_run_id()}
+    words = ["--nproc_per_node", str(PROCESSES), str(WARM_GYMCP), *map(str, arguments)]
+    return warm_command.run(words, cwd=None, env=env, timeout_s=WAIT_S, program="torch.distributed.run")
 
 
 def run_together(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -203,7 +207,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if command == "compare":
         accelerator, folder = make_accelerator(way), Path(arguments[0])
-        found = {kind: compare(Accelerated(accelerator), way, kind, folder / kind) for kind in MODELS}
+        found = {kind: compare(Accelerated(accelerator), way, kind, folder / kind) for kind in arguments[1:]}
         if accelerator.is_main_process:
             (folder / "found.json").write_text(json.dumps(found))
     elif command == "train-on-bank":

@@ -6,6 +6,7 @@ Docstrings are those of modules, classes and functions, and the strings that sta
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,28 +45,69 @@ class Text:
 def python_files(folders: Sequence[str] = SOURCES) -> Iterator[Path]:
     """Python files below the folders, not followed through links."""
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            through_link = any(part.is_symlink() for part in path.parents if part.is_relative_to(ROOT))
-            if not through_link and "__pycache__" not in path.parts:
-                yield path
+        yield from _list_folder(folder)
 
 
-def docstrings(path: Path) -> Iterator[Text]:
+@functools.cache
+def _list_folder(folder: str) -> tuple[Path, ...]:
+    paths = [path for path in sorted((ROOT / folder).rglob("*.py")) if "__pycache__" not in path.parts]
+    links = {above for path in paths for above in path.parents if above.is_relative_to(ROOT) and _is_link(above)}
+    return tuple(path for path in paths if links.isdisjoint(path.parents))
+
+
+@functools.cache
+def _is_link(folder: Path) -> bool:
+    return folder.is_symlink()
+
+
+def walk_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all statements below it, without expressions: these are nine of ten nodes."""
+    nodes = [node]
+    while nodes:
+        yield (last := nodes.pop())
+        nodes.extend(reversed(list_statements(last)))
+
+
+def list_statements(node: ast.AST) -> list[ast.AST]:
+    """The statements directly below the node, with handlers of exceptions and cases of a match."""
+    found: list[ast.AST] = []
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        parts = getattr(node, field, None)
+        if isinstance(parts, list):
+            found += parts
+    return found
+
+
+def docstrings(path: Path) -> tuple[Text, ...]:
     """Docstrings of the file, with those of attributes and constants, without those of tools."""
+    return _read(path)[0]
+
+
+def functions(path: Path) -> tuple[Text, ...]:
+    """Names of the functions and methods of the file."""
+    return _read(path)[1]
+
+
+@functools.cache
+def _read(path: Path) -> tuple[tuple[Text, ...], tuple[Text, ...]]:
+    """(docstrings, functions) of the file, which is parsed once."""
+    nodes = list(walk_statements(ast.parse(path.read_text(encoding="utf-8"))))
     name = str(path.relative_to(ROOT))
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    names = (
+        Text(place=f"{name}:{node.lineno}", text=node.name)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return tuple(_find_docstrings(name, nodes)), tuple(names)
+
+
+def _find_docstrings(name: str, nodes: Sequence[ast.AST]) -> Iterator[Text]:
+    for node in nodes:
         body = getattr(node, "body", None)
         if isinstance(body, list) and not (name.startswith(TOOL_FOLDERS) and _may_be_tool(node)):
             for number, part in enumerate(body):
                 if _is_text(part) and (_opens(node, number) or _follows_assignment(body, number)):
                     yield Text(place=f"{name}:{part.lineno}", text=part.value.value)
-
-
-def functions(path: Path) -> Iterator[Text]:
-    """Names of the functions and methods of the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield Text(place=f"{path.relative_to(ROOT)}:{node.lineno}", text=node.name)
 
 
 def count_where(text: str) -> int:

@@ -35,6 +35,8 @@ from typing import IO, Any, TextIO
 GYMCP = Path(sys.executable).with_name("gymcp")
 COMMAND = "gymcp.cli.main"
 """Module whose `main` is the console script."""
+RUN_ID = "PYTEST_XDIST_TESTRUNUID"
+"""Environment variable with the name of this run of the tests."""
 START_S = 60.0
 """Seconds in which another worker that has taken the address listens on it."""
 _VERBS_AND_SUITES = ("gymcp.cli", "gymcp.envs.catalog", "gymcp.envs.suites")
@@ -111,9 +113,14 @@ def _wire() -> socket.socket:
         return _WIRES[os.getpid()]
 
 
+def get_run_id() -> str:
+    """Name of this run of the tests, which all its workers know. A program that asks the same server needs it."""
+    return os.environ.get(RUN_ID, str(os.getpid()))
+
+
 def _connect() -> socket.socket:
     """A wire to the server of this run of the tests, which is started if nobody has done so."""
-    address = f"\0gymcp-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"  # no file is left of it
+    address = f"\0gymcp-tests-{get_run_id()}"  # no file is left of it
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         try:
             listener.bind(address)

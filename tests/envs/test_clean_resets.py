@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 from desk import ask, desk_env, desk_server, desk_task, in_episode
-from small_suites import load_with_few_tasks
 
 from gymcp.agents.strategies.scripted import oracle
-from gymcp.envs import LoadedEnv
+from gymcp.envs import LoadedEnv, load_env, load_spec
 from gymcp.envs.catalog import names
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.errors import EnvInfraError
@@ -38,7 +37,7 @@ STATELESS = {"time", "sequential_thinking"}
 def env(request: pytest.FixtureRequest, node: None) -> LoadedEnv:
     if request.param == "scienceworld":
         request.getfixturevalue("java")
-    return load_with_few_tasks(request.param)
+    return load_env(load_spec(request.param))
 
 
 def baselines(env: LoadedEnv, task: Task) -> set[str]:

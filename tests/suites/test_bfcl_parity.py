@@ -1,4 +1,7 @@
-"""Our grader over the record against upstream's checker over the calls: the same verdicts."""
+"""Our grader over the record against upstream's checker over the calls: the same verdicts.
+
+Of a sample here; `benchmarks/full_tests.py` compares them for all 800 tasks and for 300 imperfect episodes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from bfcl_replay import ToolsByClass, alter, gold_calls, play
+from length import IS_FULL, take_spread
 from upstream import upstream_verdicts
 
 from gymcp.envs.suites.bfcl.suite import grade
@@ -14,14 +18,15 @@ from gymcp.envs.suites.upstream.file_layout import SuiteFiles
 from gymcp.paths import gymcp_home
 from gymcp.types import Score, Suite
 
-IMPERFECT = 300
+GOLD, IMPERFECT = (800, 300) if IS_FULL else (100, 60)
+"""Tasks whose gold is played, and imperfect episodes."""
 
 
-def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
+def test_gold_scores_one_and_imperfect_episodes_as_upstream_says(
     suite: Suite, files: SuiteFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(0)
-    cases = [(task, gold_calls(task)) for task in suite.tasks]
+    cases = [(task, gold_calls(task)) for task in take_spread(suite.tasks, GOLD)]
     cases += [(task, alter(task, tools, rng)) for task in rng.sample(suite.tasks, IMPERFECT)]
     trajectories, states = play(files, cases, tools)
     verdicts = upstream_verdicts(gymcp_home(), files, trajectories)
@@ -31,12 +36,14 @@ def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
     ]
     upstream = [verdict["error_type"].removeprefix("multi_turn:") for verdict in verdicts]
     differ = [(task.id, calls, a, b) for (task, calls), a, b in zip(cases, ours, upstream, strict=True) if a != b]
-    record_property("BFCL, gold", f"{ours[:800].count('')}/800 pass here, {upstream[:800].count('')}/800 upstream")
-    agreement = f"{IMPERFECT - len(differ)}/{IMPERFECT} verdicts agree; upstream: {dict(Counter(upstream[800:]))}"
+    passed = f"{ours[:GOLD].count('')}/{GOLD} pass here, {upstream[:GOLD].count('')}/{GOLD} upstream"
+    record_property("BFCL, gold", passed)
+    agreement = f"{IMPERFECT - len(differ)}/{IMPERFECT} verdicts agree; upstream: {dict(Counter(upstream[GOLD:]))}"
     record_property("BFCL, imperfect replayed episodes against upstream's checker", agreement)
-    assert ours[:800] == [""] * 800
+    assert len(cases) == GOLD + IMPERFECT
+    assert ours[:GOLD] == [""] * GOLD
     assert differ == []
-    assert len(set(upstream[800:])) == 4
+    assert len(set(upstream[GOLD:])) == 4
 
 
 def _error_type(score: Score) -> str:

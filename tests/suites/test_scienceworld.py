@@ -1,4 +1,4 @@
-"""ScienceWorld's simulator in the sandbox: gates, state keys. The first session needs a package index."""
+"""ScienceWorld's simulator in the sandbox: gates, state keys, records. The first session needs a package index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.spec import load_env
 from gymcp.envs.suites.scienceworld import make_tasks, servers
+from gymcp.envs.suites.scienceworld.installation import records_fingerprint
 from gymcp.envs.suites.scienceworld.java import JavaRuntime
+from gymcp.envs.suites.scienceworld.records import PRECOMPUTED, name_record, play_gold
+from gymcp.envs.suites.upstream.precomputed import read_precomputed
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import GoldTurn, Suite, Task, ToolCall, Trajectory
@@ -67,3 +70,10 @@ def test_two_ways_to_a_world_give_one_key_and_other_worlds_others(task: Task) ->
     assert again == both
     assert later == wire, "time alone is no part of a world"
     assert len({door, both, wire}) == 3
+
+
+def test_the_simulator_plays_gold_as_it_is_in_the_records_that_gymcp_brings(task: Task) -> None:
+    """Checked for two records; `benchmarks/precomputed.py` plays all of them every night."""
+    variations = [(FAMILY, task.initial_state["variation"]), ("chemistry-mix-paint-secondary-color", 27)]
+    brought = read_precomputed(PRECOMPUTED, records_fingerprint())
+    assert play_gold(variations) == [brought[name_record(each)] for each in variations]

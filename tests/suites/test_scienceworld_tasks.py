@@ -11,7 +11,7 @@ from gymcp.envs.catalog.scienceworld import ENV
 from gymcp.envs.generated_tasks import GeneratedTask, generate_task
 from gymcp.envs.spec import FIRST_DEMONSTRATION, LoadedEnv
 from gymcp.envs.suites.scienceworld import installation, records, suite_is_made
-from gymcp.envs.suites.scienceworld.tasks import FAMILIES, make_tasks
+from gymcp.envs.suites.scienceworld.tasks import FAMILIES, make_suite, make_tasks
 from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
@@ -27,13 +27,13 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache with the splits and no record, on a machine without Java."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "home"))
-    records._write(records._splits_path(), dict.fromkeys(FAMILIES, SPLITS))
+    records._write(records.SPLITS, dict.fromkeys(FAMILIES, SPLITS))
 
 
 def write_records(family: str, *numbers: int, solved: bool = True) -> None:
     for number in numbers:
         record = {"description": family, "start": "", "gold": ["wait1"], "solved": solved}
-        records._write(records._path((family, number)), record)
+        records._write(records.name_record((family, number)), record)
 
 
 def ids(split: str, count: int, first: int = 0) -> list[str]:
@@ -97,8 +97,16 @@ def test_a_suite_is_made_when_each_kind_has_a_solved_record() -> None:
     assert not suite_is_made(), "the next one has not been played"
     write_records("boil", 6)
     assert suite_is_made()
-    records._path(("melt", 5)).unlink()
+    records._path(records.name_record(("melt", 5))).unlink()
     assert not suite_is_made()
+
+
+def test_a_suite_needs_no_run_of_the_simulator(tmp_path: Path) -> None:
+    """The records that gymcp brings are those of this code: else `python benchmarks/precomputed.py --write` is due."""
+    records._path(records.SPLITS).unlink()
+    before = sorted(tmp_path.rglob("*"))
+    assert [task.tags[1] for task in make_suite().tasks] == list(FAMILIES)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 class Missing(Unconfined):

@@ -1,4 +1,7 @@
-"""TextWorld's games: made by its own code in a sandbox, played by ours. The first session needs a package index."""
+"""TextWorld's games: made by its own code in a sandbox, played by ours. The first session needs a package index.
+
+Four games of those that gymcp brings are made anew here, all of them by `benchmarks/precomputed.py` every night.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.catalog.textworld import ENV
 from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
+from gymcp.envs.suites.textworld.games import PRECOMPUTED, add_gold, games_fingerprint, install_textworld, maker
 from gymcp.envs.suites.textworld.solutions import as_call, last_necessary
-from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
+from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, Kind, list_suite_kinds, make_suite, make_tasks
+from gymcp.envs.suites.upstream.precomputed import read_precomputed
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -27,11 +31,10 @@ from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import GoldTurn, Json, Suite, Task, Trajectory
 
-COOKING = {"recipe": 2, "take": 2, "go": 6, "open": True, "cook": True, "cut": True, "drop": False}
-ORDERS = (
-    Order(challenge="coin", settings=(("level", 105),), seed=1),
-    *(Order(challenge="treasure", settings=(("level", level),), seed=level) for level in (15, 22)),
-    Order(challenge="cooking", settings=(*COOKING.items(), ("recipe_seed", 0), ("split", "test")), seed=2),
+KINDS = (
+    Kind(split="seeds", family="coin", level=3, number=0),
+    *(Kind(split="seeds", family="treasure", level=level, number=0) for level in (4, 5)),
+    Kind(split="foods", family="cooking", level=4, number=0),
 )
 
 
@@ -81,13 +84,18 @@ def test_the_walkthrough_is_unreadable_from_inside(env: LoadedEnv) -> None:
 def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
     """Facts, commands, score and failure are the same along random plays, except commands of which we know more.
 
-    The peer makes its games in another order than ours: a game must not depend on the games made before it.
+    TextWorld makes the games in another order than that in which gymcp's were made: a game must be the same, and not
+    depend on the games made before it.
     """
+    orders = [kind.order(0) for kind in reversed(KINDS)]
     program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld.maker",))
-    answers = run_once(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
-    for made, line in zip(reversed(make_games(ORDERS)), answers.splitlines(), strict=True):
+    answers = run_once(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in orders))
+    brought = read_precomputed(PRECOMPUTED, games_fingerprint())
+    for order, line in zip(orders, answers.splitlines(), strict=True):
+        made, steps = json.loads(line)
+        assert json.loads(json.dumps(add_gold(made))) == brought[order.key]
         world = TextWorld(made["game"])
-        for command, facts, commands, score, failed in json.loads(line):
+        for command, facts, commands, score, failed in steps:
             if command:
                 name, arguments = as_call(command) or ("", {})
                 getattr(world, name)(**arguments)
@@ -96,6 +104,13 @@ def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
             if not (world.won or world.lost):
                 ours = [command for command in world.commands().split("\n") if not command.startswith(OTHER_WAYS)]
                 assert ours == commands
+
+
+def test_the_suite_needs_no_run_of_textworld(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The games that gymcp brings are those of this code: else `python benchmarks/precomputed.py --write` is due."""
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    assert len(make_suite().tasks) == 92
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_arguments_make_the_same_tasks(tasks: list[Task]) -> None:
@@ -109,9 +124,12 @@ def test_initial_states_hold_no_walkthrough(tasks: list[Task]) -> None:
 
 
 def test_splits_share_no_game_and_the_foods_of_testing_are_new(tasks: list[Task]) -> None:
-    trained = list(make_tasks("train", levels=[2], count=1))
+    trained = list(make_tasks("train", families=["coin"], levels=[2], count=1))
     worlds = [json.dumps(task.initial_state) for task in (*tasks, *trained)]
     assert len(set(worlds)) == len(worlds)
+    kinds = [replace(kind, split="train", number=number) for kind in KINDS for number in range(16)]
+    ordered = [kind.order(0) for kind in (*kinds, *list_suite_kinds())]
+    assert len({(order.challenge, order.settings, order.seed) for order in ordered}) == len(ordered)
     with pytest.raises(ConfigError, match="no split 'values'; have train, seeds, foods, sizes"):
         next(iter(make_tasks("values")))
 

@@ -1,4 +1,7 @@
-"""A program inside the sandbox: TextWorld's own logic plays at random, and writes facts and commands at every step."""
+"""A program inside the sandbox: TextWorld makes games, and its own logic plays them at random.
+
+It writes each game as the maker would, then the facts and commands at every step.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import random
 import sys
 from typing import Any
 
-from gymcp.mcp_servers.programs.textworld.maker import make_game, textworld
+from gymcp.mcp_servers.programs.textworld.maker import _game_record, make_game, textworld
 
 STEPS = 30
 OTHER_WAYS = ("look", "inventory", "examine", "prepare")
@@ -16,12 +19,14 @@ OTHER_WAYS = ("look", "inventory", "examine", "prepare")
 
 
 def main() -> None:
-    new_options, log = textworld()
+    new_options, walkthrough = textworld()
     progression = importlib.import_module("textworld.generator.game").GameProgression
     for line in sys.stdin:
         order = json.loads(line)
-        log.clear()
-        sys.stdout.write(json.dumps(play(progression(make_game(new_options, order)), order["seed"])) + "\n")
+        game = make_game(new_options, order)
+        answer = [_game_record(game, walkthrough), play(progression(game), order["seed"])]
+        walkthrough.clear()
+        sys.stdout.write(json.dumps(answer) + "\n")
 
 
 def play(game: Any, seed: int) -> list[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from length import IS_FULL
 
 from gymcp.trainers.credit.assign import assign_credit, spread_advantage
 from gymcp.trainers.credit.presets import PRESETS, make_preset
@@ -39,7 +40,7 @@ episode = st.builds(
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=5),
 )
 episodes = st.lists(episode, min_size=1, max_size=8)
-try_examples = settings(max_examples=50, deadline=None)
+try_examples = settings(max_examples=50 if IS_FULL else 20, deadline=None)
 
 MADE = (("find", {"q": 1}), ("buy", {"n": 2}), ("sell", {"n": 2}))
 CALLS = tuple(ToolCall(id=str(n), name=name, arguments=arguments) for n, (name, arguments) in enumerate(MADE))

@@ -54,6 +54,7 @@ TABLE: dict[str, Any] = {
     "evaluation": {"every": 1, "tasks": 4},
 }
 RECIPE = make_recipe(TABLE)
+SHORT = {**TABLE, "learn": {"iterations": 1}, "evaluation": {"every": 0, "tasks": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +156,12 @@ def test_an_interrupted_run_continues_after_its_last_complete_iteration(env: Loa
         if row.get("iteration") == 1:
             raise Interruption
 
+    recipe = make_recipe({**SHORT, "learn": {"iterations": 2}})
     with pytest.raises(Interruption):
-        train(RECIPE, env, tmp_path / "run", resume=False, on_row=interrupt)
+        train(recipe, env, tmp_path / "run", resume=False, on_row=interrupt)
     with (tmp_path / "run" / METRICS_FILE).open("a") as file:
         file.write('{"iteration": 7')  # what a kill may leave
-    assert train(RECIPE, env, tmp_path / "run", resume=True).iterations == 2
+    assert train(recipe, env, tmp_path / "run", resume=True).iterations == 2
     assert [row["iteration"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2]
     assert json.loads((tmp_path / "run" / "training.json").read_text())["iteration"] == 2
 
@@ -275,11 +277,11 @@ def alone(task, seed):
 def test_an_agent_of_the_user_is_trained_on_its_tokens(env: LoadedEnv, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(AGENT)
     rollout = {**TABLE["rollout"], "agent": f"{tmp_path}/mine.py:talkative", "max_seconds": 600}
-    recipe = make_recipe({**TABLE, "rollout": rollout})
+    recipe = make_recipe({**SHORT, "rollout": rollout})
     train(recipe, env, tmp_path / "run", resume=False)
     with TrajectoryStore.open(tmp_path / "run") as store:
         episodes = list(store.iter_trajectories())
-    assert len(episodes) == 8
+    assert len(episodes) == 4
     for episode in episodes:
         context: tuple[int, ...] = ()
         for step in episode.steps:
@@ -289,7 +291,7 @@ def test_an_agent_of_the_user_is_trained_on_its_tokens(env: LoadedEnv, tmp_path:
     config = open_run(tmp_path / "run").config
     assert (config["agent_source"], len(str(config["agent_digest"]))) == (f"{tmp_path}/mine.py:talkative", 64)
     (tmp_path / "mine.py").write_text(f"{AGENT}\n")
-    more = replace(recipe, learn=replace(recipe.learn, iterations=3))
+    more = replace(recipe, learn=replace(recipe.learn, iterations=2))
     with pytest.raises(ConfigError, match=r"the file of agent 'mine.py:talkative' has changed since the run began"):
         train(more, env, tmp_path / "run", resume=True)
 
@@ -357,7 +359,7 @@ def test_a_recipe_puts_wrappers_between_the_agent_and_its_tools(tmp_path: Path) 
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rule]]\ntools = ["cancel_order"]\neffect = "forbid"\n')
     wrappers = {"stress": ["renamed"], "retrieve": 4, "privileges": str(rules)}
-    recipe = make_recipe({**TABLE, "wrappers": wrappers})
+    recipe = make_recipe({**SHORT, "wrappers": wrappers})
     env = wrap_environment(recipe, load_spec("backoffice"))
     assert len(env.spec.layers) == 3
     train(recipe, env, tmp_path / "run", resume=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,8 @@ from gymcp.store.untrusted_files import MAX_LINES_BYTES, open_foreign, read_fore
 from gymcp.types import Json
 
 CURVES = "curves.png"
+REDRAW_S = 15.0
+"""Seconds between two drawings of the curves: one takes as long as some small updates. The last is always drawn."""
 _MARKERS: Mapping[str, Any] = {"marker": "o", "ms": 3}
 """Style of curves, because a line of a single point would be invisible without a marker."""
 
@@ -35,6 +38,7 @@ class MetricsLog:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._file = os.fdopen(open_foreign(folder, METRICS_FILE, os.O_WRONLY | os.O_APPEND), "a")
         self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(rows))
+        self._drawn_at = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +52,7 @@ class MetricsLog:
             draw_curves(self.rows, self._folder / CURVES)
 
     def add(self, row: Mapping[str, Json]) -> None:
-        """Write a row to disk before returning; redraw the curves if it has an evaluation."""
+        """Write a row to disk before returning; redraw the curves from time to time, if it has an evaluation."""
         self.rows.append(dict(row))
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -57,10 +61,10 @@ class MetricsLog:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self._board.add_scalar(name, value, row["iteration"])
         self._board.flush()
-        if any(
-            name.startswith("test/") for name in row
-        ):  # not after every row: a picture takes as long as some small updates
+        is_evaluation = any(name.startswith("test/") for name in row)
+        if is_evaluation and time.monotonic() - self._drawn_at >= REDRAW_S:
             draw_curves(self.rows, self._folder / CURVES)
+            self._drawn_at = time.monotonic()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Json]]:

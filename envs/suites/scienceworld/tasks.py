@@ -122,18 +122,19 @@ def make_suite(sandbox: Sandbox | None = None) -> Suite:
 
 
 def prepare(sandbox: Sandbox | None = None) -> None:
-    """Fetch the simulator, and play the gold of the suite's tasks. Raises UsageError."""
+    """Fetch the simulator, and play what gold of the suite's tasks gymcp does not bring. Raises UsageError."""
     install_scienceworld()
     make_suite(sandbox)
 
 
 def suite_is_made() -> bool:
     """True if nothing is left to fetch or to compute."""
-    return (
-        is_installed()
-        and splits_are_made()
-        and all(_is_made(slot) for slot in _list_slots("test", None, None, range(_TEST_TASKS), None))
-    )
+    return is_installed() and splits_are_made() and all(_is_made(slot) for slot in list_suite_slots())
+
+
+def list_suite_slots(sandbox: Sandbox | None = None) -> list[Slot]:
+    """The slots of the suite's tasks. Asks the simulator for its splits, in `sandbox`, if they are not known."""
+    return list(_list_slots("test", None, None, range(_TEST_TASKS), sandbox))
 
 
 def _is_made(slot: Slot) -> bool:

@@ -1,21 +1,26 @@
 """TextWorld's games and their solutions: made in a sandbox by its own code, and stored in gymcp's cache.
 
+gymcp brings the games of its suite in `PRECOMPUTED`, so that TextWorld makes training games only.
+
 The packages are locked by their hashes and installed as wheels. TextWorld's dependencies for playing compiled games
 (spaCy, a Z-machine) are left out: nothing here compiles a game.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import cache_errors, write_atomically
 from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
 from gymcp.envs.suites.upstream.file_layout import fingerprint
+from gymcp.envs.suites.upstream.precomputed import read_precomputed
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_installation import choose_install_sandbox
 from gymcp.errors import UsageError
@@ -31,6 +36,7 @@ PROGRAM = "gymcp.mcp_servers.programs.textworld.maker"
 SERVER = "gymcp.mcp_servers.programs.textworld.server"
 RULES = "gymcp.mcp_servers.programs.textworld.rules"
 LOCK = Path(__file__).with_name("textworld.lock")
+PRECOMPUTED = Path(__file__).with_name("games.jsonl")
 GAMES_PER_RUN = 25
 """Games that one run of the maker makes: what a run has made is stored, and progress can be reported between runs."""
 log = logging.getLogger(__name__)
@@ -77,22 +83,62 @@ def make_games(
 ) -> list[Json]:
     """[N] -> [N]: ``{"game", "gold", "last_necessary"}``, or None if the order gives no game that can be won.
 
-    Games that are not in the cache are made in `sandbox`, else in bubblewrap; then the orders that `ahead` gives are
-    made as well, since starting TextWorld takes as long as making some games. Raises SandboxUnavailable, UsageError.
+    Games that gymcp does not bring and that are not in the cache are made in `sandbox`, else in bubblewrap; then the
+    orders that `ahead` gives are made as well, since starting TextWorld takes as long as making some games. Raises
+    SandboxUnavailable, UsageError.
     """
-    folder = games_folder()
-    missing = _missing(folder, orders)
+    missing = _missing(orders)
     if missing:
-        missing = _missing(folder, (*orders, *ahead()))
+        missing = _missing((*orders, *ahead()))
     for start in range(0, len(missing), GAMES_PER_RUN):
         part = missing[start : start + GAMES_PER_RUN]
         log.warning("textworld: making games %d to %d of %d, once", start + 1, start + len(part), len(missing))
-        _make(folder, part, choose_install_sandbox("textworld", "TextWorld's code makes the games", sandbox))
-    return [json.loads(_path(folder, order).read_bytes()) for order in orders]
+        games = ask_games(part, choose_install_sandbox("textworld", "TextWorld's code makes the games", sandbox))
+        _folder().mkdir(parents=True, exist_ok=True)
+        for order, game in zip(part, games, strict=True):
+            write_atomically(_path(order), json.dumps(game).encode())
+    return [_read(order) for order in orders]
 
 
-def _missing(folder: Path, orders: Sequence[Order]) -> list[Order]:
-    return list({order.key: order for order in orders if not _path(folder, order).is_file()}.values())
+def is_made(order: Order) -> bool:
+    """True if TextWorld need not be asked for the order's game."""
+    return order.key in _bring() or _path(order).is_file()
+
+
+def ask_games(orders: Sequence[Order], sandbox: Sandbox) -> list[Json]:
+    """[N] -> [N]: the same as `make_games`, from TextWorld itself, in one run."""
+    lines = run_once(maker(), sandbox, "".join(f"{order.line()}\n" for order in orders)).splitlines()
+    if len(lines) != len(orders):
+        raise UsageError(f"textworld: making games ended after {len(lines)} of {len(orders)}")
+    return [add_gold(json.loads(line)) for line in lines]
+
+
+def add_gold(made: Json) -> Json:
+    """A game with gold calls instead of the walkthrough's commands, or None if there is no game that can be won."""
+    calls = gold_calls(made["game"], made["walkthrough"]) if made else None
+    if calls is None:
+        return None
+    return {"game": made["game"], "gold": calls, "last_necessary": last_necessary(made["game"], calls)}
+
+
+@functools.cache
+def games_fingerprint() -> str:
+    """Hash of everything that decides what a game's file holds."""
+    modules = (PROGRAM, SERVER, RULES, "gymcp.envs.suites.textworld.solutions")
+    return fingerprint(LOCK.read_bytes(), *modules)
+
+
+def _missing(orders: Sequence[Order]) -> list[Order]:
+    return list({order.key: order for order in orders if not is_made(order)}.values())
+
+
+def _read(order: Order) -> Json:
+    brought = _bring()
+    return copy.deepcopy(brought[order.key]) if order.key in brought else json.loads(_path(order).read_bytes())
+
+
+def _bring() -> Mapping[str, Json]:
+    return read_precomputed(PRECOMPUTED, games_fingerprint())
 
 
 def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
@@ -110,34 +156,10 @@ def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
     )
 
 
-def games_folder() -> Path:
-    """The folder of this version's games: another maker, or other packages, have a folder of their own."""
-    return gymcp_home() / "suites" / "textworld" / _fingerprint()
+def _folder() -> Path:
+    """Folder of the games that this maker makes with these packages."""
+    return gymcp_home() / "suites" / "textworld" / games_fingerprint()
 
 
-def _make(folder: Path, orders: Sequence[Order], sandbox: Sandbox) -> None:
-    text = "".join(f"{order.line()}\n" for order in orders)
-    lines = run_once(maker(), sandbox, text).splitlines()
-    if len(lines) != len(orders):
-        raise UsageError(f"textworld: making games ended after {len(lines)} of {len(orders)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for order, line in zip(orders, lines, strict=True):
-        write_atomically(_path(folder, order), json.dumps(_with_gold(json.loads(line))).encode())
-
-
-def _with_gold(made: Json) -> Json:
-    """A game with gold calls instead of the walkthrough's commands, or None if there is no game that can be won."""
-    calls = gold_calls(made["game"], made["walkthrough"]) if made else None
-    if calls is None:
-        return None
-    return {"game": made["game"], "gold": calls, "last_necessary": last_necessary(made["game"], calls)}
-
-
-def _path(folder: Path, order: Order) -> Path:
-    return folder / f"{order.key}.json"
-
-
-def _fingerprint() -> str:
-    """Hash of everything that decides what a game's file holds."""
-    modules = (PROGRAM, SERVER, RULES, "gymcp.envs.suites.textworld.solutions")
-    return fingerprint(LOCK.read_bytes(), *modules)
+def _path(order: Order) -> Path:
+    return _folder() / f"{order.key}.json"

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gymcp.envs.suites.textworld.games import Order, games_folder, install_textworld, is_installed, make_games
+from gymcp.envs.suites.textworld.games import Order, install_textworld, is_installed, is_made, make_games
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -68,7 +68,7 @@ _REQUESTS = {
         "In the kitchen is a cookbook. Get its ingredients, prepare them as it says, make the meal and eat it.",
     ),
 }
-_MAX_SEEDS_TRIED = 12
+MAX_SEEDS_TRIED = 12
 _MADE_AHEAD = 16
 """Games that are made together: a training task's game, and those of the following numbers."""
 _TEST_TASKS = 4
@@ -121,24 +121,28 @@ def make_tasks(
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
     """The suite of all test splits."""
-    kinds = list(_suite_kinds())
+    kinds = list(list_suite_kinds())
     games = _make_games(kinds, sandbox)
     tasks = tuple(_task(kind, games[kind]) for kind in kinds)
     return Suite(name="textworld", version=VERSION, tasks=tasks, source="TextWorld 1.7.0")
 
 
 def prepare(sandbox: Sandbox | None = None) -> None:
-    """Install TextWorld, which is needed for games beyond the suite's, and make the suite's. Raises UsageError."""
+    """Install TextWorld, which makes the games beyond the suite's, and the suite's own if gymcp does not bring them.
+
+    Raises UsageError.
+    """
     install_textworld()
     make_suite(sandbox)
 
 
 def suite_is_made() -> bool:
     """True if nothing is left to fetch or to compute."""
-    return is_installed() and all((games_folder() / f"{kind.order(0).key}.json").is_file() for kind in _suite_kinds())
+    return is_installed() and all(is_made(kind.order(0)) for kind in list_suite_kinds())
 
 
-def _suite_kinds() -> Iterator[Kind]:
+def list_suite_kinds() -> Iterator[Kind]:
+    """The suite's tasks before their games are made."""
     for split in SPLITS:
         yield from _kinds(split, None, None, _TEST_TASKS, 0)
 
@@ -164,16 +168,21 @@ def _kinds(
 def _make_games(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Json]:
     """A game for each kind; if a seed gives no game, or none that is won within the steps, another seed is tried."""
     games: dict[Kind, Json] = {}
-    for attempt in range(_MAX_SEEDS_TRIED):
+    for attempt in range(MAX_SEEDS_TRIED):
         remaining = [kind for kind in kinds if kind not in games]
         ahead = functools.partial(_orders_ahead, kinds if attempt == 0 else ())
         new_games = make_games([kind.order(attempt) for kind in remaining], sandbox, ahead)
         for kind, game in zip(remaining, new_games, strict=True):
-            if game is not None and len(game["gold"]) < STEPS[kind.level]:
+            if is_playable(kind, game):
                 games[kind] = game
     if missing := [kind.id for kind in kinds if kind not in games]:
-        raise RuntimeError(f"textworld: no game for {missing[0]} in {_MAX_SEEDS_TRIED} tries")
+        raise RuntimeError(f"textworld: no game for {missing[0]} in {MAX_SEEDS_TRIED} tries")
     return games
+
+
+def is_playable(kind: Kind, game: Json) -> bool:
+    """True if there is a game, and it is won within the steps of the kind's level."""
+    return game is not None and len(game["gold"]) < STEPS[kind.level]
 
 
 def _orders_ahead(kinds: Sequence[Kind]) -> list[Order]:
