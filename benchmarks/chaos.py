@@ -37,7 +37,7 @@ from gymcp.types import Trajectory
 TOKEN = "GYMCP_CHAOS"
 """Environment variable of every server, and of all processes below it, that marks this campaign."""
 HEALTHY_PER_FAULT = 9
-QUICK_EPISODES = 200
+QUICK_EPISODES = 100
 CONCURRENCY = 16
 MAX_GROWTH = 0.05
 """Share by which the memory of the harness may grow from the middle to the end."""

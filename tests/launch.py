@@ -25,6 +25,7 @@ import torch
 import warm_command
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
 from coin_flip_bank import make_coin_flip_bank
+from length import IS_FULL
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
@@ -73,9 +74,13 @@ def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run two processes of ``gymcp ARGUMENTS`` under torch's launcher to their end.
 
     The launcher and both processes are forks of a process that has imported all of it; `warm_gymcp` is what the
-    launcher starts.
+    launcher starts. Full tests start new interpreters, as users do.
     """
     env = {**os.environ, "OMP_NUM_THREADS": "1", warm_command.RUN_ID: warm_command.get_run_id()}
+    if IS_FULL:
+        command = ["torch.distributed.run", "--nproc_per_node", str(PROCESSES), "-m", "gymcp.cli"]
+        command = [sys.executable, "-m", *command, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=WAIT_S, check=False)
     words = ["--nproc_per_node", str(PROCESSES), str(WARM_GYMCP), *map(str, arguments)]
     return warm_command.run(words, cwd=None, env=env, timeout_s=WAIT_S, program="torch.distributed.run")
 

@@ -104,13 +104,14 @@ def check_files(folder: Path, who: str, repair: str) -> Mapping[str, str]:
 
 def hash_files(folder: Path) -> dict[str, str]:
     """sha256 by relative path; for a link its target. The manifest itself is left out."""
-    hashes = {}
-    for path in _files(folder):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            hashes[name] = f"link {path.readlink()}"
+    start, hashes = len(f"{folder}/"), {}
+    for entry in _files(str(folder)):
+        name = entry.path[start:]
+        if entry.is_symlink():
+            hashes[name] = f"link {Path(entry.path).readlink()}"
         elif name != MANIFEST:
-            hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            with open(entry.path, "rb", buffering=0) as file:  # noqa: PTH123 (a Path for each takes as long as its hash)
+                hashes[name] = hashlib.sha256(file.read()).hexdigest()
     return hashes
 
 
@@ -150,10 +151,14 @@ def last_words(text: str, lines: int = 6) -> str:
     return " ".join(" ".join(plain[-lines:]).split())[-600:] or "it failed and said nothing"
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
-        yield from (Path(root, name) for name in names)
-        yield from (Path(root, name) for name in folders if Path(root, name).is_symlink())
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Files and links anywhere below the folder, but for folders that cannot be listed."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            else:
+                yield entry
 
 
 def _from_package(path: str) -> bool:

@@ -27,11 +27,13 @@ class Greed:
     limits: Limits = field(default_factory=lambda: Limits(memory_mb=120, processes=30, disk_mb=20))
     on_disk: bool = False
     """In a workspace of the host's if the start path has one; else in one that has a size."""
+    gives_back: bool = False
+    """True if it holds nothing once it has answered: others of this kind go on with the same server."""
 
 
 GREED = {
-    "fork_bomb": Greed(reported=_PROCESSES, gets="300 processes"),
-    "thread_bomb": Greed(reported=_PROCESSES, gets="300 threads"),
+    "fork_bomb": Greed(reported=_PROCESSES, gets="300 processes", gives_back=True),
+    "thread_bomb": Greed(reported=_PROCESSES, gets="300 threads", gives_back=True),
     "heap": Greed(reported=_MEMORY, gets="400 MB"),
     "heap_of_children": Greed(reported=_MEMORY, gets="400 MB"),
     "small_maps": Greed(reported=_MEMORY, gets="393 MB"),
@@ -39,10 +41,10 @@ GREED = {
     "hidden_memory": Greed(
         reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
     ),
-    "fill_the_workspace": Greed(reported=f"{_FULL}|{_GREW}", gets="100 MB"),
-    "fill_temporary_files": Greed(reported=_FULL, gets="100 MB"),
-    "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB"),
-    "one_large_file": Greed(reported="result: nothing: File too large", gets="1 TB, sparse"),
+    "fill_the_workspace": Greed(reported=f"{_FULL}|{_GREW}", gets="100 MB", gives_back=True),
+    "fill_temporary_files": Greed(reported=_FULL, gets="100 MB", gives_back=True),
+    "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB", gives_back=True),
+    "one_large_file": Greed(reported="result: nothing: File too large", gets="1 TB, sparse", gives_back=True),
     **{
         f"hide_disk_{where}": Greed(reported=f"{_GREW}|{_FULL}", gets="60 MB", on_disk=True)
         for where in (
@@ -59,13 +61,15 @@ GREED = {
         reported=_MEMORY + r"|Server(Died|LimitExceeded): .*disk: more than \d+ files in folders of its own",
         gets="200000 files",
     ),
-    "use_up_descriptors": Greed(reported=r"result: \d+ files, then Too many open files", gets="3000 files"),
+    "use_up_descriptors": Greed(
+        reported=r"result: \d+ files, then Too many open files", gets="3000 files", gives_back=True
+    ),
     "spin": Greed(
         reported=r"Server(Died|LimitExceeded): .*cpu: the process tree used more than 0.5 s of CPU time",
         gets="1.0 s of CPU time",
         limits=Limits(cpu_s=0.5),
     ),
-    "flood_of_errors": Greed(reported=r"^result: 200 MB; then: result: honest$", gets="200 MB"),
+    "flood_of_errors": Greed(reported=r"^result: 200 MB; then: result: honest$", gets="200 MB", gives_back=True),
     "leave_a_daemon": Greed(
         reported="^result: left; alive before the end: True, after: False$", gets="True, after: True"
     ),
@@ -150,5 +154,7 @@ WORLDS = {
     "log_of_another_database": _DIGEST,
     "database_behind_a_link": _DIGEST,
 }
+ENDLESS = "endless_view_as_a_table"
+"""It is read until the limit on time, of which it gets less than others."""
 DATABASES = tuple(list(WORLDS)[list(WORLDS).index("corrupt_database") :])
 """Digested as what they are, not as files."""

@@ -1,7 +1,8 @@
-"""A harness that plays the attempts on one start path, and an honest episode beside them: one run, one JSON object.
+"""A harness that plays the attempts on start paths, one path after the other, with an honest episode beside them.
 
-Arguments: the start path, a folder of its own, the token, a set-id program or a dash. A process of its own, so that it
-can be played as an ordinary user too.
+Arguments: the start paths with commas between them, a folder of its own, the token, a set-id program or a dash. It
+prints one JSON object, start path -> what was said there. A process of its own, so that it can be played as an ordinary
+user too; one for several paths, because it takes seconds to start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
@@ -23,7 +24,7 @@ import inside_kernel
 import inside_mounts
 import inside_network
 import inside_processes
-from expected import DATABASES, GREED, LIES, LISTS, REPLIES, WORLDS
+from expected import DATABASES, ENDLESS, GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS, Given
 from naive import naive_client, naive_list, naive_reply, naive_world, naively_left_daemon
 from rogue_greed import HELD_S
@@ -47,6 +48,9 @@ FLOODS = 3
 AMPLE = Limits(memory_mb=4_000, processes=1_000, disk_mb=2_000_000, open_files=10_000)
 """For controls: they stop by themselves."""
 SMALL = DigestLimits(bytes=400_000_000, entries=10_000, depth=64, seconds=3.0)
+SHORT = replace(SMALL, seconds=0.5)
+ASK_AGAIN_S = 0.3
+"""Seconds between two calls of the honest episode."""
 Said = list[Any]
 
 
@@ -56,6 +60,7 @@ class Play:
     def __init__(self, path: StartPath, sandbox: Sandbox, given: Given, set_id: Path | None) -> None:
         self.path, self.sandbox, self.given = path, sandbox, given
         self.control = path is UNCONFINED
+        self.user = "user" if os.getuid() else "root"
         self.mounts = (Mount(source=set_id, target=SET_ID),) if set_id is not None else ()
         given["set_id"] = str(set_id if self.control else SET_ID)
         self.at_once = asyncio.Semaphore(AT_ONCE)
@@ -86,8 +91,12 @@ class Play:
                 while waiting and alive:
                     name = waiting.pop(0)
                     said, alive = await act(session, name)
-                    found[name] = ["own session", said]
+                    found[name] = ["control" if self.control else "own session", said]
         return found
+
+    def select(self, names: Iterable[str]) -> list[str]:
+        """The attempts that are made on this path as this user."""
+        return [name for name in names if self.path.plays(name, self.user)]
 
 
 async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
@@ -112,7 +121,9 @@ async def and_then(session: ToolSession, said: str) -> str:
 async def play_inside(play: Play) -> dict[str, Said]:
     spec = play.path.rogue(mounts=play.mounts)
     given = {**play.given, "name": f"attempt-{play.given['token']}"}
-    names = [name for name in ATTEMPTS if name != "signal_everyone"]
+    given["walks_all"] = play.path.plays_all(play.user)
+    can = [name for name, what in ATTEMPTS.items() if not play.control or what.control in ("any", play.user)]
+    names = [name for name in can if name != "signal_everyone"]
     async with play.session(spec) as session:
         answer = await said_by(session, "play", names=names, given=given)
         found: dict[str, Said] = json.loads(answer.removeprefix("result: "))
@@ -142,10 +153,10 @@ def _lock_file() -> TextIO:
 
 
 async def play_greed(play: Play) -> dict[str, Said]:
-    async def one(name: str) -> Said:
-        limits = AMPLE if play.control else GREED[name].limits
-        daemon = f"d-{play.given['token'][:12]}"
-        given = {
+    daemon = f"d-{play.given['token'][:12]}"
+
+    def given_to(name: str) -> dict[str, Json]:
+        return {
             "name": f"{play.given['token']}-{name}",
             # what ends them looks now and then, and later on a busy machine; what nothing ends need not be so long
             "hold_s": 0.0 if play.control else 30.0,
@@ -153,21 +164,33 @@ async def play_greed(play: Play) -> dict[str, Said]:
             "folder": f"/dev/shm/{play.given['token']}" if play.control else "inodes",
             "daemon": daemon,
         }
+
+    async def one(name: str) -> Said:
         if name == "leave_a_daemon" and play.control:
             return ["control", await naively_left_daemon(daemon, HELD_S)]
-        spec = play.path.rogue(limits=limits)
+        spec = play.path.rogue(limits=AMPLE if play.control else GREED[name].limits)
         if GREED[name].on_disk and play.path.has_worlds:
             spec = replace(spec, state=FileState(limits=SMALL))
         async with play.session(spec, {} if isinstance(spec.state, FileState) else None) as session:
-            said = await said_by(session, "rogue_greed", act=name, **given)
-            if name == "flood_of_errors":
-                said = await and_then(session, said)
-            before = bool(processes_named(daemon))
+            said = await said_by(session, "rogue_greed", act=name, **given_to(name))
+            before = name == "leave_a_daemon" and bool(processes_named(daemon))
         if name == "leave_a_daemon":
             said += f"; alive before the end: {before}, after: {bool(processes_named(daemon))}"
         return ["control" if play.control else "own session", said]
 
-    return await play.each(GREED, one)
+    async def act(session: ToolSession, name: str) -> tuple[str, bool]:
+        said = await said_by(session, "rogue_greed", act=name, **given_to(name))
+        if name == "flood_of_errors":
+            said = await and_then(session, said)
+        return said, said.startswith("result")
+
+    # the bombs come last: forks that were refused count as long as the server lives
+    shared = [name for name in reversed(GREED) if GREED[name].gives_back]
+    spec = play.path.rogue(limits=AMPLE if play.control else GREED[shared[0]].limits)
+    each, in_turn = await asyncio.gather(
+        play.each([name for name in GREED if name not in shared], one), play.in_turn(shared, spec, None, act)
+    )
+    return each | in_turn
 
 
 def processes_named(name: str) -> list[int]:
@@ -189,14 +212,12 @@ async def play_replies(play: Play) -> dict[str, Said]:
         return said, said.endswith("then: result: honest")
 
     # floods wait for their share of the loop: servers beside each other do not wait for each other
-    spec, names = play.path.rogue(limits=Limits(line_bytes=4_000_000)), list(REPLIES)
+    spec, names = play.path.rogue(limits=Limits(line_bytes=4_000_000)), play.select(REPLIES)
     parts = [play.in_turn(names[first::FLOODS], spec, None, act) for first in range(FLOODS)]
     return {name: said for part in await asyncio.gather(*parts) for name, said in part.items()}
 
 
 async def play_lists(play: Play) -> dict[str, Said]:
-    if not play.path.has_lists:
-        return {}
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -223,7 +244,7 @@ async def play_lists(play: Play) -> dict[str, Said]:
             except GymcpError as error:
                 return ["own session", f"{type(error).__name__}: {error}"]
 
-        return await play.each(LISTS, one)
+        return await play.each(play.select(LISTS), one)
 
 
 def _properties(tool: Any) -> list[dict[str, Any]]:
@@ -265,11 +286,12 @@ async def play_worlds(play: Play) -> dict[str, Said]:
     found: dict[str, Said] = {}
     for state, names in (
         (FileState(limits=SMALL), [name for name in WORLDS if name not in DATABASES]),
-        (FileState(kind="sqlite", path="db", limits=SMALL), DATABASES),
+        (FileState(kind="sqlite", path="db", limits=SMALL), [name for name in DATABASES if name != ENDLESS]),
+        (FileState(kind="sqlite", path="db", limits=SHORT), [ENDLESS]),
     ):
         spec = replace(play.path.rogue(limits=Limits(memory_mb=1_000, disk_mb=2_000)), state=state)
         found |= await play.in_turn(names, spec, {}, act)
-    return {name: ["control", said] for name, (_, said) in found.items()} if play.control else found
+    return found
 
 
 async def _judged(play: Play, session: ToolSession) -> str:
@@ -313,7 +335,7 @@ async def honest_episode(play: Play, done: asyncio.Event) -> int:
             if said != f"result: honest {count}":
                 raise AssertionError(f"the honest episode was answered: {said}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), 0.1)
+                await asyncio.wait_for(done.wait(), ASK_AGAIN_S)
     return count
 
 
@@ -328,9 +350,10 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
                 await said_by(other, "settle", token=token)
                 given["other_pid"] = other.process.pid
                 found |= await play_inside(play)
-            parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
-            for told in await asyncio.gather(*(part(play) for part in parts)):
-                found |= told
+            if not (play.control and play.user == "root"):  # what an ordinary user can do, root can
+                parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
+                for told in await asyncio.gather(*(part(play) for part in parts)):
+                    found |= told
         finally:
             done.set()
             answers = await honest
@@ -349,9 +372,13 @@ def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
 
 
 def main() -> None:
-    name, folder, token, set_id = sys.argv[1:]
-    path = UNCONFINED if name == "none" else START_PATHS[name]
-    found = asyncio.run(play_all(path, Path(folder), token, None if set_id == "-" else Path(set_id)))
+    names, place, token, set_id = sys.argv[1:]
+    found = {}
+    for name in names.split(","):
+        folder = Path(place, name)
+        folder.mkdir()
+        path = UNCONFINED if name == "none" else START_PATHS[name]
+        found[name] = asyncio.run(play_all(path, folder, token, None if set_id == "-" else Path(set_id)))
     print(json.dumps(found))
 
 

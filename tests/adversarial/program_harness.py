@@ -53,7 +53,7 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
         try:
             settled = await asyncio.wait_for(other.act(say(token)), PLAY_S)
             assert isinstance(settled, Decision), settled
-            given = {**outside, "name": f"attempt-{token}", "set_id": set_id}
+            given = {**outside, "name": f"attempt-{token}", "set_id": set_id, "walks_all": False}
             given |= about(other, ended, shown, control=sandbox == "none")
             (shown / "given.json").write_text(json.dumps(given))
             decision = await asyncio.wait_for(own.act(say("attack")), PLAY_S)

@@ -7,11 +7,13 @@ also runs as a script (``python3 /srv/program/server_main.py``), as servers of o
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+from expected import LISTS, REPLIES, WORLDS
 from rogue import MODULES
 
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
@@ -23,6 +25,18 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
+
+EVERY_ATTEMPT = "GYMCP_EVERY_ATTEMPT"
+"""Environment variable: "1" plays on each path what is left out of it otherwise (`benchmarks/attempts.py`)."""
+JUDGED_ALIKE = frozenset(
+    {
+        *(name for name in REPLIES if name.startswith("flood_of_")),
+        *("many_blocks", "many_kinds_of_blocks", "many_floats", "text_of_escapes", "deep_answer", "huge_number"),
+        *(LISTS.keys() - {"endless_pages", "escape_in_a_description", "garbage_before_the_list"}),
+    }
+)
+"""Attempts that the harness judges by the lines of the server alone, with the same code on each path. What differs
+among paths is how lines reach it, how long one may be, and how the server's end is noticed: the others try that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +50,17 @@ class StartPath:
     """False where a server whose state is in files is started as on another path."""
     has_lists: bool = True
     """False where the tool list was read before, from another process."""
+    plays_all_as: tuple[str, ...] = ()
+    """Users as whom all of JUDGED_ALIKE are played, too: "root", "user"."""
+
+    def plays_all(self, user: str) -> bool:
+        return user in self.plays_all_as or os.environ.get(EVERY_ATTEMPT) == "1"
+
+    def plays(self, name: str, user: str) -> bool:
+        """True if an attempt that needs a session of its own is made on this path as this user."""
+        if (name in WORLDS and not self.has_worlds) or (name in LISTS and not self.has_lists):
+            return False
+        return name not in JUDGED_ALIKE or self.plays_all(user)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
@@ -71,11 +96,11 @@ class StartPath:
 
 
 START_PATHS = {
-    "exec": StartPath(sandbox="bwrap"),
+    "exec": StartPath(sandbox="bwrap", plays_all_as=("root", "user")),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
     "copy": StartPath(sandbox="bwrap", start="copy", has_worlds=False, has_lists=False),
     "fork_script": StartPath(sandbox="bwrap", start="fork_script"),
     "pool": StartPath(sandbox="bwrap", warm_pool_size=1, has_worlds=False),
-    "docker": StartPath(sandbox="docker"),
+    "docker": StartPath(sandbox="docker", plays_all_as=("user",)),
 }
-UNCONFINED = StartPath(sandbox="none")
+UNCONFINED = StartPath(sandbox="none", plays_all_as=("user",))

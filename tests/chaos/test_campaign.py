@@ -1,4 +1,4 @@
-"""Two hundred episodes in each sandbox, every tenth with a server that breaks; `make nightly` plays five thousand."""
+"""A hundred episodes of forked servers, every tenth with a server that breaks; `make nightly` plays five thousand."""
 
 from __future__ import annotations
 

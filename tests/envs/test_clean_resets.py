@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -21,7 +22,8 @@ from gymcp.envs.catalog import names
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.errors import EnvInfraError
 from gymcp.evaluators.graders.questions import ASK_USER
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.mcp_servers.spec import FileState
 from gymcp.paths import gymcp_home
@@ -79,24 +81,25 @@ def kill_server(episode: Episode) -> None:
 
 
 def test_a_reset_gives_the_baseline_after_a_run_beside_others_and_after_a_crash(env: LoadedEnv) -> None:
-    sandbox, task = get_sandbox("bwrap"), env.suite.tasks[0]
+    """As in a run, where servers are forked if they can be: one beside another that is killed, then one alone.
+
+    Servers that were forked are started once, too.
+    """
+    task, seeds = env.suite.tasks[0], itertools.count(1)
     starts: list[str] = []
 
     @contextlib.asynccontextmanager
-    async def open_fresh(seed: int) -> AsyncIterator[Episode]:
-        async with open_episode(env, sandbox, task, seed=seed) as episode:
+    async def open_fresh(sandbox: Sandbox) -> AsyncIterator[Episode]:
+        async with open_episode(env, sandbox, task, seed=next(seeds)) as episode:
             starts.append(episode.world_key)
             yield episode
 
-    async def alone(seed: int) -> tuple[str, float | None]:
-        async with open_fresh(seed) as episode:
+    async def play_fresh(sandbox: Sandbox) -> tuple[str, float | None]:
+        async with open_fresh(sandbox) as episode:
             return await play(episode, task)
 
-    async def main() -> None:
-        first = await alone(1)
-        assert [*await asyncio.gather(alone(2), alone(3))] == [first] * 2
-        assert first[1] == 1.0
-        async with open_fresh(4) as episode:
+    async def crash(sandbox: Sandbox) -> None:
+        async with open_fresh(sandbox) as episode:
             offered = [tool.name for tool in episode.observation.tools if tool.name != ASK_USER]  # a user answers that
             gold = [call for turn in task.gold for call in turn.calls if call.name in offered]
             action = Action(tool_calls=(*gold, ToolCall(id="any", name=offered[0], arguments={}))[:1])
@@ -104,10 +107,21 @@ def test_a_reset_gives_the_baseline_after_a_run_beside_others_and_after_a_crash(
             kill_server(episode)
             with pytest.raises(EnvInfraError, match="the server ended"):
                 await episode.step(action)
-        assert await alone(5) == first
 
+    async def main() -> None:
+        bwrap = get_sandbox("bwrap")
+        # servers that cannot be forked would only fill a pool
+        async with open_warm_sandbox(bwrap) if is_forked else contextlib.nullcontext(bwrap) as warm:
+            beside, _ = await asyncio.gather(play_fresh(warm), crash(warm))
+            ends = [beside, await play_fresh(warm)]
+        if is_forked:
+            ends.append(await play_fresh(bwrap))
+        assert {score for _, score in ends} == {1.0}
+        assert len(set(ends)) == 1
+
+    is_forked = any(server.fork is not None for server in env.servers)
     asyncio.run(main())
-    assert len(starts) == 5
+    assert len(starts) == 3 + is_forked
     assert len(set(starts)) == 1
     if env.spec.lazy:
         assert {f"server {name}" for name in task.initial_state} <= baselines(env, task)

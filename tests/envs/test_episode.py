@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -55,9 +56,10 @@ class Shelf:
             time.sleep(1)
 
     def block(self) -> str:
-        """Is busy in C for ever."""
+        """Is held in C for ever, where no alarm reaches it."""
         self.boxes["blocked"] = 1
-        return str(sum(range(10**15)))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        return str(signal.sigwait([signal.SIGUSR2]))
 
     def hoard(self) -> str:
         """Takes all memory."""

@@ -58,8 +58,8 @@ def test_there_are_many_tasks_and_always_the_same(env: LoadedEnv) -> None:
 def test_scripted_agents_get_their_scores(
     agent: str, score: float, env: LoadedEnv, warm: Sandbox, runner: asyncio.Runner
 ) -> None:
-    """Every fourth task; `gymcp suites --check` plays all of them."""
-    plan = Plan(agent=agent, sandbox=warm.name, tasks="*", limit=len(env.suite.tasks) // 4)
+    """A few tasks; `gymcp suites --check` plays all of them."""
+    plan = Plan(agent=agent, sandbox=warm.name, tasks="*", limit=3)
     ended: dict[str, float | None] = {}
 
     def note(rollout: Rollout, last: bool) -> None:

@@ -52,13 +52,20 @@ def test_a_sparse_file_of_a_terabyte_is_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["forked"], indirect=True)
-def test_a_hundred_thousand_entries_are_digested_and_one_more_is_too_large(tmp_path: Path, way: str) -> None:
+def test_a_hundred_thousand_entries_are_digested(tmp_path: Path, way: str) -> None:
     for number in range(100_000):
         os.symlink("x", tmp_path / str(number))  # noqa: PTH211 - a Path each would take most of the time
     _, state = digest_of(tmp_path, limits=DigestLimits(seconds=300))
     assert len(state["files"]) == 100_000
+
+
+def test_one_more_entry_than_the_limit_is_too_large(tmp_path: Path) -> None:
+    assert DigestLimits().entries == 100_000
+    for number in range(1000):
+        (tmp_path / str(number)).symlink_to("x")
+    assert len(digest_of(tmp_path, limits=DigestLimits(entries=1000))[1]["files"]) == 1000
     (tmp_path / "one more").symlink_to("x")
-    assert "too large: more than 100000 entries" in refusal(tmp_path, limits=DigestLimits(seconds=300))
+    assert "too large: more than 1000 entries" in refusal(tmp_path, limits=DigestLimits(entries=1000))
 
 
 def test_folders_nested_too_deep_are_too_large(tmp_path: Path) -> None:

@@ -48,6 +48,18 @@ def shout(docker: Sandbox, tmp_path: Path) -> Iterator[Shout]:
     made.remove()
 
 
+@pytest.fixture(scope="module")
+def loud(docker: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shout, LockedServer]]:
+    """An image that no test changes, and the server that is locked from it, with one argument."""
+    made = Shout(tmp_path_factory.mktemp("loud") / "shout")
+    yield made, _lock(made, docker, "!")
+    made.remove()
+
+
+unchanged = pytest.mark.xdist_group("loud")
+"""One process builds the image and locks it."""
+
+
 def _lock(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
     wanted = parse_command(["docker", "run", "-i", "--rm", shout.build(), *args], name="loud")
     return lock_server(wanted, docker)
@@ -67,8 +79,11 @@ def image_ids() -> set[str]:
         return {row["Id"] for row in client.images(all=True)}
 
 
-def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, docker: Sandbox) -> None:
-    server = _lock(shout, docker, "!")
+@unchanged
+def test_a_server_runs_from_its_locked_image_with_its_arguments(
+    loud: tuple[Shout, LockedServer], docker: Sandbox
+) -> None:
+    shout, server = loud
     assert (server.runtime, server.package, server.version) == ("image", *shout.name.split(":"))
     assert server.packages[0].files == {"id": shout.id()}
     assert is_present(server)
@@ -77,31 +92,22 @@ def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, do
     assert _say(server, docker) == "HI!"
 
 
-def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shout: Shout, docker: Sandbox) -> None:
+def test_an_image_that_has_changed_or_is_gone_is_an_error_of_one_line(shout: Shout, docker: Sandbox) -> None:
+    """The name stands for another image, which has other tools; then the locked one is gone, and at last both are."""
     server = _lock(shout, docker)
     was = shout.id()
-    shout.change("louder", "softer")
+    shout.change("text: str", "text: str, twice: bool = False")
     shout.build()
     with pytest.raises(IntegrityError, match=f"'{shout.name}' is now {shout.id()}, locked is {was}; .* lock loud"):
         check_server(server, docker)
     assert _say(server, docker) == "HI"  # what runs is what was locked
+    merged = replace(server.packages[0], files={"id": shout.id()})  # as if the id alone had been merged
+    with pytest.raises(IntegrityError, match="tool 'shout': parameter 'twice' is new"):
+        check_server(replace(server, packages=(merged,)), docker)
     with open_engine() as client:
         client.remove_image(was, force=True)
     with pytest.raises(IntegrityError, match=f"is now {shout.id()}, locked is {was}"):
         make_spec(server)
-
-
-def test_tools_that_differ_from_the_lock_are_named(shout: Shout, docker: Sandbox) -> None:
-    server = _lock(shout, docker)
-    shout.change("text: str", "text: str, twice: bool")
-    shout.build()
-    merged = replace(server.packages[0], files={"id": shout.id()})  # as if the id alone had been merged
-    with pytest.raises(IntegrityError, match="tool 'shout': parameter 'twice' is new"):
-        check_server(replace(server, packages=(merged,)), docker)
-
-
-def test_an_image_that_is_gone_and_cannot_be_pulled_is_one_line(shout: Shout, docker: Sandbox) -> None:
-    server = _lock(shout, docker)
     shout.remove()
     assert not is_present(server)
     with pytest.raises(ConfigError, match=f"'loud': install: no image '{shout.name}' on .* pulled: ") as caught:
@@ -109,9 +115,10 @@ def test_an_image_that_is_gone_and_cannot_be_pulled_is_one_line(shout: Shout, do
     assert "\n" not in str(caught.value)
 
 
-def test_a_registry_s_digest_is_locked_beside_the_id(shout: Shout, docker: Sandbox) -> None:
+@unchanged
+def test_a_registry_s_digest_is_locked_beside_the_id(loud: tuple[Shout, LockedServer]) -> None:
     """Engines with another kind of store give the same image another id."""
-    server = _lock(shout, docker)
+    shout, server = loud
     digest = f"sha256:{'d' * 64}"
     pulled = replace(server.packages[0], files={"id": f"sha256:{'e' * 64}", "digest": digest})
     here = {"Id": shout.id(), "RepoDigests": [f"{server.package}@{digest}"]}
@@ -223,10 +230,11 @@ def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
     return warm_command.run(words, cwd=folder, env=env, timeout_s=300)
 
 
+@unchanged
 def test_without_an_engine_no_image_is_present_and_the_reason_is_given(
-    shout: Shout, docker: Sandbox, monkeypatch: pytest.MonkeyPatch
+    loud: tuple[Shout, LockedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = _lock(shout, docker)
+    _, server = loud
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     assert not is_present(server)
     with pytest.raises(SandboxUnavailable, match=r"no engine answers at /nowhere/docker\.sock"):

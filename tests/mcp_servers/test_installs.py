@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
+import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -47,7 +47,8 @@ def time_copy(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The installed folder of `time` in a cache of the test's own."""
     installed = ensure_installed(time)
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "home"))
-    shutil.copytree(installed, folder_of(time), symlinks=True)
+    folder_of(time).parent.mkdir(parents=True)
+    subprocess.run(["cp", "-a", str(installed), str(folder_of(time))], check=True)
     return folder_of(time)
 
 
