@@ -1,7 +1,8 @@
 """Tests that take a sample in `make test`, here with all of it.
 
-BFCL's 800 tasks and 500 imperfect episodes are judged by upstream; two training processes have all kinds of models,
-and the properties of presets are tried on 50 batches.
+Every attempt on the sandbox is made on every start path; BFCL's 800 tasks and 500 imperfect episodes are judged by
+upstream; two training processes have all kinds of models, and interpreters of their own; the properties of presets are
+tried on 50 batches.
 Exit code 1 if a test fails.
 """
 
@@ -18,6 +19,9 @@ from report_table import Result, options, show
 
 ROOT = Path(__file__).parents[1]
 TESTS = (
+    "tests/adversarial/test_attempts.py",
+    "tests/adversarial/test_hostile_programs.py",
+    "tests/envs/test_mean.py",
     "tests/suites/test_bfcl_parity.py",
     "tests/suites/test_bfcl_recorded.py",
     "tests/suites/test_bfcl_tasks.py",

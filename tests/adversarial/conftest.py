@@ -20,7 +20,7 @@ import pytest
 from equipment import lacking, usable
 from ordinary_user import UID, as_ordinary_user, groups_for
 from sandbox_runs import Ended, run_to_end, sandbox_of
-from start_paths import EVERY_ATTEMPT, START_PATHS
+from start_paths import FULL_TESTS, START_PATHS
 
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -99,7 +99,7 @@ def _play(paths: str, user: str) -> str:
             for name in ("work", "home"):
                 os.chown(made / name, UID, UID)
             argv = as_ordinary_user(argv, made / "stage", groups_for(socket_path()))
-        env = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", EVERY_ATTEMPT) if name in os.environ}
+        env = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", FULL_TESTS) if name in os.environ}
         env |= {"LANG": "C.UTF-8", "HOME": str(made / "home"), "GYMCP_HOME": str(made / "home"), "A_SECRET": token}
         # a session of its own: what is signalled there must not reach the tests
         done = subprocess.run(

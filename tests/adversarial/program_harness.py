@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 from expected import GREED
 from harness import AT_ONCE, processes_named
 from rogue_program import PARTS
+from start_paths import FULL_TESTS
 from surroundings import surroundings
 
 import gymcp.envs.suites
@@ -53,7 +55,12 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
         try:
             settled = await asyncio.wait_for(other.act(say(token)), PLAY_S)
             assert isinstance(settled, Decision), settled
-            given = {**outside, "name": f"attempt-{token}", "set_id": set_id, "walks_all": False}
+            given = {
+                **outside,
+                "name": f"attempt-{token}",
+                "set_id": set_id,
+                "walks_all": os.environ.get(FULL_TESTS) == "1",
+            }
             given |= about(other, ended, shown, control=sandbox == "none")
             (shown / "given.json").write_text(json.dumps(given))
             decision = await asyncio.wait_for(own.act(say("attack")), PLAY_S)

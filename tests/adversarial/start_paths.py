@@ -26,8 +26,8 @@ from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
 
-EVERY_ATTEMPT = "GYMCP_EVERY_ATTEMPT"
-"""Environment variable: "1" plays on each path what is left out of it otherwise (`benchmarks/attempts.py`)."""
+FULL_TESTS = "GYMCP_FULL_TESTS"
+"""Environment variable, as in tests/length.py: "1" plays on each path what is left out of it otherwise."""
 JUDGED_ALIKE = frozenset(
     {
         *(name for name in REPLIES if name.startswith("flood_of_")),
@@ -54,7 +54,7 @@ class StartPath:
     """Users as whom all of JUDGED_ALIKE are played, too: "root", "user"."""
 
     def plays_all(self, user: str) -> bool:
-        return user in self.plays_all_as or os.environ.get(EVERY_ATTEMPT) == "1"
+        return user in self.plays_all_as or os.environ.get(FULL_TESTS) == "1"
 
     def plays(self, name: str, user: str) -> bool:
         """True if an attempt that needs a session of its own is made on this path as this user."""

@@ -1,7 +1,7 @@
 """Every attempt fails on every start path, is reported as what it is, and works where nothing confines it.
 
 Attempts that the harness judges alike on all paths (`start_paths.JUDGED_ALIKE`) are made on two of them, as root and as
-an ordinary user, and in containers; `make nightly` makes every attempt on every path (`benchmarks/attempts.py`).
+an ordinary user, and in containers; `make nightly` makes every attempt on every path (`benchmarks/full_tests.py`).
 """
 
 from __future__ import annotations

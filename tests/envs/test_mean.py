@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from brittle import HELD, RAISED
 from desk import act, desk_server, desk_task
+from length import IS_FULL
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
@@ -33,8 +34,10 @@ Plays = Mapping[str, Sequence[Action]]
 SPENT = (Outcome.BUDGET_EXHAUSTED, 0.0)
 SCORED = (Outcome.SCORED, 0.0)
 LOST = (Outcome.ENV_INFRA, None)
-by_start = pytest.mark.parametrize(("start", "every"), [("fork", 1), ("exec", 3)], ids=["fork", "exec"])
-"""Forked servers play everything; started ones, whose answers are judged by the same code, every third."""
+by_start = pytest.mark.parametrize(
+    ("start", "every"), [("fork", 1), ("exec", 1 if IS_FULL else 3)], ids=["fork", "exec"]
+)
+"""Forked servers play everything; started ones, whose answers are judged by the same code, every third but nightly."""
 
 
 def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
