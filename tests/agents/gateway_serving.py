@@ -39,6 +39,10 @@ CALL = ToolCall(id="c", name="pay", arguments={"amount": 5})
 USAGE = ModelUsage(model="stub", prompt_tokens=11, completion_tokens=7)
 
 
+TLS = httpx.create_ssl_context()
+"""Takes tens of milliseconds, and every client would make its own."""
+
+
 class Scripted:
     """A chat policy that gives prepared answers, and keeps what it was asked."""
 
@@ -85,8 +89,18 @@ async def serve(folder: Path, policy: Scripted, **settings: Any) -> AsyncIterato
         exchange.observe(Observation(messages=(), tools=(PAY,)))
         address = f"http://127.0.0.1:{gateway.port}"
         async with (
-            openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=exchange.token, max_retries=0) as first,
-            anthropic.AsyncAnthropic(base_url=address, api_key=exchange.token, max_retries=0) as second,
+            openai.AsyncOpenAI(
+                base_url=f"{address}/v1",
+                api_key=exchange.token,
+                max_retries=0,
+                http_client=openai.DefaultAsyncHttpxClient(verify=TLS),
+            ) as first,
+            anthropic.AsyncAnthropic(
+                base_url=address,
+                api_key=exchange.token,
+                max_retries=0,
+                http_client=anthropic.DefaultAsyncHttpxClient(verify=TLS),
+            ) as second,
         ):
             with gateway.admit(exchange):
                 yield Served(gateway=gateway, exchange=exchange, openai=first, anthropic=second)
@@ -114,7 +128,7 @@ def post(served: Served, path: str, body: Any, key: str | None = None) -> Awaita
     content = body if isinstance(body, bytes) else None
 
     async def send() -> httpx.Response:
-        async with httpx.AsyncClient(headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(headers=headers, timeout=60, verify=TLS) as client:
             json = None if content is not None else body
             return await client.post(f"{served.address}{path}", json=json, content=content)
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,16 @@ def polite_if_greeted(number: int, body: dict[str, Any]) -> Reply:
     return says(json.dumps({"mark": found[1], "reason": "r", "points": {"polite": met}}), prompt=1000, completion=100)
 
 
-@pytest.fixture
-def manners(tmp_path: Path) -> Path:
+def write_manners(folder: Path) -> Path:
     """The environment of docs/judge.md."""
     (block,) = (block for block in read_blocks(DOCS / "judge.md") if block.file == "manners.py")
-    (tmp_path / "manners.py").write_text(block.text, encoding="utf-8")
-    return tmp_path
+    (folder / "manners.py").write_text(block.text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def manners(tmp_path: Path) -> Path:
+    return write_manners(tmp_path)
 
 
 def summary_of(run: Path) -> dict[str, Any]:
@@ -62,20 +67,40 @@ def test_the_documentation_works_as_it_is_written(tmp_path: Path) -> None:
     assert (again.returncode, json.loads(again.stdout)["success"]) == (0, 1.0), again.stderr
 
 
-def test_the_coverage_of_the_judge_stands_beside_the_score(manners: Path) -> None:
-    """Two trials with the same record are one question: three votes are asked for, not six."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Folder of the environment and of its finished run; the judge's address, and what the command printed."""
+
+    folder: Path
+    judge: str
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    folder = write_manners(tmp_path_factory.mktemp("judged"))
     with chat_server(polite_if_greeted) as server:
-        done = play(manners, f"openai:{server.url}#m", "--trials", "2")
+        judge = f"openai:{server.url}#m"
+        done = play(folder, judge, "--trials", "2")
     assert done.returncode == 0, done.stderr
-    assert "judge: 2/2 judged · 3,000 tokens read, 300 written by the judge" in done.stdout
-    found = summary_of(manners / "run")
+    return Judged(folder=folder, judge=judge, printed=done.stdout)
+
+
+of_one_run = pytest.mark.xdist_group("judged")
+
+
+@of_one_run
+def test_the_coverage_of_the_judge_stands_beside_the_score(judged: Judged) -> None:
+    """Two trials with the same record are one question: three votes are asked for, not six."""
+    assert "judge: 2/2 judged · 3,000 tokens read, 300 written by the judge" in judged.printed
+    found = summary_of(judged.folder / "run")
     assert found["judge"]["grader"] == {
-        "policy": f"openai:{server.url}#m", "judged": 2, "episodes": 2, "lost": {}, "words": "2/2 judged",
+        "policy": judged.judge, "judged": 2, "episodes": 2, "lost": {}, "words": "2/2 judged",
         "answers": 3, "prompt_tokens": 3000, "completion_tokens": 300, "cost": 0.0,
     }  # fmt: skip
     assert (found["prompt_tokens"], found["models"]) == (0, {})  # the oracle has no model: the judge is no part of it
     assert found["components"]["manners.judge.verdicts"] == 3.0
-    assert "2/2 judged" in (manners / "run" / "report.html").read_text()
+    assert "2/2 judged" in (judged.folder / "run" / "report.html").read_text()
 
 
 def nonsense(number: int, body: dict[str, Any]) -> Reply:
@@ -167,18 +192,17 @@ def test_a_wrong_option_is_one_line_and_leaves_no_run(words: tuple[str, ...], sa
     assert not (manners / "run").exists()
 
 
-def test_a_judge_and_another_grader_exclude_each_other(manners: Path) -> None:
-    with chat_server(polite_if_greeted) as server:
-        assert play(manners, f"openai:{server.url}#m").returncode == 0
-    done = gymcp("grade", "run", "--judge", "tiny", "--grader", "answer", cwd=manners)
+@of_one_run
+def test_a_judge_and_another_grader_exclude_each_other(judged: Judged) -> None:
+    done = gymcp("grade", "run", "--judge", "tiny", "--grader", "answer", cwd=judged.folder)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "--judge: is for the environment's own grader" in done.stderr
 
 
-def test_a_recorded_verdict_is_graded_without_the_answers_file(manners: Path) -> None:
+@of_one_run
+def test_a_recorded_verdict_is_graded_without_the_answers_file(judged: Judged, tmp_path: Path) -> None:
     """The record alone decides: the file of answers is a log, and saves paying twice."""
-    with chat_server(polite_if_greeted) as server:
-        assert play(manners, f"openai:{server.url}#m").returncode == 0
-    shutil.move(manners / "run" / ANSWERS_FILE, manners / "elsewhere")
-    done = gymcp("grade", "run", "--json", cwd=manners)
+    folder = shutil.copytree(judged.folder, tmp_path / "copy")
+    (folder / "run" / ANSWERS_FILE).unlink()
+    done = gymcp("grade", "run", "--json", cwd=folder)
     assert (done.returncode, json.loads(done.stdout)["success"]) == (0, 1.0), done.stderr

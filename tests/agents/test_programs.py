@@ -222,13 +222,14 @@ def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
     [
         ("echo first >&2; echo the last words >&2; exit 3", Outcome.AGENT_ERROR, "status 3: first\nthe last words"),
         ("kill -9 $$", Outcome.AGENT_ERROR, "status 137"),
-        ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
-        ("yes", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
-        ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "3 s of the agent's time"),
+        ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
+        ("yes", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
+        ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
     ],
 )
 def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
-    (episode,) = play(GOLD, settings("sh", "-c", command), agent_s=3)
+    agent_s = 1 if outcome is Outcome.BUDGET_EXHAUSTED else 120
+    (episode,) = play(GOLD, settings("sh", "-c", command), agent_s=agent_s)
     assert (episode.outcome, episode.score) == (outcome, 0.0)
     assert words in episode.reason
 

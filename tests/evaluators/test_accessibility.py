@@ -4,7 +4,7 @@ phone; and the keyboard alone over all of them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_run, write_training_run
 from records import order_episode
 from test_export_page import open_export
-from test_viewer_page import ViewerAccess, browser, open_page
+from test_viewer_page import ViewerAccess, open_page
 from viewer_process import run_viewer
 
 from gymcp.evaluators.report import read_report, write_report
@@ -24,23 +24,29 @@ from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.store import TrajectoryStore
 from gymcp.store.notes import Note, append_note
 
-__all__ = ["browser"]  # the fixture
-
 pytestmark = pytest.mark.xdist_group("viewer")
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 GRAVE = ("serious", "critical")
 SITE = Path(__file__).parents[2] / "site"
 """`make docs` builds it."""
-SITE_PAGES = ("index.html", "evaluation.html", "command-line.html")
-"""Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
 KEYBOARD_PAGE = "command-line.html"
 SCREEN, PHONE = 1280, 390
 Look = tuple[Literal["light", "dark"], int]
 """Colour scheme, and width in pixels."""
-LOOKS: tuple[Look, ...] = (("light", SCREEN), ("light", PHONE), ("dark", SCREEN), ("dark", PHONE))
-TWO_LOOKS = (LOOKS[0], LOOKS[3])
-"""For pages whose parts another page shows in all looks: each takes axe-core a second."""
+SOME_LOOKS: tuple[Look, ...] = (("light", SCREEN), ("dark", PHONE))
+OTHER_LOOKS: tuple[Look, ...] = (("light", PHONE), ("dark", SCREEN))
+"""A look takes axe-core a second. So a page has two, and another page with the same parts has the other two."""
+REPORTS = {
+    "runs/steady/report.html": SOME_LOOKS,
+    "runs/train/report.html": OTHER_LOOKS,
+    "both.html": OTHER_LOOKS,
+    "all.html": SOME_LOOKS,
+}
+SITE_PAGES = {"index.html": SOME_LOOKS, "evaluation.html": OTHER_LOOKS, "command-line.html": SOME_LOOKS}
+"""Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
+SEARCH_MS = 300_000
+"""Time for the theme to make its index of the whole site, which it does in the page on the first search."""
 CONTROLS = "button, input, select, textarea, summary, a[href]:not([tabindex='-1']), [tabindex='0']"
 BEGIN = """() => {
   window.reached = new Set();
@@ -84,7 +90,7 @@ def grave_findings(page: Page) -> list[str]:
     ]
 
 
-def findings_by_page(page: Page, walked: Iterable[str], looks: Iterable[Look] = LOOKS) -> dict[str, list[str]]:
+def findings_by_page(page: Page, walked: Iterable[str], looks: Sequence[Look]) -> dict[str, list[str]]:
     """Grave findings of each page of a walk in each of these looks, by the page's name; empty without any.
 
     The walk itself goes on at the width of a screen.
@@ -103,14 +109,14 @@ def findings_by_page(page: Page, walked: Iterable[str], looks: Iterable[Look] = 
 def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of a suite with notes, one judged, a training run and a broken one; their reports, and an export."""
     top = tmp_path_factory.mktemp("pages")
-    for name, paying in (("steady", 8), ("hasty", 3)):
-        run = write_run(top / "runs" / name, name, paying=paying, tasks=12)
+    for name, paying in (("steady", 4), ("hasty", 1)):
+        run = write_run(top / "runs" / name, name, paying=paying, tasks=5)
         with TrajectoryStore.open(run, write=True) as store:
             components = {"judge.polite": 1.0, "judge.verdicts": 1.0}
             text = "**bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote [link](https://x.invalid)"
             store.append(order_episode("judged", 0, pays=True, run=name, words=text, components=components), {})
         append_note(
-            run, Note(episode=f"{name}-task009-0", who="bob", note="odd", labels=("x",), verdict="pass"), seen=""
+            run, Note(episode=f"{name}-task004-0", who="bob", note="odd", labels=("x",), verdict="pass"), seen=""
         )
         append_note(
             run, Note(episode=f"{name}-judged-0", who="bob", note="odd", labels=("x",), verdict="fail"), seen=""
@@ -172,23 +178,25 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
 def test_the_viewer_has_no_grave_findings(browser: Browser, viewer: ViewerAccess) -> None:
     for page in open_page(browser, viewer):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
-        assert findings_by_page(page, walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/")) == {}
+        walked = walk_viewer(page, viewer.url, "runs/{}/", "runs/1-2/")
+        assert findings_by_page(page, walked, SOME_LOOKS) == {}
 
 
 def test_an_export_has_no_grave_findings(browser: Browser, top: Path) -> None:
+    """An export has the pages of the viewer, which has the other looks."""
     home = (top / "out").as_uri() + "/"
     for page in open_export(browser, top / "out"):
         expect(page.locator(".runtable tbody tr")).to_have_count(4)
         walked = walk_viewer(page, home, "runs/{}/index.html", "runs/1-2/index.html")
-        assert findings_by_page(page, walked, TWO_LOOKS) == {}
+        assert findings_by_page(page, walked, OTHER_LOOKS) == {}
 
 
 def test_reports_have_no_grave_findings(browser: Browser, top: Path) -> None:
     found: dict[str, list[str]] = {}
-    for place in ("runs/steady/report.html", "runs/train/report.html", "both.html", "all.html"):
+    for place, looks in REPORTS.items():
         for page in open_export(browser, top, place):
             page.locator("details").evaluate_all("all => all.forEach(each => { each.open = true })")
-            found |= findings_by_page(page, [place], LOOKS if place == "all.html" else TWO_LOOKS)
+            found |= findings_by_page(page, [place], looks)
     assert found == {}
 
 
@@ -199,14 +207,14 @@ def site() -> Path:
     return SITE
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_documentation_has_no_grave_findings(browser: Browser, site: Path, scheme: Any) -> None:
+def test_the_documentation_has_no_grave_findings(browser: Browser, site: Path) -> None:
     """A page is opened in its scheme: its colours change slowly, and a mixture of two has little contrast."""
     found: dict[str, list[str]] = {}
-    for place in SITE_PAGES:
-        for page in open_export(browser, site, place, color_scheme=scheme):
-            expect(page.locator("h1")).to_be_visible()
-            found |= findings_by_page(page, [place], [look for look in LOOKS if look[0] == scheme])
+    for place, looks in SITE_PAGES.items():
+        for look in looks:
+            for page in open_export(browser, site, place, color_scheme=look[0]):
+                expect(page.locator("h1")).to_be_visible()
+                found |= findings_by_page(page, [place], [look])
     assert found == {}
 
 
@@ -299,7 +307,7 @@ def test_the_documentation_is_read_with_the_keyboard_alone(browser: Browser, sit
         check_tab_order(page, "drawer")
         page.keyboard.press("/")
         page.keyboard.type("cassette")
-        expect(page.locator(".md-search-result__link").first).to_be_visible()
+        expect(page.locator(".md-search-result__link").first).to_be_visible(timeout=SEARCH_MS)
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         expect(page).not_to_have_url(re.compile(re.escape(KEYBOARD_PAGE)))

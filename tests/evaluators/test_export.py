@@ -8,12 +8,11 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
+import tempfile
 from pathlib import Path
 
 import pytest
+import warm_command
 from recorded_runs import write_hostile, write_run, write_training_run
 from records import HOSTILE_TEXT, order_episode
 from typer.testing import CliRunner
@@ -173,13 +172,13 @@ def test_an_error_leaves_the_earlier_export_and_no_other_folder(tmp_path: Path) 
 
 def test_a_killed_export_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     run, out = write_run(tmp_path / "run", "steady", paying=100), tmp_path / "out"
-    command = [str(Path(sys.executable).with_name("gymcp")), "view", str(run), "--export", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryFile() as said:
+        words = ["view", str(run), "--export", str(out)]
+        command = warm_command.start(words, said.fileno(), said.fileno(), cwd=None, env=os.environ)
     while not list(tmp_path.glob(".out-*/new/data/0/e9.js")):
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+        assert not command.ends_within(0.002)
+    os.kill(command.pid, signal.SIGKILL)
+    assert command.wait(60) == -signal.SIGKILL
     assert not out.exists()
     (left,) = tmp_path.glob(".out-*")
     assert not (left / "new" / MARK).exists()

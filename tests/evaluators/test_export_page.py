@@ -12,14 +12,12 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_hostile, write_run, write_training_run
-from test_viewer_page import TIMEOUT_MS, browser
+from test_viewer_page import TIMEOUT_MS
 
 from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.evaluators.viewer.query import KEYS, ORDERS, QueryError
 from gymcp.evaluators.viewer.runs import Runs, open_runs
-
-__all__ = ["browser"]  # the fixture
 
 pytestmark = pytest.mark.xdist_group("viewer")
 
@@ -190,8 +188,7 @@ def test_curves_lead_into_iterations(browser: Browser, out: Path) -> None:
         expect(page.locator("#found")).to_contain_text("4 episodes")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_a_hostile_run_stays_text_and_fits_the_window(browser: Browser, out: Path, scheme: Any, width: int) -> None:
     for page in open_export(browser, out, "runs/3/index.html", color_scheme=scheme):
         page.set_viewport_size({"width": width, "height": 800})

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from playwright.sync_api import Browser, expect
 from recorded_runs import make_run, write_run
 from records import HOSTILE_TEXT, order_episode
 from test_export_page import open_export
-from test_viewer_page import browser
 from typer.testing import CliRunner
 
 from gymcp.cli.app import app
@@ -20,8 +20,6 @@ from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.links import query_of_reason, query_of_task
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.types import Trajectory
-
-__all__ = ["browser"]  # the fixture
 
 REASONS = (
     "orders.7.status is 'open', wanted 'paid'",
@@ -99,6 +97,7 @@ def test_an_export_of_several_runs_is_no_place_to_lead_to(tmp_path: Path) -> Non
         assert "view/index.html" not in (run / "report.html").read_text()
 
 
+@pytest.mark.xdist_group("viewer")
 def test_links_of_a_report_open_the_failed_episodes(browser: Browser, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [*failing(), order_episode("plain", 1, pays=True, run="good")])
     write_report(run)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from records import order_episode
 from test_training_report import ROWS, no_tasks, write_training
 
@@ -17,6 +16,7 @@ from gymcp.evaluators.report import read_report, write_report
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 
+pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
 READ_PIXELS = """async (picture) => {
   const bitmap = await createImageBitmap(await (await fetch(`data:image/png;base64,${picture}`)).blob());
@@ -26,14 +26,6 @@ READ_PIXELS = """async (picture) => {
   return Array.from({ length: bitmap.width }, (_, at) => [...row.slice(4 * at, 4 * at + 3)]);
 }"""
 """Colours of a row of pixels just above the line of an interval, which only its band and its mean reach."""
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

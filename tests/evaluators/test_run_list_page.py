@@ -12,13 +12,11 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 from recorded_runs import write_hostile, write_run, write_training_run
 from records import HOSTILE_TEXT, SEARCH, order_episode
-from test_viewer_page import ViewerAccess, browser, open_page
+from test_viewer_page import ViewerAccess, open_page
 from viewer_process import run_viewer
 
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Message, Observation
-
-__all__ = ["browser"]  # the fixture
 
 pytestmark = pytest.mark.xdist_group("viewer")
 
@@ -283,7 +281,7 @@ def test_hostile_markdown_stays_text(page: Page) -> None:
     expect(page.locator(".step").nth(1)).to_be_visible()  # the text that is made to be slow is shown, too
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 390), ("dark", 1280)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_no_page_is_wider_than_the_screen(browser: Browser, runs: ViewerAccess, scheme: Any, width: int) -> None:
     for page in open_page(browser, runs, color_scheme=scheme):
         page.set_viewport_size({"width": width, "height": 800})

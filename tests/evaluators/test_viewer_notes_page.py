@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 from recorded_runs import write_run
 from records import HOSTILE_TEXT, order_episode
 from test_export_page import open_export
-from test_viewer_page import browser, enter, open_page
+from test_viewer_page import enter, open_page
 from viewer_process import run_viewer
 
 from gymcp.evaluators.viewer.export.export import export_viewer
@@ -17,7 +18,7 @@ from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.store import TrajectoryStore
 from gymcp.store.notes import NOTES_FILE, Note, append_note, read_notes
 
-__all__ = ["browser"]  # the fixture
+pytestmark = pytest.mark.xdist_group("viewer")
 
 HOSTILE = HOSTILE_TEXT.replace("\x1b", "").replace("\ud800", "")
 COMPONENTS = {"judge.polite": 1.0, "judge.verdicts": 1.0}

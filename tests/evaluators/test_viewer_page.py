@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT, order_episode
 from viewer_process import run_viewer
@@ -20,15 +20,6 @@ from gymcp.types import Message, Observation
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    expect.set_options(timeout=TIMEOUT_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        yield browser
-        browser.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

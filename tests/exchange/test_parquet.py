@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_runs import make_run
 from records import HOSTILE, LOST, PAID, SPOKEN
-from test_round_trips import export_run
+from test_round_trips import export_run, gymcp
 
+from gymcp.errors import UsageError
 from gymcp.exchange.parquet import SCHEMA
 from gymcp.types import Json
 
@@ -77,13 +77,14 @@ def test_a_run_without_a_step_is_a_file_without_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("episodes", [(PAID,), (SPOKEN,)])
-def test_missing_pyarrow_names_the_package_to_install(tmp_path: Path, episodes: tuple[Json, ...]) -> None:
+def test_missing_pyarrow_names_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episodes: tuple[Json, ...]
+) -> None:
     run = make_run(tmp_path / "run", episodes)
-    code = "import sys; sys.modules['pyarrow'] = None; from gymcp.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "export", str(run), "--format", "parquet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2
-    assert (
-        done.stderr == "gymcp: export: parquet needs 'pyarrow', which is not installed: pip install 'gymcp[export]'\n"
-    )
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "gymcp.exchange.parquet")
+    result = gymcp("export", run, "--format", "parquet")
+    assert isinstance(result.exception, UsageError)
+    needs = "export: parquet needs 'pyarrow', which is not installed: pip install 'gymcp[export]'"
+    assert str(result.exception) == needs
     assert not (run / "export.parquet").exists()

@@ -76,6 +76,7 @@ def test_the_newest_grade_is_exported(tmp_path: Path) -> None:
         assert read_run(tmp_path / f"from {format}")[0] == graded
 
 
+@pytest.mark.xdist_group("harbor")
 def test_harbors_own_schema_accepts_every_document(tmp_path: Path, harbor: Verdicts) -> None:
     run = make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE))
     found = documents(export_run(run, "atif", "--preset", "grpo"))
@@ -89,6 +90,7 @@ def test_harbors_own_schema_accepts_every_document(tmp_path: Path, harbor: Verdi
     assert verdicts[0]["kept"]["agent"]["tool_definitions"][0]["function"]["name"] == "pay"
 
 
+@pytest.mark.xdist_group("harbor")
 def test_harbors_schema_refuses_a_malformed_document(tmp_path: Path, harbor: Verdicts) -> None:
     (good, *_) = documents(export_run(make_run(tmp_path / "run"), "atif"))
     (verdict,) = harbor([{**good, "score": 1}])
@@ -171,6 +173,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.xdist_group("harbor")
 def test_a_document_of_another_program_becomes_an_episode(tmp_path: Path, harbor: Verdicts) -> None:
     file = tmp_path / "trajectory.json"
     file.write_text(json.dumps(FOREIGN))
