@@ -37,7 +37,7 @@ LOST = (Outcome.ENV_INFRA, None)
 by_start = pytest.mark.parametrize(
     ("start", "every"), [("fork", 1), ("exec", 1 if IS_FULL else 3)], ids=["fork", "exec"]
 )
-"""Forked servers play everything; started ones, whose answers are judged by the same code, every third but nightly."""
+"""Forked servers play everything; started ones, whose answers are judged by the same code, every third in a sample."""
 
 
 def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
