@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gymcp needs Python >= 3.11; $(PYTHON) is older: try make PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	@touch $@; if [ -e $(VENV)/bin/mkdocs ]; then touch $(VENV)/bin/mkdocs; fi
+	@touch $@ $(if $(findstring docs,$(EXTRAS)),$(VENV)/bin/mkdocs)
 
 # $(call install,PACKAGES): true if root could install them on Debian or Ubuntu; what apt says is of no use to others.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } >/dev/null 2>&1
