@@ -8,6 +8,8 @@ DEMO_OUT ?= runs/demo
 DEMO ?=
 TESTS ?=
 WORKERS ?=
+# What `make setup` installs beside gymcp.
+EXTRAS ?= dev,train
 
 # If the home cannot be written, gymcp's cache is in the virtualenv.
 CACHE := $(or $(GYMCP_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gymcp)
@@ -24,8 +26,8 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gymcp needs Python >= 3.11; $(PYTHON) is older: try make PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev,train]'
-	@touch $@
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@ $(if $(findstring docs,$(EXTRAS)),$(VENV)/bin/mkdocs)
 
 # $(call install,PACKAGES): true if root could install them on Debian or Ubuntu; what apt says is of no use to others.
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } >/dev/null 2>&1
@@ -69,13 +71,17 @@ test: setup bwrap node chromium java
 test-fast: setup
 	$(PY) -m pytest -n $(or $(WORKERS),2) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)
 
+# One process of mypy checks every file, since what takes its time is torch. It takes one module of a name only, so the conftest.py of
+# each folder is shown to it as a link with a name of its own.
+CONFTESTS := $(wildcard tests/*/conftest.py)
+TYPED := src/gymcp $(filter-out $(CONFTESTS),$(wildcard tests/*.py tests/*/*.py benchmarks/*.py examples/*.py docs/site/*.py))
+LINKS := .mypy_cache/conftests
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
-	@for folder in tests tests/*/ benchmarks examples docs/site; do \
-	  ls $$folder/*.py >/dev/null 2>&1 || continue; \
-	  echo "mypy $$folder"; $(VENV)/bin/mypy $$folder/*.py || exit 1; done
+	@rm -rf $(LINKS); mkdir -p $(LINKS); \
+	  for file in $(CONFTESTS); do folder=$${file%/*}; ln -s ../../$$file $(LINKS)/conftest_of_$${folder##*/}.py; done
+	@echo "mypy src/gymcp tests benchmarks examples docs/site"; $(VENV)/bin/mypy $(TYPED) $(LINKS)/*.py
 	$(VENV)/bin/lint-imports
 
 # The documentation as static files that open from any folder: site/index.html.

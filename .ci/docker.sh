@@ -4,17 +4,7 @@ engine_log="$(mktemp)"
 
 engine_answers() { curl --silent --fail --max-time 5 --unix-socket /var/run/docker.sock http://docker/_ping >/dev/null 2>&1; }
 
-install_engine() {
-  command -v dockerd >/dev/null && command -v debootstrap >/dev/null && command -v curl >/dev/null && return
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "CI needs dockerd, debootstrap and curl: apt-get install docker.io debootstrap curl"; exit 2
-  fi
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq docker.io debootstrap curl >/dev/null
-}
-
 start_engine() {
-  install_engine
   engine_answers && return
   dockerd >"$engine_log" 2>&1 &
   engine=$!

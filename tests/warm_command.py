@@ -2,8 +2,9 @@
 
 `run` starts the server on first use; a command is a fork of it, with the caller's environment, folder and streams, and
 from then on goes the way of the console script. All workers of pytest-xdist share one server, because its imports take
-longer than most commands. Start-up, interrupts and what differs between two interpreters are tested with the real
-command; SIGKILL of the real one is in benchmarks/kill_resume.py.
+longer than most commands; it begins them at the third command, since a run of a few tests may have no more than two.
+Start-up, interrupts and what differs between two interpreters are tested with the real command; SIGKILL of the real one
+is in benchmarks/kill_resume.py.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -37,6 +39,8 @@ COMMAND = "gymcp.cli.main"
 """Module whose `main` is the console script."""
 RUN_ID = "PYTEST_XDIST_TESTRUNUID"
 """Environment variable with the name of this run of the tests."""
+FEW_COMMANDS = 2
+"""First commands of a program that import their modules themselves: all modules together take the time of several."""
 START_S = 60.0
 """Seconds in which another worker that has taken the address listens on it."""
 _VERBS_AND_SUITES = ("gymcp.cli", "gymcp.envs.catalog", "gymcp.envs.suites")
@@ -167,6 +171,8 @@ class Server:
         self._wires: list[socket.socket] = []
         self._running: dict[int, tuple[int, int]] = {}
         """Descriptor of a command's process -> its id, and the descriptor where its end is told."""
+        self._begun: Counter[str] = Counter()
+        """Program -> its commands so far."""
 
     def serve(self) -> str:
         """Return in each command's own process, with the name of its program."""
@@ -204,7 +210,9 @@ class Server:
                 os._exit(0)
             return ""
         program = message.decode()
-        _import_for_all(program)
+        self._begun[program] += 1
+        if self._begun[program] > FEW_COMMANDS:
+            _import_for_all(program)
         pid = os.fork()
         if pid == 0:
             self._close()

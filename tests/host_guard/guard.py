@@ -110,7 +110,7 @@ HOME_OTHERS = re.compile(
     r"|.*\.json(\.backup)?|\.cache|\.config|\.local|\.npm|\.nv|\.pki|\.triton"
 )
 """Names in a home that shells and editors write, and folders in which libraries keep settings and caches."""
-CHECKOUT_OWN = {".venv", ".git", "runs", "__pycache__", "build", "dist", ".hypothesis", ".coverage"}
+CHECKOUT_OWN = {".venv", ".git", "runs", "site", "__pycache__", "build", "dist", ".hypothesis", ".coverage"}
 CACHE = re.compile(r"__pycache__|\..*_cache|.*\.egg-info")
 LOGINS = re.compile(r"tty(S|USB)?\d+|vcs[au]?\d*")
 """Terminals of the machine: who logs in there owns them."""

@@ -19,14 +19,18 @@ TOKEN = "GYMCP_MACHINE"
 END_S = 30
 """Seconds in which what runs on a machine must be dead once it is killed."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-BUSY, BUSY_QUICK = 20, 6
-"""Processes, which is the load that they make."""
+BUSY, BUSY_QUICK = 10, 3
+"""Processes on the one core of the busy machine, which is the load that they make."""
 BUSY_CODE = "import signal, sys\nsignal.alarm(int(sys.argv[1]))\nwhile True: pass"
 
 
 @contextmanager
 def busy(count: int, seconds: int) -> Iterator[None]:
-    """Processes that compute at the priority of the tests; each ends by itself after these seconds at the latest."""
+    """Processes that compute at the priority of the tests; each ends by itself after these seconds at the latest.
+
+    They and what else this process starts share its last core, so that another machine can have the others.
+    """
+    os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     words = [sys.executable, "-c", BUSY_CODE, str(seconds)]
     started = [subprocess.Popen(words) for _ in range(count)]
     try:
