@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm_command
 from cli_runner import gymcp
-from own_programs import write_javascript, write_kv, write_project, write_typescript
+from own_programs import COUNTER, COUNTS, HTTP, write_javascript, write_kv, write_project, write_typescript
 from stderr_lines import errors
 
 from gymcp.mcp_servers.packages.lockfile import read_lock
@@ -34,35 +34,6 @@ def double(number: int) -> int:
 
 if __name__ == "__main__":
     server.run()
-"""
-HTTP = """\
-import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-from wire import answer
-
-
-def double(text):
-    "Twice a text."
-    return 2 * text
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_error(405)
-
-    def do_POST(self):
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(200 if "id" in message else 202)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        if "id" in message:
-            result = answer({"double": double}, message["method"], message.get("params", {}))
-            self.wfile.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
-
-
-if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
 """
 
 
@@ -276,6 +247,15 @@ def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> 
     (write_kv(tmp_path) / "web.py").write_text(HTTP)
     make_env(tmp_path, "twice", "--server", "python web.py", "--http", "8123", "--check")
     assert plays(tmp_path, "twice")["success"] == 1.0
+
+
+def test_an_environment_over_a_server_with_a_service_passes_its_checks(tmp_path: Path) -> None:
+    (write_kv(tmp_path) / "counter.py").write_text(COUNTER)
+    (tmp_path / "counts.py").write_text(COUNTS)
+    service = ("--include", "counter.py", "--service", "python counter.py", "--ready", "tcp:8080")
+    text = make_env(tmp_path, "counting", "--server", "python counts.py", *service, "--check")
+    assert "state=FileState()" in text
+    assert "and changes count.txt." in text
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["by itself", "as told"])
