@@ -77,10 +77,16 @@ def ensure_present(server: LockedServer) -> str:
 
 
 def folder_of(server: LockedServer) -> Path:
-    """Folder in which this machine has, or would have, the server. Every closure of packages has its own folder."""
+    """Folder in which this machine has, or would have, the server. Every closure of packages has its own folder.
+
+    Python servers with the same closure share the folder of the one that was installed first.
+    """
     closure = [content_of(package) for package in server.packages]
-    key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(server), closure])
-    return servers_folder() / f"{server.name}-{key[:16]}"
+    key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(server), closure])[:16]
+    own = servers_folder() / f"{server.name}-{key}"
+    if server.runtime == "node" or own.is_dir():  # npm is told the server's own package
+        return own
+    return min((path for path in servers_folder().glob(f"[!.]*-{key}") if path.is_dir()), default=own)
 
 
 def ensure_installed(server: LockedServer) -> Path:

@@ -122,6 +122,67 @@ KV_TS = KV_JS.replace(
     "const call = {", "type Call = (args: Record<string, string>) => string;\nconst call: Record<string, Call> = {"
 )
 TOOLS_TS = TOOLS_JS.replace("(...rows) =>", "(...rows: string[][]) =>").replace("(args) =>", "(args: string[]) =>")
+HTTP = """\
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from wire import answer
+
+
+def double(text):
+    "Twice a text."
+    return 2 * text
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(405)
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200 if "id" in message else 202)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        if "id" in message:
+            result = answer({"double": double}, message["method"], message.get("params", {}))
+            self.wfile.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
+"""
+COUNTER = """\
+import http.server
+import pathlib
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        count = int(COUNT.read_text()) + 1
+        COUNT.write_text(str(count))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(count).encode())
+
+
+COUNT = pathlib.Path("count.txt")
+COUNT.write_text("0")
+http.server.HTTPServer(("127.0.0.1", 8080), Handler).serve_forever()
+"""
+COUNTS = """\
+import urllib.request
+
+from wire import serve
+
+
+def count():
+    "Count on by one."
+    with urllib.request.urlopen("http://127.0.0.1:8080/") as answer:
+        return answer.read().decode()
+
+
+serve(count)
+"""
 PYPROJECT = """\
 [project]
 name = "kv-tools"

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_runner import BANK, GYMCP, gymcp
+import warm_command
+from cli_runner import BANK, GYMCP, TIMEOUT_S, gymcp
 from page_blocks import DOCS
 from page_player import play_page
 
@@ -148,12 +149,14 @@ def packages(tmp_path: Path) -> dict[str, str]:
 
 
 def start(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """The real command: a process that has been started already knows its packages."""
-    return subprocess.run([str(GYMCP), *words], env=env, capture_output=True, text=True, check=False, timeout=300)
+    """The command with the packages of its PYTHONPATH."""
+    return warm_command.run(words, cwd=None, env=env, timeout_s=TIMEOUT_S, program="packaged_command")
 
 
 def test_packages_bring_environments_and_agents(packages: dict[str, str], tmp_path: Path) -> None:
-    done = start(packages, "eval", "shop", "--agent", "payer", "--out", str(tmp_path / "run"), "--json")
+    """Also to a process that is started with them; the other tests add them to one that has been started."""
+    command = [str(GYMCP), "eval", "shop", "--agent", "payer", "--out", str(tmp_path / "run"), "--json"]
+    done = subprocess.run(command, env=packages, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     assert (done.returncode, json.loads(done.stdout)["success"]) == (0, 1.0), done.stderr
     found = config(tmp_path / "run")
     assert (found["env"], found["source"], found["agent"]) == ("shop", "shop", "payer_plugin:Payer")

@@ -74,7 +74,8 @@ def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_
 def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path) -> None:
     lock = tmp_path / "elsewhere" / "servers.lock"
     lock.parent.mkdir()
-    lock.write_text(LOCK.read_text().replace('name = "time"', 'name = "clock"'))
+    time = read_locked_server(LOCK, "time")
+    write_lock(lock, {"clock": replace(time, name="clock", packages=time.packages[:3])})
     kept = make(folder_of(read_locked_server(lock, "clock")))
     assert gymcp("servers", "list", "--lock", lock).returncode == 0
     assert str(kept) not in gymcp("clean", "--servers").stdout
@@ -82,6 +83,29 @@ def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path)
     lock.unlink()
     assert str(kept) in gymcp("clean", "--servers").stdout
     assert not kept.exists()
+
+
+def test_python_servers_with_the_same_packages_share_a_folder_which_stays_as_long_as_a_lock_names_one(
+    home: Path, tmp_path: Path
+) -> None:
+    few = read_locked_server(LOCK, "time").packages[:3]
+    clock, watch = (replace(read_locked_server(LOCK, "time"), name=name, packages=few) for name in ("clock", "watch"))
+    assert folder_of(clock).name.removeprefix("clock") == folder_of(watch).name.removeprefix("watch")
+    shared = make(folder_of(watch))
+    assert folder_of(clock) == folder_of(watch) == shared
+    write_lock(tmp_path / "servers.lock", {"clock": clock})
+    assert str(shared) not in gymcp("clean", "--servers", cwd=tmp_path).stdout
+    assert shared.is_dir()
+    (tmp_path / "servers.lock").unlink()
+    assert f"server {shared} (2 MB)\n" in gymcp("clean", "--servers", cwd=tmp_path).stdout
+    assert folder_of(clock).name.startswith("clock")
+
+
+def test_node_servers_share_no_folder(home: Path) -> None:
+    """npm installs what the folder's package.json names, which is the server's own package."""
+    memory = read_locked_server(LOCK, "memory")
+    make(folder_of(memory))
+    assert not folder_of(replace(memory, name="other")).exists()
 
 
 def test_a_fetched_python_stays_as_long_as_a_lock_names_its_version(home: Path, tmp_path: Path) -> None:

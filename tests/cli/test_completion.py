@@ -75,8 +75,9 @@ def test_zsh_is_offered_the_same_with_help(folder: Path) -> None:
     offered = "\n".join(f'"{name}"' for name in ("backoffice", "backoffice_asking", "backoffice_choosing", "bank.py"))
     assert zsh("gymcp eval ba", folder) == f"_arguments '*: :(({offered}))'"
     assert '"report":"Write the report of a run, or one report' in zsh("gymcp rep", folder)
-    assert all(f'"{preset}"' in zsh("gymcp credit runs/a --preset ", folder) for preset in PRESETS)
-    assert all(f'"{name}"' in zsh("gymcp eval ", folder) for name in list_environments())
+    presets, environments = zsh("gymcp credit runs/a --preset ", folder), zsh("gymcp eval ", folder)
+    assert [name for name in PRESETS if f'"{name}"' not in presets] == []
+    assert [name for name in list_environments() if f'"{name}"' not in environments] == []
 
 
 def test_a_real_bash_completes_after_it_has_read_the_script(folder: Path) -> None:

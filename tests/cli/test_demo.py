@@ -8,10 +8,12 @@ import pty
 import re
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
-from cli_runner import GYMCP, gymcp
+import warm_command
+from cli_runner import GYMCP, TIMEOUT_S, gymcp
 
 from gymcp.cli.demo.parts import AGENTS, RECIPE
 
@@ -57,13 +59,32 @@ def test_it_shows_calls_and_how_the_world_changes(quick: tuple[Path, subprocess.
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def play_on_a_terminal(folder: Path, *words: str) -> list[str]:
+    """Lines on a terminal of a command that ends well, without what acts on the terminal."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    command = warm_command.start(words, theirs, theirs, cwd=folder, env=env)
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(ours, 65536))
+        except OSError:  # the terminal's other side is closed
+            break
+    os.close(ours)
+    assert command.wait(TIMEOUT_S) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode()).replace("\r", "\n").splitlines()
+
+
 @of_one_demo
-def test_a_second_demo_leaves_the_first_alone(quick: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_a_second_demo_leaves_the_first_alone_and_its_episodes_stand_above_the_progress_on_a_terminal(
+    quick: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
     folder, first = quick
-    second = gymcp("demo", "--only", "bfcl", "--limit", "1", cwd=folder)
-    assert first.returncode == second.returncode == 0
+    lines = play_on_a_terminal(folder, "demo", "--only", "bfcl", "--limit", "1")
     assert reports(first.stdout)[0] == "runs/demo/oracle/report.html"
-    assert reports(second.stdout)[0] == "runs/demo-2/oracle/report.html"
+    assert reports("\n".join(lines))[0] == "runs/demo-2/oracle/report.html"
+    assert sum("multi_turn_" in line and "score" in line for line in lines) == len(AGENTS)
 
 
 def test_json_is_one_object_and_the_text_goes_to_standard_error_and_the_runs_to_a_given_folder(tmp_path: Path) -> None:
@@ -88,34 +109,20 @@ def test_it_works_in_the_c_locale_and_on_a_stream_of_ascii(tmp_path: Path) -> No
 
 
 def test_an_interrupt_keeps_what_was_played_and_names_it(tmp_path: Path) -> None:
-    words = [str(GYMCP), "demo", "--only", "bfcl", "--limit", "0"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if line.startswith("  multi_turn_"))  # the first run has begun
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, encoding="utf-8") as printed, tempfile.TemporaryFile("w+") as said:
+        words = ("demo", "--only", "bfcl", "--limit", "0")
+        command = warm_command.start(words, theirs, said.fileno(), cwd=tmp_path, env=os.environ)
+        os.close(theirs)
+        next(line for line in printed if line.startswith("  multi_turn_"))  # the first run has begun
+        os.kill(command.pid, signal.SIGINT)
+        printed.read()
+        assert command.wait(TIMEOUT_S) == 130
+        said.seek(0)
+        errors = said.read()
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].endswith("view runs/demo")
     assert (tmp_path / "runs" / "demo" / "oracle" / "report.html").is_file()
-
-
-def test_on_a_terminal_episodes_stand_above_the_line_of_the_progress(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    words = [str(GYMCP), "demo", "--only", "bfcl", "--limit", "1"]
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        parts = []
-        while True:
-            try:
-                parts.append(os.read(ours, 65536))
-            except OSError:  # the terminal's other side is closed
-                break
-    os.close(ours)
-    assert process.returncode == 0
-    lines = [re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", line) for line in b"".join(parts).split(b"\n")]
-    assert sum(b"multi_turn_" in line and b"score" in line for line in lines) == len(AGENTS)
 
 
 @pytest.mark.parametrize(

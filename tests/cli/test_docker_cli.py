@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
-from cli_runner import BANK, GYMCP, gymcp
+import warm_command
+from cli_runner import BANK, TIMEOUT_S, gymcp
 from stderr_lines import errors
+from test_start import imports_of
 
 from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers
 
@@ -18,11 +18,12 @@ NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 def test_an_environment_is_the_same_in_containers_and_leaves_none(engine: None, tmp_path: Path) -> None:
-    words = ["eval", BANK, "--sandbox", "docker", "--trials", 2, "--out", tmp_path / "run", "--json"]
-    run = subprocess.Popen([GYMCP, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = run.communicate(timeout=300)
-    assert run.returncode == 0, err
-    summary = json.loads(out)
+    words = ["eval", str(BANK), "--sandbox", "docker", "--trials", "2", "--out", str(tmp_path / "run"), "--json"]
+    with tempfile.TemporaryFile("w+") as out:
+        run = warm_command.start(words, out.fileno(), 2, cwd=None, env=os.environ)
+        assert run.wait(TIMEOUT_S) == 0
+        out.seek(0)
+        summary = json.load(out)
     assert (summary["episodes"], summary["scored"], summary["success"]) == (6, 6, 1.0)
     # its own: tests that kill harnesses run beside this one
     assert not [
@@ -58,11 +59,10 @@ def test_docker_s_sdk_is_imported_only_if_docker_is_used(tmp_path: Path) -> None
     """An engine is there to be asked, but this cache has never started a container."""
     env = {**os.environ, "GYMCP_HOME": str(tmp_path / "home"), "DOCKER_HOST": f"unix://{tmp_path}/docker.sock"}
     (tmp_path / "docker.sock").touch()
-    for words in (["eval", BANK, "--out", tmp_path / "run"], ["doctor"]):
-        command = [sys.executable, "-X", "importtime", str(GYMCP), *map(str, words)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert bool(re.search(r"\| +docker$", done.stderr, re.MULTILINE)) == (words == ["doctor"]), words
+    run = ("eval", str(BANK), "--out", str(tmp_path / "run"))
+    imported = {words: modules for words, (modules, _) in imports_of([run, ("doctor",)], tmp_path, env).items()}
+    assert (tmp_path / "run" / "summary.json").is_file()
+    assert ["docker" in imported[words] for words in (run, ("doctor",))] == [False, True]
 
 
 def test_a_missing_dockerfile_is_one_line(engine: None, tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_command
 from cli_runner import gymcp
-from own_programs import write_javascript, write_kv, write_project, write_typescript
+from own_programs import COUNTER, COUNTS, HTTP, write_javascript, write_kv, write_project, write_typescript
 from stderr_lines import errors
 
 from gymcp.mcp_servers.packages.lockfile import read_lock
@@ -33,24 +34,6 @@ def double(number: int) -> int:
 
 if __name__ == "__main__":
     server.run()
-"""
-HTTP = """\
-# /// script
-# dependencies = ["mcp>=2,<3"]
-# ///
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("web")
-
-
-@server.tool()
-def double(number: int) -> int:
-    "Twice a number."
-    return 2 * number
-
-
-if __name__ == "__main__":
-    server.run("streamable-http", port=8123)
 """
 
 
@@ -260,9 +243,19 @@ def test_an_entry_without_a_usable_server_is_one_line(given: str, said: str, tmp
 
 
 def test_a_file_that_speaks_only_http_becomes_an_environment(tmp_path: Path) -> None:
-    (tmp_path / "web.py").write_text(HTTP)
-    make_env(tmp_path, "twice", "--server", "python web.py", "--http", "8123")
+    """One without packages starts fast; one of the MCP library is played by benchmarks/own_servers.py."""
+    (write_kv(tmp_path) / "web.py").write_text(HTTP)
+    make_env(tmp_path, "twice", "--server", "python web.py", "--http", "8123", "--check")
     assert plays(tmp_path, "twice")["success"] == 1.0
+
+
+def test_an_environment_over_a_server_with_a_service_passes_its_checks(tmp_path: Path) -> None:
+    (write_kv(tmp_path) / "counter.py").write_text(COUNTER)
+    (tmp_path / "counts.py").write_text(COUNTS)
+    service = ("--include", "counter.py", "--service", "python counter.py", "--ready", "tcp:8080")
+    text = make_env(tmp_path, "counting", "--server", "python counts.py", *service, "--check")
+    assert "state=FileState()" in text
+    assert "and changes count.txt." in text
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["by itself", "as told"])
@@ -286,12 +279,11 @@ def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) ->
 
 
 def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> None:
+    """The test that is written runs `gymcp check`, too."""
     assert "class TodoList:" in make_env(tmp_path, "todo_list")
-    checked = gymcp("check", "todo_list.py", "--json", cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_todo_list.py"]
-    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
-    assert tested.returncode == 0, tested.stdout
+    words = ["-q", "-p", "no:cacheprovider", "test_todo_list.py"]
+    tested = warm_command.run(words, cwd=tmp_path, env=os.environ, timeout_s=600, program="pytest")
+    assert (tested.returncode, "3 passed" in tested.stdout) == (0, True), tested.stdout
     again = gymcp("new", "todo_list", cwd=tmp_path)
     assert "todo_list.py is there already" in again.stderr
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
+from own_programs import write_kv
 from page_blocks import DOCS, NOT_PLAYED, read_sections
 from page_player import play_blocks
 from stderr_lines import errors
+
+from gymcp.mcp_servers.packages.lockfile import read_locked_server
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
@@ -88,20 +91,23 @@ def test_a_server_does_not_replace_another_one_of_the_same_name(tmp_path: Path) 
 
 
 def test_a_lock_is_created_listed_checked_and_its_drift_is_reported(tmp_path: Path) -> None:
+    """The server has the MCP library among its packages, and starts fast because it does not import it."""
+    write_kv(tmp_path / "source")
     lock = tmp_path / "servers.lock"
-    added = gymcp("servers", "add", CLOCK, "--name", "clock", "--lock", lock)
+    words = ("python source/kv_server.py", "--with", "mcp>=2")
+    added = gymcp("servers", "add", *words, "--lock", lock, cwd=tmp_path)
     assert added.returncode == 0, added.stderr
     listed = json.loads(gymcp("servers", "list", "--lock", lock, "--json").stdout)["servers"]
     assert [(row["name"], row["version"], row["sdk_major"], row["installed"]) for row in listed] == [
-        ("clock", "2026.10.19", 2, True)
+        ("kv", read_locked_server(lock, "kv").version, 2, True)
     ]
     checked = gymcp("servers", "check", "--lock", lock, "--json")
     assert checked.returncode == 0, checked.stdout
     synced = gymcp("servers", "sync", "--lock", lock)
-    assert "clock: already in" in synced.stdout
+    assert "kv: already in" in synced.stdout
 
     text = lock.read_text()
-    was = re.search(r'^target_timezone = "(\w+)"$', text, re.MULTILINE)
+    was = re.search(r'^value = "(\w+)"$', text, re.MULTILINE)
     assert was is not None
     lock.write_text(text.replace(was[1], "0" * 16))
     edited = gymcp("servers", "check", "--lock", lock)
@@ -182,18 +188,21 @@ def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_run_refuses_changed_files_and_sync_installs_them_again(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    made = gymcp("new", "kv", "--server", "python kv_server.py", "--with", "pyyaml==6.0.2", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
     env = {"GYMCP_HOME": str(tmp_path / "home")}
-    first = gymcp("servers", "sync", "time", "--lock", LOCK, env=env)
-    assert "time: installed in" in first.stdout
-    (changed,) = tmp_path.glob("home/servers/time-*/venv/lib/*/site-packages/mcp_server_time/server.py")
+    first = gymcp("servers", "sync", "kv", cwd=tmp_path, env=env)
+    assert "kv: installed in" in first.stdout
+    (changed,) = tmp_path.glob("home/servers/kv-*/venv/lib/*/site-packages/yaml/reader.py")
     changed.write_text(changed.read_text() + "\n# harmless?\n")
-    refused = gymcp("eval", "time", "--agent", "oracle", "--limit", "1", "--out", tmp_path / "run", env=env)
+    refused = gymcp("eval", "kv.py", "--agent", "oracle", "--limit", "1", "--out", "run", cwd=tmp_path, env=env)
     assert refused.returncode == 2
-    assert "mcp_server_time/server.py' has changed; run: gymcp servers sync" in refused.stderr
-    again = gymcp("servers", "sync", "time", "--lock", LOCK, env=env)
-    assert (again.returncode, "time: installed again in" in again.stdout) == (0, True)
+    assert "yaml/reader.py' has changed; run: gymcp servers sync" in refused.stderr
+    again = gymcp("servers", "sync", "kv", cwd=tmp_path, env=env)
+    assert (again.returncode, "kv: installed again in" in again.stdout) == (0, True)
     assert "harmless" not in changed.read_text()
-    assert "time: already in" in gymcp("servers", "sync", "time", "--lock", LOCK, env=env).stdout
+    assert "kv: already in" in gymcp("servers", "sync", "kv", cwd=tmp_path, env=env).stdout
 
 
 def test_a_list_at_80_columns_cuts_no_name_off() -> None:

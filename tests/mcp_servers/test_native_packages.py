@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -144,9 +145,9 @@ def test_a_package_that_was_published_again_is_refused(
     """The lock has the hash of each file, so another file of the same name and version is not installed."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
     write_wheel(index, "softly", "1.0", {"softly.py": "def whisper(text):\n    return 'evil'\n"})
-    tampered = replace(entry(lock), name="other")
+    shutil.rmtree(folder_of(entry(lock)))
     with pytest.raises(IntegrityError, match="the index has other files than the lock"):
-        ensure_installed(tampered)
+        ensure_installed(entry(lock))
 
 
 def test_an_installed_file_that_changed_stops_the_server(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:

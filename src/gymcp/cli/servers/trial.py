@@ -104,12 +104,13 @@ async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_C
     """
     works: list[_Alone] = []
     for candidate in candidates[:MAX_CANDIDATES]:
-        plays = [await _call_alone(spec, backend, candidate.call) for _ in range(2)]
-        if any(play.result.is_error for play in plays):
+        first = await _call_alone(spec, backend, candidate.call)
+        second = first if first.result.is_error else await _call_alone(spec, backend, candidate.call)
+        if second.result.is_error:
             continue
-        if plays[0].after == plays[1].after:
-            return plays
-        works = works or plays
+        if first.after == second.after:
+            return [first, second]
+        works = works or [first, second]
     return works
 
 
