@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from equipment import usable
-from small_suites import load_with_few_tasks
 
 from gymcp.cli.evaluation.run_report import find_prices
 from gymcp.envs import EnvSpec, load_env
@@ -133,7 +132,7 @@ def test_the_tools_that_have_a_cost_exist(name: str) -> None:
     is_there = is_textworld_installed() if name == "textworld" else spec.installed()
     if not is_there:
         pytest.skip(f"{name} is not installed here")
-    assert spec.costs.tools.keys() <= set(asyncio.run(list_tools(load_with_few_tasks(name), usable("bwrap"))))
+    assert spec.costs.tools.keys() <= set(asyncio.run(list_tools(load_env(spec), usable("bwrap"))))
 
 
 def test_the_tools_that_have_a_cost_on_many_servers_exist() -> None:
