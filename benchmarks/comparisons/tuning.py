@@ -79,17 +79,17 @@ def find_rate(registration: Registration, arm: Arm, folder: Path) -> float:
 
 
 def score_rates(registration: Registration, arm: Arm, folder: Path) -> list[tuple[float, float | None]]:
-    """Each rate that was tried with its mean score over the tuning seeds; None if a run has no result."""
-    found: dict[float, list[float | None]] = {}
+    """Each rate that was tried with its mean score over the tuning seeds; None unless every seed has one."""
+    results: dict[float, list[RunResult | None]] = {}
     for run in list_tuning(registration, arm, folder):
-        if (result := read_result(run.path)) is not None:
-            found.setdefault(run.rate, []).append(score_tuning(registration, result))
-    return [(rate, _mean_of_all(scores)) for rate, scores in found.items()]
+        results.setdefault(run.rate, []).append(read_result(run.path))
+    return [(rate, _mean_score(registration, found)) for rate, found in results.items() if any(found)]
 
 
-def _mean_of_all(scores: Sequence[float | None]) -> float | None:
+def _mean_score(registration: Registration, results: Sequence[RunResult | None]) -> float | None:
+    scores = [score_tuning(registration, each) for each in results if each is not None]
     known = [score for score in scores if score is not None]
-    return fmean(known) if len(known) == len(scores) else None
+    return fmean(known) if len(known) == len(results) else None
 
 
 def score_tuning(registration: Registration, result: RunResult) -> float | None:

@@ -68,7 +68,7 @@ def test_the_documentation_works_as_it_is_written(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedRun:
     """Folder of the environment and of its finished run; the judge's address, and what the command printed."""
 
     folder: Path
@@ -77,30 +77,30 @@ class Judged:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def judged_run(tmp_path_factory: pytest.TempPathFactory) -> JudgedRun:
     folder = write_manners(tmp_path_factory.mktemp("judged"))
     with chat_server(polite_if_greeted) as server:
         judge = f"openai:{server.url}#m"
         done = play(folder, judge, "--trials", "2")
     assert done.returncode == 0, done.stderr
-    return Judged(folder=folder, judge=judge, printed=done.stdout)
+    return JudgedRun(folder=folder, judge=judge, printed=done.stdout)
 
 
 of_one_run = pytest.mark.xdist_group("judged")
 
 
 @of_one_run
-def test_the_coverage_of_the_judge_stands_beside_the_score(judged: Judged) -> None:
+def test_the_coverage_of_the_judge_stands_beside_the_score(judged_run: JudgedRun) -> None:
     """Two trials with the same record are one question: three votes are asked for, not six."""
-    assert "judge: 2/2 judged · 3,000 tokens read, 300 written by the judge" in judged.printed
-    found = summary_of(judged.folder / "run")
+    assert "judge: 2/2 judged · 3,000 tokens read, 300 written by the judge" in judged_run.printed
+    found = summary_of(judged_run.folder / "run")
     assert found["judge"]["grader"] == {
-        "policy": judged.judge, "judged": 2, "episodes": 2, "lost": {}, "words": "2/2 judged",
+        "policy": judged_run.judge, "judged": 2, "episodes": 2, "lost": {}, "words": "2/2 judged",
         "answers": 3, "prompt_tokens": 3000, "completion_tokens": 300, "cost": 0.0,
     }  # fmt: skip
     assert (found["prompt_tokens"], found["models"]) == (0, {})  # the oracle has no model: the judge is no part of it
     assert found["components"]["manners.judge.verdicts"] == 3.0
-    assert "2/2 judged" in (judged.folder / "run" / "report.html").read_text()
+    assert "2/2 judged" in (judged_run.folder / "run" / "report.html").read_text()
 
 
 def nonsense(number: int, body: dict[str, Any]) -> Reply:
@@ -193,16 +193,16 @@ def test_a_wrong_option_is_one_line_and_leaves_no_run(words: tuple[str, ...], sa
 
 
 @of_one_run
-def test_a_judge_and_another_grader_exclude_each_other(judged: Judged) -> None:
-    done = gymcp("grade", "run", "--judge", "tiny", "--grader", "answer", cwd=judged.folder)
+def test_a_judge_and_another_grader_exclude_each_other(judged_run: JudgedRun) -> None:
+    done = gymcp("grade", "run", "--judge", "tiny", "--grader", "answer", cwd=judged_run.folder)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "--judge: is for the environment's own grader" in done.stderr
 
 
 @of_one_run
-def test_a_recorded_verdict_is_graded_without_the_answers_file(judged: Judged, tmp_path: Path) -> None:
+def test_a_recorded_verdict_is_graded_without_the_answers_file(judged_run: JudgedRun, tmp_path: Path) -> None:
     """The record alone decides: the file of answers is a log, and saves paying twice."""
-    folder = shutil.copytree(judged.folder, tmp_path / "copy")
+    folder = shutil.copytree(judged_run.folder, tmp_path / "copy")
     (folder / "run" / ANSWERS_FILE).unlink()
     done = gymcp("grade", "run", "--json", cwd=folder)
     assert (done.returncode, json.loads(done.stdout)["success"]) == (0, 1.0), done.stderr

@@ -148,6 +148,7 @@ def test_a_rate_is_the_best_on_the_mean_of_the_tuning_seeds(tmp_path: Path) -> N
     assert find_rate(registration, gigpo, tmp_path) == 2e-3
     assert score_rates(registration, gigpo, tmp_path) == [(1e-3, 0.5), (2e-3, 0.7), (4e-3, 0.5)]
     list_tuning(registration, gigpo, tmp_path)[-1].path.unlink()
+    assert score_rates(registration, gigpo, tmp_path)[-1] == (4e-3, None)  # a mean of some seeds is none
     with pytest.raises(ConfigError, match=r"has not been tuned at rate 0\.004 on seed 9"):
         find_rate(registration, gigpo, tmp_path)
 
