@@ -10,10 +10,9 @@ import contextlib
 import functools
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,41 +20,13 @@ from starlette.types import Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, read_body, serve_application
 from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
-from gymcp.agents.programs.dialects import anthropic_messages, chat_completions, openai_responses
+from gymcp.agents.programs.dialects import DIALECTS, Dialect
 from gymcp.agents.programs.exchange import Exchange
-from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.aio import run_in_own_task
 from gymcp.types import Json
 
 SOCKET_NAME = "gateway"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """The reading and writing of one kind of model request."""
-
-    read: Callable[[Mapping[str, Any]], ModelRequest]
-    write: Callable[[ModelAnswer], Json]
-    write_events: Callable[[ModelAnswer], Iterator[tuple[str, Json]]]
-    """(name, data) pairs; an event without a name has the name ""."""
-    write_error: Callable[[int, str, str], Json]
-
-
-def _dialect(module: Any) -> Dialect:
-    return Dialect(
-        read=module.read_request,
-        write=module.write_answer,
-        write_events=module.write_events,
-        write_error=module.write_error,
-    )
-
-
-_PATHS = {
-    "/v1/chat/completions": _dialect(chat_completions),
-    "/v1/responses": _dialect(openai_responses),
-    "/v1/messages": _dialect(anthropic_messages),
-}
 
 
 @dataclass(slots=True)
@@ -113,14 +84,14 @@ class _Application:
         self._gateway = gateway
         self._tools = tools
         self._endpoints: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
-            **{("POST", path): functools.partial(self._ask_model, dialect) for path, dialect in _PATHS.items()},
+            **{("POST", path): functools.partial(self._ask_model, dialect) for path, dialect in DIALECTS.items()},
             ("POST", "/v1/messages/count_tokens"): _count_tokens,
             ("GET", "/v1/models"): self._list_models,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, path = Request(scope, receive), scope["path"].rstrip("/")
-        dialect = _PATHS.get(path, _PATHS["/v1/chat/completions"])
+        dialect = DIALECTS.get(path, DIALECTS["/v1/chat/completions"])
         try:
             self._gateway.find(request)
             if path == "/mcp":
