@@ -57,6 +57,12 @@ def test_a_copied_page_keeps_its_pictures_and_links() -> None:
     assert replace_links(text, page, depth=0) == ("![curves](results/curves_backoffice.png) [how](training.md#metrics)")
 
 
+def test_a_page_can_show_the_picture_of_a_comparison() -> None:
+    text = '<img src="../../benchmarks/results/credit/rounds-2/curves-light.png">'
+    page = ROOT / "docs" / "start" / "train.md"
+    assert replace_links(text, page, depth=1) == '<img src="../results/credit/rounds-2/curves-light.png">'
+
+
 def test_the_options_and_recipe_keys_that_coming_from_names_exist() -> None:
     text = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
     ours = [line.split(" | ", 1)[1] for line in text.splitlines() if line.startswith("| ") and " | " in line]

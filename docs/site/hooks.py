@@ -34,10 +34,11 @@ def on_files(files: Files, *, config: Any) -> Files:
     pages = {"reference/cli.md": describe_commands(), "reference/recipe.md": describe_recipe()}
     pages |= {f"reference/{name}.md": describe_package(name) for name in PACKAGES}
     pages |= {page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIED.items()}
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
-    for picture in sorted((ROOT / PICTURES).glob("*.png")):
-        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    for page, text in pages.items():
+        files.append(File.generated(config, page, content=text))
+    results = ROOT / PICTURES
+    for path in sorted([*results.rglob("*.png"), *results.rglob("REPORT.md")]):
+        files.append(File.generated(config, f"results/{path.relative_to(results)}", abs_src_path=str(path)))
     return files
 
 

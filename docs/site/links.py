@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 COPIED = {"benchmarks/RESULTS.md": "results.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages of the site that are files elsewhere in the repository."""
 PICTURES = "benchmarks/results"
-"""Folder of the pictures in RESULTS.md, which has the same place beside the copied page."""
+"""Folder of the pictures of RESULTS.md and of reports of comparisons: it has the same place beside the copied page."""
+_PICTURE = re.compile(rf'(src|srcset)="(?:\.\./)+{PICTURES}/')
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -31,4 +32,4 @@ def replace_links(markdown: str, here: Path, *, depth: int) -> str:
             return f"[{text}]({'../' * depth}{path.removeprefix('docs/')}{anchor})"
         return text if "`" in text or path in text else f"{text} (`{path}`)"
 
-    return _LINK.sub(replace, markdown)
+    return _PICTURE.sub(rf'\1="{"../" * depth}results/', _LINK.sub(replace, markdown))

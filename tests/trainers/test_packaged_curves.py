@@ -178,7 +178,11 @@ def test_the_demo_draws_a_page_if_a_comparison_was_measured(curves: RegisteredCu
 def test_the_package_ships_exactly_the_comparisons_of_its_demo_that_have_ended() -> None:
     ended = [collect_curves(each, read_results(each, RESULTS / each.name)) for each in read_registrations()]
     env = load_recipe(RECIPE).env
-    assert read_registered_curves() == tuple(each for each in ended if each and each.recipe["env"] == env)
+    shipped = read_registered_curves()
+    assert {each.registration: each for each in shipped} == {
+        each.registration: each for each in ended if each and each.recipe["env"] == env
+    }
+    assert [each.registration for each in shipped] == sorted((each.registration for each in shipped), reverse=True)
 
 
 def test_bands_hold_the_iterations_that_all_seeds_have() -> None:

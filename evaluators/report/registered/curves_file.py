@@ -68,11 +68,11 @@ def write_registered_curves(curves: RegisteredCurves, folder: Path = PACKAGED) -
 
 
 def read_registered_curves(folder: Path = PACKAGED) -> tuple[RegisteredCurves, ...]:
-    """The comparisons of a folder, by name; empty if nothing has been measured yet.
+    """The comparisons of a folder, the last name first; empty if nothing has been measured yet.
 
     Raises ConfigError for a file that is not what `write_registered_curves` writes.
     """
-    return tuple(_read(path) for path in sorted(folder.glob("*.json")))
+    return tuple(_read(path) for path in sorted(folder.glob("*.json"), reverse=True))
 
 
 def _read(path: Path) -> RegisteredCurves:
