@@ -118,7 +118,7 @@ def test_the_stream_that_a_client_opens_for_messages_begins_at_once(tmp_path: Pa
             async with http.stream("GET", url, headers=wants) as answer:
                 assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_client_without_a_handshake_gets_plain_answers(tmp_path: Path) -> None:

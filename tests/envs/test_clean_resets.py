@@ -139,7 +139,7 @@ def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: Non
     async def leave(episode: Episode) -> None:
         starts.append(episode.world_key)
         # seldom enough for a digest to be taken between two times
-        command = "setsid sh -c 'while sleep 0.05; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
+        command = "setsid sh -c 'while sleep 0.3; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
         await ask(episode, "run", command=f"{command} until [ -e left ]; do sleep 0.01; done")
         children.append(len(find_by_environment(TOKEN, token)))
 
