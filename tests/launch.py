@@ -91,7 +91,8 @@ def run_together(*arguments: object) -> subprocess.CompletedProcess[str]:
     They are forks of a process that has imported all of it: that takes longer than what most of them do. No launcher
     ends the second if the first fails. Returns the output of both, and the first exit code that is not 0.
     """
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": find_free_port(), "WORLD_SIZE": PROCESSES, "LOCAL_WORLD_SIZE": PROCESSES}
+    port = find_free_port()
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": PROCESSES, "LOCAL_WORLD_SIZE": PROCESSES}
 
     def run(rank: int) -> subprocess.CompletedProcess[str]:
         variables = {**shared, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
