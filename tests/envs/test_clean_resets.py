@@ -48,7 +48,8 @@ def baselines(env: LoadedEnv, task: Task) -> set[str]:
     For a lazy environment, the names of the servers that have a baseline, whichever task started them first.
     """
     path = gymcp_home() / "baselines" / "baselines.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = path.read_text().splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]  # another process may be writing the last one
     if env.spec.lazy:
         servers = {f"server {server.name}" for server in env.servers}
         return {row["env"] for row in rows if row["env"] in servers}
