@@ -256,8 +256,8 @@ def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
                 assert wide <= 0
                 assert page.locator("#detail").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
                 edges = "['browse', 'search'].map(id => document.getElementById(id).getBoundingClientRect().right)"
-                browse, search = page.evaluate(edges)
-                assert search < browse
+                browse, field = page.evaluate(edges)
+                assert field < browse
                 assert page.locator("h1").evaluate("each => each.getBoundingClientRect().height") < 200
                 assert page.locator("#panes img, #panes script, #panes iframe, #panes a[href^=javascript]").count() == 0
             open_episode(page.locator(".row").first, "<script>alert(1)</script>")
