@@ -10,7 +10,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ import torch
 import warm_command
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
 from coin_flip_bank import make_coin_flip_bank
+from free_ports import find_free_port
 from length import IS_FULL
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
@@ -91,8 +91,7 @@ def run_together(*arguments: object) -> subprocess.CompletedProcess[str]:
     They are forks of a process that has imported all of it: that takes longer than what most of them do. No launcher
     ends the second if the first fails. Returns the output of both, and the first exit code that is not 0.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = find_free_port()
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": PROCESSES, "LOCAL_WORLD_SIZE": PROCESSES}
 
     def run(rank: int) -> subprocess.CompletedProcess[str]:

@@ -111,7 +111,7 @@ def test_a_background_loop_keeps_its_resource_until_it_ends() -> None:
     assert (background.resource, background.is_here) == ("value", True)
     called = threading.Event()
     background.call(called.set)
-    assert called.wait(10)
+    assert called.wait(60)
     background.end()
     background.end()
     assert recorder.threads == ["test-loop", "test-loop"]

@@ -55,6 +55,8 @@ _ON_DEMAND = (
 """Modules that the command line imports for some arguments only, because they take long."""
 _WIRES: dict[int, socket.socket] = {}
 """Process id -> the wire to the server: a fork of a process needs a wire of its own."""
+SERVERS: list[int] = []
+"""Process id of the server, if this process or the one that it was forked from has started it."""
 _CONNECTING = Lock()
 
 
@@ -148,7 +150,9 @@ def _start_server(listener: socket.socket) -> tuple[subprocess.Popen[bytes], str
     fonts = tempfile.mkdtemp()
     command = [sys.executable, __file__, str(listener.fileno())]
     env = {**os.environ, "MPLCONFIGDIR": fonts}
-    return subprocess.Popen(command, pass_fds=[listener.fileno()], env=env), fonts
+    server = subprocess.Popen(command, pass_fds=[listener.fileno()], env=env)
+    SERVERS.append(server.pid)
+    return server, fonts
 
 
 def _end(pid: int, wire: socket.socket, server: subprocess.Popen[bytes] | None, fonts: str) -> None:

@@ -25,7 +25,7 @@ def attempt(act: Callable[[Given], str]) -> Callable[[Given], str]:
 def _ask(address: str, key: str) -> str:
     request = urllib.request.Request(f"{address}/v1/models", headers={"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=8) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return f"got an answer of {len(answer.read())} bytes"
     except urllib.error.HTTPError as error:
         raise Prevented(f"HTTP {error.code}") from None

@@ -177,7 +177,7 @@ def test_a_call_becomes_a_step_with_the_answer_that_asked_for_it(tmp_path: Path)
             await served.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
         headers = {"Authorization": f"Bearer {exchange.token}"}
         async with (
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
             streamable_http_client(f"{served.address}/mcp", http_client=http) as (reading, writing, *_),
             ClientSession(reading, writing) as session,
         ):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from chat_server import Answer, ChatServer, Reply, chat_server, says
+from free_ports import refusing_port
 
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
@@ -179,10 +180,10 @@ def test_retries_of_many_requests_are_logged_once(caplog: pytest.LogCaptureFixtu
 
 
 def test_an_endpoint_that_is_down_is_named() -> None:
-    with chat_server(in_turn(GOOD)) as server:
-        pass
-    with pytest.raises(PolicyInfraError, match=rf"model 'm' at {server.url}: no answer in 4 attempts"):
-        ask(endpoint(server))
+    with refusing_port() as port:
+        gone = ChatServer(url=f"http://127.0.0.1:{port}/v1")
+        with pytest.raises(PolicyInfraError, match=rf"model 'm' at {gone.url}: no answer in 4 attempts"):
+            ask(endpoint(gone))
 
 
 def test_an_endpoint_that_never_answers_is_given_up() -> None:

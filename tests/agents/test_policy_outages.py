@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import warm_command
 from chat_server import Reply, chat_server, says
+from free_ports import find_free_port
 
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
@@ -145,7 +146,7 @@ def stub_server(latency_s: float = 0.01) -> Iterator[Stub]:
 
 
 def test_nothing_is_lost_if_a_policy_server_is_killed_and_restarted(tmp_path: Path) -> None:
-    first = Stub()
+    first = Stub(port=find_free_port())
     second: list[Stub] = []
 
     def watch(done: Rollout) -> None:

@@ -275,7 +275,7 @@ body = json.dumps({"model": "any", "messages": [{"role": "user", "content": "Pay
 headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
 web.urlopen(web.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)).read()
 time.sleep(1000)"""
-    (episode,) = play(chat_model(Thinks()), settings("python3", "-c", asks), agent_s=4)
+    (episode,) = play(chat_model(Thinks()), settings("python3", "-c", asks), agent_s=12)
     assert episode.outcome is Outcome.BUDGET_EXHAUSTED
     assert [answer.action.text for answer in episode.side_answers] == ["Hm."]
 
@@ -331,7 +331,7 @@ def attempt(name, act):
     except Exception as error: found[name] = f"{type(error).__name__}"
 def get(port, key):
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {key}"})
-    return urllib.request.urlopen(request, timeout=5).read()
+    return urllib.request.urlopen(request, timeout=60).read()
 GOLD, PORT = sys.argv[1], int(sys.argv[2])
 attempt("gold", lambda: "transfer" in open(GOLD).read())
 attempt("gymcp", lambda: __import__("gymcp"))

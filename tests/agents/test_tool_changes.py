@@ -52,7 +52,7 @@ def test_a_client_is_told_once_that_the_tools_have_changed(tmp_path: Path) -> No
     async def main() -> None:
         async with (
             serve(tmp_path, (PAY,), (PAY,), (REPAY,), (REPAY,)) as (url, headers),
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
             streamable_http_client(url, http_client=http) as (reading, writing, *_),
             ClientSession(reading, writing, message_handler=note) as session,
         ):
@@ -87,7 +87,7 @@ def test_a_client_that_leaves_before_its_answer_is_told_with_the_next_one(accept
         exchange.observe(Observation(messages=(done,), tools=(REPAY,)))
 
     async def main() -> None:
-        async with open_gateway(tmp_path, "none") as gateway, httpx2.AsyncClient(headers=headers) as http:
+        async with open_gateway(tmp_path, "none") as gateway, httpx2.AsyncClient(headers=headers, timeout=60) as http:
             with gateway.admit(exchange):
                 url = f"http://127.0.0.1:{gateway.port}/mcp"
                 await http.post(url, json={"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": {}})
@@ -113,17 +113,20 @@ def test_the_stream_that_a_client_opens_for_messages_begins_at_once(tmp_path: Pa
     """As the SDK in TypeScript opens it, although nothing is sent on it."""
 
     async def main() -> None:
-        async with serve(tmp_path, (PAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
+        async with serve(tmp_path, (PAY,)) as (url, headers), httpx2.AsyncClient(headers=headers, timeout=60) as http:
             wants = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
             async with http.stream("GET", url, headers=wants) as answer:
                 assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_client_without_a_handshake_gets_plain_answers(tmp_path: Path) -> None:
     async def main() -> None:
-        async with serve(tmp_path, (PAY,), (REPAY,)) as (url, headers), httpx2.AsyncClient(headers=headers) as http:
+        async with (
+            serve(tmp_path, (PAY,), (REPAY,)) as (url, headers),
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        ):
             accept = {"Accept": "application/json, text/event-stream"}
             for method, params in (("tools/list", {}), ("tools/call", {"name": "pay"}), ("tools/list", {})):
                 body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

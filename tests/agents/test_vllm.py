@@ -99,7 +99,9 @@ def test_new_weights_are_loaded_during_requests(vllm_spec: str, tied_models: Fol
         rule = Sampling(max_tokens=400, temperature=1.0)
         samples: list[Sampled] = []
         each = httpx.Limits(max_keepalive_connections=0)  # an idle connection may be closed just as it is used again
-        client = httpx.AsyncClient(base_url=parse_policy(vllm_spec).url, headers=SIGNED, trust_env=False, limits=each)
+        client = httpx.AsyncClient(
+            base_url=parse_policy(vllm_spec).url, headers=SIGNED, trust_env=False, limits=each, timeout=60
+        )
         async with client, asyncio.timeout(300):
             while not any(len(sampled.versions) == 2 for sampled in samples):  # all may have ended before the update
                 asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 42)]

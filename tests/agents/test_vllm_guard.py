@@ -69,7 +69,7 @@ def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def statuses(url: str, headers: dict[str, str]) -> dict[str, int]:
-    with httpx.Client(base_url=url, trust_env=False, headers=headers) as client:
+    with httpx.Client(base_url=url, trust_env=False, headers=headers, timeout=60) as client:
         return {path: client.post(path).status_code for path in PATHS if path != "/health"}
 
 
@@ -78,23 +78,25 @@ def test_every_path_requires_the_key() -> None:
         assert set(statuses(url, {}).values()) == {401}
         assert set(statuses(url, {"authorization": "Bearer other"}).values()) == {401}
         assert set(statuses(url, {"authorization": f"Bearer {KEY}"}).values()) == {200}
-        assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
-        assert httpx.post(f"{url}/health", trust_env=False).status_code == 401
+        assert httpx.get(f"{url}/health", trust_env=False, timeout=60).status_code == 200
+        assert httpx.post(f"{url}/health", trust_env=False, timeout=60).status_code == 401
 
 
 def test_without_the_guard_requests_without_a_key_are_answered() -> None:
     """Control: the application without the guard answers requests without a key."""
     with serving(guarded=False, origins=["*"]) as url:
         assert set(statuses(url, {}).values()) == {200}
-        read = httpx.get(f"{url}/v1/models", headers={"origin": "https://evil.invalid"}, trust_env=False)
+        read = httpx.get(f"{url}/v1/models", headers={"origin": "https://evil.invalid"}, trust_env=False, timeout=60)
         assert read.headers["access-control-allow-origin"] == "*"
 
 
 def test_browser_pages_may_neither_read_answers_nor_send_preflight_requests() -> None:
     with serving(guarded=True, origins=[]) as url:
         asked = {"origin": "https://evil.invalid", "access-control-request-method": "POST"}
-        ahead = httpx.options(f"{url}/collective_rpc", headers=asked, trust_env=False)
-        read = httpx.get(f"{url}/v1/models", headers={**asked, "authorization": f"Bearer {KEY}"}, trust_env=False)
+        ahead = httpx.options(f"{url}/collective_rpc", headers=asked, trust_env=False, timeout=60)
+        read = httpx.get(
+            f"{url}/v1/models", headers={**asked, "authorization": f"Bearer {KEY}"}, trust_env=False, timeout=60
+        )
     assert ahead.status_code == 401
     assert "access-control-allow-origin" not in {*ahead.headers, *read.headers}
 

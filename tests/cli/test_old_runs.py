@@ -62,7 +62,10 @@ def test_old_runs_are_compared_and_reported(runs: dict[str, Path]) -> None:
 
 
 def test_the_viewer_shows_each_step_of_an_old_episode(runs: dict[str, Path]) -> None:
-    with run_viewer(runs["react"]) as address, httpx.Client(base_url=address.split("/?token=")[0]) as browser:
+    with (
+        run_viewer(runs["react"]) as address,
+        httpx.Client(base_url=address.split("/?token=")[0], timeout=60) as browser,
+    ):
         entered = browser.get("/", params={"token": address.split("/?token=")[1]})
         (folder,) = re.findall(r'content="0; url=(/[\w-]{32}/)', entered.text)
         listed = browser.get(f"{folder}api/episodes").json()

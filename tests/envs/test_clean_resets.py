@@ -48,7 +48,8 @@ def baselines(env: LoadedEnv, task: Task) -> set[str]:
     For a lazy environment, the names of the servers that have a baseline, whichever task started them first.
     """
     path = gymcp_home() / "baselines" / "baselines.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = path.read_text().splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]  # another process may be writing the last one
     if env.spec.lazy:
         servers = {f"server {server.name}" for server in env.servers}
         return {row["env"] for row in rows if row["env"] in servers}
@@ -139,7 +140,7 @@ def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: Non
     async def leave(episode: Episode) -> None:
         starts.append(episode.world_key)
         # seldom enough for a digest to be taken between two times
-        command = "setsid sh -c 'while sleep 0.05; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
+        command = "setsid sh -c 'while sleep 0.3; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
         await ask(episode, "run", command=f"{command} until [ -e left ]; do sleep 0.01; done")
         children.append(len(find_by_environment(TOKEN, token)))
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_run, write_training_run
 from records import order_episode
 from test_export_page import open_export
-from test_viewer_page import ViewerAccess, open_page
+from test_viewer_page import ViewerAccess, open_episode, open_page, search
 from viewer_process import run_viewer
 
 from gymcp.evaluators.report import read_report, write_report
@@ -158,10 +158,12 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     expect(page.locator(".row").first).to_be_visible()
     expect(page.locator(".config")).to_be_visible()
     yield "run"
-    page.locator("#search").fill("task:judged")
-    page.locator(".row", has_text="judged").click()
+    search(page, "task:judged")
+    open_episode(page.locator(".row", has_text="judged"), "judged")
     expect(page.locator(".note")).to_be_visible()
     page.locator("#detail details").evaluate_all("all => all.forEach(each => { each.open = true })")
+    expect(page.locator(".taskfacts details > div")).to_have_count(2)  # what is asked for when it is unfolded has come
+    expect(page.locator(".taskfacts .soft").get_by_text("…", exact=True)).to_have_count(0)
     yield "episode"
     page.keyboard.press("?")
     expect(page.locator("#keys")).to_be_visible()
@@ -241,7 +243,7 @@ def check_disclosure(page: Page, parts: str) -> None:
     first.locator("summary").first.focus()
     for key in ("Enter", "Space"):
         page.keyboard.press(key)
-        assert first.evaluate("each => each.open") is shut, (parts, key)
+        expect(first, f"{parts}, {key}").to_have_js_property("open", shut)
         shut = not shut
 
 
@@ -287,7 +289,7 @@ def test_a_report_is_read_with_the_keyboard_alone(browser: Browser, top: Path) -
             check_disclosure(page, "details")
             page.locator("a[href^='#']").first.focus()
             page.keyboard.press("Enter")
-            assert "#" in page.url
+            expect(page).to_have_url(re.compile("#"))
 
 
 def test_the_documentation_is_read_with_the_keyboard_alone(browser: Browser, site: Path) -> None:
@@ -304,6 +306,7 @@ def test_the_documentation_is_read_with_the_keyboard_alone(browser: Browser, sit
         drawer.focus()
         page.keyboard.press("Enter")
         expect(page.locator("#__drawer")).to_be_checked()
+        expect(page.locator(".md-sidebar--primary .md-logo")).to_be_in_viewport(ratio=1)  # and opens slowly
         check_tab_order(page, "drawer")
         page.keyboard.press("/")
         expect(page.locator(".md-search__input")).to_be_focused()

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_hostile, write_run, write_training_run
-from test_viewer_page import TIMEOUT_MS
+from test_viewer_page import TIMEOUT_MS, open_episode, search
 
 from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
@@ -92,6 +92,7 @@ def test_the_list_leads_to_runs_and_back(page: Page) -> None:
     expect(page.locator("#found")).to_contain_text("1 run")
     page.locator(".runname").click()
     expect(page.locator("#found")).to_contain_text("241 episodes")
+    expect(page.locator("#home")).to_have_text("← runs")  # before, it leads to the beginning of this page
     page.locator("#home").click()
     expect(page.locator("#search")).to_have_value("shop -training hasty")
     expect(page.locator(".runtable tbody tr")).to_have_count(1)
@@ -134,8 +135,8 @@ def test_two_runs_are_put_side_by_side(page: Page) -> None:
 
 def test_an_episode_shows_all_that_the_viewer_shows(browser: Browser, out: Path) -> None:
     for page in open_export(browser, out, "runs/0/index.html"):
-        page.locator("#search").fill("task000 trial:0")
-        page.locator(".row", has_text="task000").first.click()
+        search(page, "task000 trial:0")
+        open_episode(page.locator(".row", has_text="task000"), "task000 trial 0")
         expect(page.locator(".step")).to_have_count(2)
         second = page.locator(".step").nth(1)
         expect(second.locator(".state li")).to_have_count(2)
@@ -196,8 +197,7 @@ def test_a_hostile_run_stays_text_and_fits_the_window(browser: Browser, out: Pat
         for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
             if row:
                 page.keyboard.press("Escape")
-            page.locator(".row").nth(row).click()
-            expect(page.locator("h1")).to_contain_text(name)
+            open_episode(page.locator(".row").nth(row), name)
             page.locator("#detail details").evaluate_all("all => all.forEach(each => { each.open = true })")
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
             assert page.locator("#panes img, #panes script, #panes iframe, #panes a[href^=javascript]").count() == 0
@@ -230,4 +230,5 @@ def test_a_file_that_is_missing_is_named(browser: Browser, out: Path, tmp_path: 
     for page in open_export(browser, tmp_path / "copy", "runs/0/index.html#n=2"):
         expect(page.locator("#detail")).to_contain_text("e2.js holds no data: export the run again")
         page.locator(".row").first.click()
+        expect(page.locator("#detail")).not_to_contain_text("e2.js")
         expect(page.locator("#detail .bad")).to_be_visible()

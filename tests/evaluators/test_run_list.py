@@ -228,8 +228,8 @@ def test_runs_are_opened_by_number_alone(runs: RunList) -> None:
 
 
 def test_addresses_name_runs_by_number_never_by_path(folder: Path) -> None:
-    with run_viewer(folder) as address, httpx.Client() as browser:
-        assert httpx.get(address.split("?")[0] + "api/runs").status_code == 403
+    with run_viewer(folder) as address, httpx.Client(timeout=60) as browser:
+        assert httpx.get(address.split("?")[0] + "api/runs", timeout=60).status_code == 403
         browser.base_url = httpx.URL(address.split("/?token=")[0] + enter(browser, browser.get(address)))
         listed = browser.get("api/runs")
         assert len(listed.json()["runs"]) == 5

@@ -46,7 +46,7 @@ def enter(browser: httpx.Client, answer: httpx.Response) -> str:
 def test_only_requests_with_token_and_loopback_host_are_served(address: str) -> None:
     base, token = address.split("/?token=")
     port = base.rpartition(":")[2]
-    with httpx.Client(base_url=base) as browser:
+    with httpx.Client(base_url=base, timeout=60) as browser:
         assert browser.get("/api/about").status_code == 403
         assert browser.get("/?token=wrong").status_code == 403
         assert browser.get("/?token=%ed%a0%80%ff").status_code == 403
@@ -73,21 +73,21 @@ def test_only_requests_with_token_and_loopback_host_are_served(address: str) -> 
         assert browser.get("api/episodes", params={"q": 'a"b* OR ('}).status_code == 200
         assert browser.get("api/episodes", params={"sort": "n; DROP TABLE episodes"}).status_code == 400
         several = f"a=b; {cookie[0].partition('=')[0]}=planted; {cookie[0]}"
-        assert httpx.get(f"{base}{folder}api/about", headers={"cookie": several}).status_code == 200
+        assert httpx.get(f"{base}{folder}api/about", headers={"cookie": several}, timeout=60).status_code == 200
 
 
 def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
     with run_viewer(folder) as address:
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=60) as browser:
             place = address.split("/?token=")[0] + enter(browser, browser.get(address))
             assert browser.get(place).status_code == 200
             again = browser.get(address)
         assert (again.status_code, "it lets one browser in, once" in again.text) == (403, True)
-        assert httpx.get(place).status_code == 403
+        assert httpx.get(place, timeout=60).status_code == 403
 
 
 def test_the_cookie_is_not_sent_to_servers_on_other_ports(folder: Path) -> None:
-    with run_viewer(folder) as mine, run_viewer(folder) as other, httpx.Client() as browser:
+    with run_viewer(folder) as mine, run_viewer(folder) as other, httpx.Client(timeout=60) as browser:
         enter(browser, browser.get(mine))
         elsewhere = browser.build_request("GET", other.split("?")[0])
         assert "cookie" not in elsewhere.headers
@@ -109,7 +109,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
         assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
         assert inside != address
         for each in (inside, address):  # what is printed can still be pasted
-            assert httpx.get(each).status_code == 200
+            assert httpx.get(each, timeout=60).status_code == 200
         file = Path(called.removeprefix("file://"))
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)

@@ -40,7 +40,7 @@ def browser(run: Path) -> Iterator[httpx.Client]:
     """A browser that was let in, as ann."""
     with run_viewer(run, "--name", "ann") as address:
         base = address.split("/?token=")[0]
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=60) as browser:
             browser.base_url = httpx.URL(base + enter(browser, browser.get(address)))
             browser.headers["origin"] = base
             yield browser
@@ -89,7 +89,7 @@ def test_only_the_viewers_own_pages_write(run: Path, browser: httpx.Client) -> N
     assert browser.request("PUT", place, json=good).status_code == 405
     assert browser.request("DELETE", place).status_code == 405
     assert browser.post("api/about", json=good).status_code == 405
-    without = httpx.post(f"{browser.base_url}{place}", json=good, headers={"origin": own})
+    without = httpx.post(f"{browser.base_url}{place}", json=good, headers={"origin": own}, timeout=60)
     assert without.status_code == 403
     assert not (run / NOTES_FILE).exists()
     assert browser.post(place, json=good, headers={"sec-fetch-site": "same-origin"}).status_code == 200

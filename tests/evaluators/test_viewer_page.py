@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT, order_episode
 from viewer_process import run_viewer
@@ -74,6 +74,21 @@ def open_page(browser: Browser, access: ViewerAccess, **options: Any) -> Iterato
     assert wrong == []
 
 
+def search(page: Page, query: str) -> None:
+    """Type the query; the list is of it afterwards."""
+    page.locator("#search").fill(query)
+    expect(page.locator("#found")).to_have_attribute("data-for", query)
+
+
+def open_episode(row: Locator, says: str) -> None:
+    """Click the row; the episode, whose title says so, is shown afterwards.
+
+    The page of a run has a title, too, with the names of its model and environment: only an episode's names a trial.
+    """
+    row.click()
+    expect(row.page.locator("h1:has(small)")).to_contain_text(says)
+
+
 def test_episodes_are_listed_filtered_and_searched(page: Page) -> None:
     expect(page.locator("#found")).to_contain_text("241 episodes")
     assert "token" not in page.url
@@ -91,6 +106,28 @@ def test_episodes_are_listed_filtered_and_searched(page: Page) -> None:
     expect(page.locator("#found")).to_contain_text("241 episodes")
     page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
     expect(page.locator(".row").last).to_contain_text("lost")
+
+
+def test_a_click_counts_though_the_list_is_drawn_anew_before_its_release(page: Page) -> None:
+    row = page.locator(".row", has_text="task001").first
+    row.hover()
+    page.mouse.down()
+    page.locator("#list").evaluate(
+        "list => new Promise(done => { list.scrollTop += 8;"
+        " const wait = frames => frames ? requestAnimationFrame(() => wait(frames - 1)) : done(); wait(4); })"
+    )
+    page.mouse.up()
+    expect(page.locator("h1:has(small)")).to_contain_text("task001")
+
+
+def test_a_space_at_the_end_of_a_search_stays_while_more_is_typed(page: Page) -> None:
+    expect(page.locator("#headline")).to_contain_text("scored")
+    page.keyboard.press("/")
+    page.keyboard.type("task000 ")
+    expect(page.locator("#found")).to_have_attribute("data-for", "task000")
+    page.keyboard.type("trial:1")
+    expect(page.locator("#found")).to_have_attribute("data-for", "task000 trial:1")
+    expect(page.locator("#found")).to_contain_text(re.compile(r"^1 episode\b"))
 
 
 def test_every_action_has_a_key(page: Page) -> None:
@@ -123,8 +160,8 @@ def test_every_action_has_a_key(page: Page) -> None:
 
 
 def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page) -> None:
-    page.locator("#search").fill("task000 trial:0")
-    page.locator(".row", has_text="task000").first.click()
+    search(page, "task000 trial:0")
+    open_episode(page.locator(".row", has_text="task000"), "task000 trial 0")
     expect(page.locator(".step")).to_have_count(2)
     second = page.locator(".step").nth(1)
     expect(second.locator(".tool")).to_have_text("pay_order")
@@ -135,7 +172,9 @@ def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page
     second.locator(".tokens summary").click()
     expect(second.locator(".version")).to_have_text(["v1", "v9"])
     expect(second.locator(".drawn")).to_have_text("v111 12 v913 14")
-    shades = second.locator(".token").evaluate_all("all => all.map(t => t.style.getPropertyValue('--unlikely'))")
+    tokens = second.locator(".token")
+    expect(tokens).to_have_count(4)
+    shades = tokens.evaluate_all("all => all.map(t => t.style.getPropertyValue('--unlikely'))")
     assert shades == ["0.002", "0.100", "0.800", "1"]
     page.locator(".step").first.locator(".anchor").click()
     siblings = page.locator(".sibling")
@@ -190,18 +229,18 @@ def test_side_by_side_shows_the_same_user_turn_in_a_row_and_tabs_show_the_model(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: ViewerAccess, scheme: Any) -> None:
-    def is_dark(page: Page) -> bool:
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return sum(map(int, re.findall(r"\d+", colour))) < 300
+    def expect_scheme(page: Page, *, dark: bool) -> None:
+        colour = r"rgb\(\d\d?, \d\d?, \d\d?\)" if dark else r"rgb\(2\d\d, 2\d\d, 2\d\d\)"
+        expect(page.locator("body")).to_have_css("background-color", re.compile(colour))
 
     for page in open_page(browser, two, color_scheme=scheme):
         expect(page.locator(".row").first).to_be_visible()
-        assert is_dark(page) is (scheme == "dark")
+        expect_scheme(page, dark=scheme == "dark")
         page.keyboard.press("t")
-        assert is_dark(page) is (scheme != "dark")
+        expect_scheme(page, dark=scheme != "dark")
         page.reload()
         expect(page.locator(".row").first).to_be_visible()
-        assert is_dark(page) is (scheme != "dark")
+        expect_scheme(page, dark=scheme != "dark")
 
 
 def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
@@ -209,27 +248,26 @@ def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
         for page in open_page(browser, enter(browser, address)):
             expect(page.locator(".row")).to_have_count(2)
             for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
-                page.locator(".row").nth(row).click()
-                expect(page.locator("h1")).to_contain_text(name)
+                open_episode(page.locator(".row").nth(row), name)
+                expect(page.locator(".noting")).to_be_visible()  # from here on nothing is drawn anew
                 unfold = "all => all.forEach(each => { each.open = true })"
                 page.locator("#detail details").evaluate_all(unfold)
                 wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert wide <= 0
                 assert page.locator("#detail").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
                 edges = "['browse', 'search'].map(id => document.getElementById(id).getBoundingClientRect().right)"
-                browse, search = page.evaluate(edges)
-                assert search < browse
-                assert page.locator("h1").bounding_box()["height"] < 200  # type: ignore[index]
+                browse, field = page.evaluate(edges)
+                assert field < browse
+                assert page.locator("h1").evaluate("each => each.getBoundingClientRect().height") < 200
                 assert page.locator("#panes img, #panes script, #panes iframe, #panes a[href^=javascript]").count() == 0
-            page.locator(".row").first.click()
-            expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
+            open_episode(page.locator(".row").first, "<script>alert(1)</script>")
             marks = set(page.locator("h1 .unseen").all_text_contents())
             assert marks == {"001B", "202E", "202C", "200B", "E0041", "D800"}
             page.locator("#search").fill(HOSTILE_TEXT.replace("\ud800", "")[:60])
             expect(page.locator("#found")).to_contain_text(re.compile("1 episode|no such key"))
-            page.locator("#search").fill("is:failed")
+            search(page, "is:failed")
             expect(page.locator("#found")).to_contain_text("1 episode")
-            page.locator(".row").first.click()
+            open_episode(page.locator(".row"), "xxxx")
             page.locator(".more", has_text="2,000,").first.click()
             expect(page.locator(".more", has_text="less")).to_have_count(1)
 

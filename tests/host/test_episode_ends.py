@@ -38,7 +38,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[HostedEpisode],
         episode.begin(NOTHING, timeout_s=60)
         assert await episode.wait_until_open()
         await use(episode)
-        await asyncio.wait_for(episode.wait(), 10)
+        await asyncio.wait_for(episode.wait(), 60)
 
     def run(use: Callable[[HostedEpisode], Awaitable[None]]) -> list[Any]:
         asyncio.run(main(use))

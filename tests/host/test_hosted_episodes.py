@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_command
 from hosting import BANK, TOKEN, Hosted, hosting
 
 from gymcp.agents.runner.rollout import rollout
@@ -36,8 +37,9 @@ def load(hosted: Hosted, name: str, id: str) -> Trajectory:
 
 
 def list_own_processes() -> set[int]:
-    """Processes that this one has started, and theirs."""
-    return set(find_roots(read_processes(), [os.getpid()], {})) - {os.getpid()}
+    """Processes that this one has started, and theirs; not those of the server of commands, which others ask, too."""
+    of = find_roots(read_processes(), [os.getpid(), *warm_command.SERVERS], {})
+    return {pid for pid, root in of.items() if root == os.getpid()} - {os.getpid()}
 
 
 # ----------------------------------------------------------------------------------------------------- what they record
@@ -221,23 +223,25 @@ def test_a_client_that_does_not_wait_for_its_answer_ends_nothing(hosted: Hosted)
 
 def test_nothing_is_left_of_an_episode_whose_client_vanished(tmp_path: Path) -> None:
     with hosting(BANK, out=tmp_path / "idle", idle_s=0.3, max_live=1) as hosted:
-        before = None
+        before: set[int | str] | None = None
         for _ in range(2):  # the first leaves fork servers behind, which the host keeps
             episode = hosted.start("bank", FIRST.id)
             wait_for(lambda: hosted.get("/v1/episodes").json()["live"] == 0)
             verdict = hosted.status(episode)["verdict"]
             assert (verdict["outcome"], verdict["reason"]) == ("cancelled", f"{SILENCE} 0.3 s")
-            left = list_own_processes(), {path.name for path in scratch_folder().iterdir()}
-            assert before in (None, left)
+            left = list_own_processes() | {path.name for path in scratch_folder().iterdir()}
+            assert before is None or left <= before
             before = left
 
 
 def test_an_agent_cannot_lose_its_score_by_silence(tmp_path: Path) -> None:
     """It has done the wrong thing, and its client waits for it without a request."""
     with hosting(BANK, out=tmp_path, idle_s=0.5) as hosted:
-        episode = hosted.start("bank", FIRST.id)
         wrong = {"name": "transfer", "arguments": {**PAY, "amount": 6}}
-        assert hosted.post(f"/v1/episodes/{episode['id']}/call", wrong, episode["token"]).status_code == 200
+        for _ in range(20):  # an episode whose agent was too late for its first call has no score, and is played again
+            episode = hosted.start("bank", FIRST.id)
+            if hosted.post(f"/v1/episodes/{episode['id']}/call", wrong, episode["token"]).status_code == 200:
+                break
         wait_for(lambda: hosted.get("/v1/episodes").json()["live"] == 0)
         verdict = hosted.status(episode)["verdict"]
         assert (verdict["outcome"], verdict["score"], SILENCE in verdict["reason"]) == (
@@ -245,7 +249,7 @@ def test_an_agent_cannot_lose_its_score_by_silence(tmp_path: Path) -> None:
             0,
             True,
         )
-        assert hosted.start("bank", FIRST.id)["trial"] == 1
+        assert hosted.start("bank", FIRST.id)["trial"] == episode["trial"] + 1
 
 
 def wait_for(holds: Any) -> None:

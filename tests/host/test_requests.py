@@ -46,7 +46,7 @@ def ask(
     transport = httpx.ASGITransport(app=cast(Any, make_app(host, McpDoor(host), token)))
 
     async def send() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://{address}:8765") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{address}:8765", timeout=60) as client:
             return await client.request(method, path, **request)
 
     return asyncio.run(send())

@@ -35,7 +35,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TOKEN = "GYMCP_GUARD"
 """In the environment of everything that `around` starts."""
 OWNER = re.compile(rb"(?:^|\0)GYMCP_OWNER=(\d+)-(\d+)(?:\0|$)")
-SETTLE_S = 6.0
+SETTLE_S = 30.0
 ABSENT = "absent"
 NOBODY = 65534
 

@@ -122,8 +122,8 @@ def prey(folder: Path) -> Iterator[Prey]:
             yield Prey(folder=folder, port=listener.getsockname()[1], reached=reached)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(timeout=10)
-            holder.communicate(b"\n", timeout=10)
+            thread.join(timeout=60)
+            holder.communicate(b"\n", timeout=60)
 
 
 def write_sdist(folder: Path, victim: Prey) -> None:

@@ -83,7 +83,7 @@ def test_two_threads_at_once_make_one_folder(tmp_path: Path) -> None:
     both_work = threading.Barrier(2)
 
     def make(folder: Path) -> None:
-        both_work.wait(timeout=10)
+        both_work.wait(timeout=60)
         (folder / "done").write_text("yes")
 
     with ThreadPoolExecutor(max_workers=2) as threads:

@@ -51,6 +51,15 @@ export function replace(where, ...children) {
   where.replaceChildren(...children.flat(Infinity).filter(Boolean).map(node));
 }
 
+/** Makes these elements the children. One that stays is not moved: a click during which it is taken out is lost. */
+export function arrange(where, elements) {
+  const staying = new Set(elements);
+  for (const each of [...where.children]) if (!staying.has(each)) each.remove();
+  elements.forEach((each, at) => {
+    if (where.children[at] !== each) where.insertBefore(each, where.children[at] ?? null);
+  });
+}
+
 /** "0.31 s", "42 ms", "3 min 20 s". */
 export function seconds(value) {
   if (value < 0.0995) return `${(1000 * value).toFixed(value < 0.00995 ? 1 : 0)} ms`;

@@ -1,11 +1,12 @@
 // The list of episodes: only the rows in sight exist, and only their pages are fetched.
 
 import { ask } from "./ask.js";
-import { badge, count, el, replace, seconds } from "./dom.js";
+import { arrange, badge, count, el, replace, seconds } from "./dom.js";
 import { go, place } from "./state.js";
 
 const ROW = 52; // pixels, as in style.css
 const PAGE = 200;
+const REREAD_MS = 1000; // until a search is repeated that has not seen all transcripts yet
 
 const list = document.getElementById("list");
 const rows = document.getElementById("rows");
@@ -16,6 +17,8 @@ let total = 0;
 let selected = 0;
 let abort = new AbortController();
 let opening = 0;
+let rereading = 0;
+let drawn = new Map(); // place in the list -> its row, and the element that shows it
 
 const asked = () => {
   const sides = place.view === "pairs";
@@ -27,6 +30,7 @@ const asked = () => {
 
 /** Starts over with what the place asks for; `stay`: the rows in sight stay in sight. */
 export async function load({ stay = false } = {}) {
+  clearTimeout(rereading);
   abort.abort();
   abort = new AbortController();
   const mine = (pages = new Map());
@@ -47,6 +51,7 @@ export async function load({ stay = false } = {}) {
     );
     found.dataset.for = place.q;
     draw();
+    if (partly) rereading = setTimeout(() => load({ stay: true }), REREAD_MS);
   } catch (error) {
     if (error.name === "AbortError") return;
     total = 0;
@@ -78,28 +83,32 @@ function draw() {
   const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
   const last = Math.min(total, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
   const mine = pages;
-  const shown = [];
+  const shown = new Map();
   for (let at = first; at < last; at++) {
     const row = rowAt(at);
-    if (row) shown.push(drawn(row, at));
+    if (row) shown.set(at, drawn.get(at)?.row === row ? drawn.get(at) : { row, element: make(row, at) });
     else fetchPage(Math.floor(at / PAGE)).then(() => mine === pages && schedule(), () => {});
   }
-  replace(rows, total ? shown : el("p", { class: "empty soft" }, "nothing matches"));
+  drawn = shown;
+  for (const [at, { row, element }] of shown) {
+    element.classList.toggle("selected", at === selected);
+    element.classList.toggle("current", String(row.n) === place.n);
+    element.setAttribute("aria-selected", String(at === selected));
+  }
+  arrange(rows, total ? [...shown.values()].map(({ element }) => element) : [el("p", { class: "empty soft" }, "nothing matches")]);
   if (selected >= first && selected < last) list.setAttribute("aria-activedescendant", `row-${selected}`);
   else list.removeAttribute("aria-activedescendant");
 }
 
-function drawn(row, at) {
+function make(row, at) {
   const pair = row.other !== undefined;
-  const current = String(row.n) === place.n;
   return el(
     "a",
     {
-      class: `row${at === selected ? " selected" : ""}${current ? " current" : ""}`,
+      class: "row",
       id: `row-${at}`,
       role: "option",
       tabindex: "-1", // the list is one stop of the tab key: its keys move between rows, most of which do not exist
-      "aria-selected": String(at === selected),
       href: `#n=${row.n}`,
       style: { top: `${at * ROW}px` },
       on: {

@@ -117,7 +117,7 @@ follow((before) => {
   if (started && ["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
   if (!about) return;
   if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
-  if (search.value !== place.q) search.value = place.q;
+  if (search.value.trim() !== place.q) search.value = place.q; // a space at its end stays: another word may follow
   if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
   if (["run", "view", "n", "other", "home"].some((key) => before[key] !== place[key])) drawDetail();
   mark();

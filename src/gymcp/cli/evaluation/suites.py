@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gymcp.agents.runner.run import Plan, select_tasks
 from gymcp.cli.evaluation.gates import SuiteGates, play_gates
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, in_one_line, print_json
@@ -21,10 +22,15 @@ from gymcp.errors import ConfigError, GymcpError, UsageError
 from gymcp.mcp_servers.packages.garbage_collection import remove_folder
 from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.types import Suite
 from gymcp.user_code import describe_error
 
 SAMPLE_TASKS = 4
 """Tasks of a suite, evenly spread, that each agent plays."""
+FEWEST_TASKS = 2
+"""Tasks that each agent plays however long their gold is."""
+SAMPLE_CALLS = 200
+"""Gold calls of a sample together; if they are more, the sample has fewer tasks."""
 CONCURRENCY = 4
 AGENTS = ("oracle", "null", "mutated", "random")
 
@@ -86,7 +92,8 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
     results: list[SuiteGates] = []
     environments = _load_all(chosen)
     for loaded in environments.values():
-        results.append(play_gates(loaded, backend, limit=limit, concurrency=CONCURRENCY))
+        tasks = min(limit, size_sample(loaded.suite))  # a limit of 0 stands for all tasks
+        results.append(play_gates(loaded, backend, limit=tasks, concurrency=CONCURRENCY))
         _print_progress(results, len(environments))
     if as_json:
         print_json(
@@ -99,6 +106,15 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
                 console.print(in_one_line(f"{gates.suite}: {fault}"), markup=False, highlight=False)
     if any(gates.wrong for gates in results):
         raise typer.Exit(1)
+
+
+def size_sample(suite: Suite) -> int:
+    """Number of tasks in a sample of the suite."""
+    for size in range(SAMPLE_TASKS, FEWEST_TASKS, -1):
+        tasks = select_tasks(suite, Plan(agent="random", limit=size))
+        if sum(len(turn.calls) for task in tasks for turn in task.gold) <= SAMPLE_CALLS:
+            return size
+    return FEWEST_TASKS
 
 
 def _print_progress(results: Sequence[SuiteGates], total: int) -> None:
