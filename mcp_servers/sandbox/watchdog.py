@@ -96,6 +96,8 @@ class Watchdog:
         self._entries: dict[Watched, _Entry] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._known: dict[tuple[int, int], int] = {}
+        self._servers: set[tuple[int, int]] = set()
+        """(process id, start time) of each server that is still in /proc, though it may have ended."""
         self._next_checks = 0.0
         self._processes_then = 0
 
@@ -172,12 +174,16 @@ class Watchdog:
         self._processes_then = Path("/proc").stat().st_nlink
         processes = read_processes()
         roots = find_roots(processes, {entry.watched.pid for entry in entries}, self._known)
-        # a process of a fork server's may become a server's, and its orphans stay below process 1 of its sandbox
+        # a process of a fork server's may become a server's, and its orphans stay below the fork server
         fork_servers = {entry.watched.pid for entry in entries if entry.watched.forks_servers}
         self._known = {
             (pid, processes[pid].started): root
             for pid, root in roots.items()
             if pid in processes and root not in fork_servers
+        }
+        servers = {entry.watched.pid for entry in entries} - fork_servers
+        self._servers = {(pid, each.started) for pid, each in processes.items() if pid in servers} | {
+            (pid, started) for pid, started in self._servers if pid in processes and processes[pid].started == started
         }
         trees, swaps = sum_by_root(processes, roots), uses_swap()
         for entry in entries:
@@ -185,8 +191,8 @@ class Watchdog:
             if (tree := trees.get(watched.pid)) is None:
                 continue
             entry.pids = tree.pids
-            forgiven_s = _cpu_of_ended_servers(watched, processes) if watched.forks_servers else 0.0
-            entry.cpu_s = max(entry.cpu_s, tree.cpu_s - forgiven_s)
+            cpu_s = self._cpu_of_fork_server(watched, processes, roots) if watched.forks_servers else tree.cpu_s
+            entry.cpu_s = max(entry.cpu_s, cpu_s)
             if entry.cpu_s > limits.cpu_s:
                 watched.end(cpu_limit(limits))
             elif watched.cgroup is not None:
@@ -196,20 +202,30 @@ class Watchdog:
             elif _uses_more_memory(tree, limits.memory_mb * 1_000_000, swaps=swaps):
                 watched.end(memory_limit(limits))
 
+    def _cpu_of_fork_server(
+        self, watched: Watched, processes: Mapping[int, ProcessStat], roots: Mapping[int, int]
+    ) -> float:
+        """CPU time of a fork server and of what it left running, ended or not, without the servers that it forked.
+
+        Those that it has waited for are subtracted: each had a limit of its own. The fork server is the child of the
+        first child of process 1 of its sandbox.
+        """
+        first = _first_child(watched.inside_pid, processes)
+        spawner = _first_child(first.pid, processes) if first is not None else None
+        own = [processes[pid] for pid, root in roots.items() if root == watched.pid and pid in processes]
+        used_s = sum(process.cpu_s for process in own if (process.pid, process.started) not in self._servers)
+        return used_s - (spawner.waited_cpu_s if spawner is not None else 0.0)
+
+
+def _first_child(pid: int | None, processes: Mapping[int, ProcessStat]) -> ProcessStat | None:
+    children = [process for process in processes.values() if process.parent == pid]
+    return min(children, key=lambda child: child.started, default=None)
+
 
 def _uses_more_memory(tree: TreeUsage, limit_bytes: int, *, swaps: bool) -> bool:
     """True if the tree uses more memory than that. `swaps`: the machine has moved memory to disk."""
     at_most = tree.rss_bytes + tree.table_bytes + (swapped_bytes(tree.pids) if swaps else 0)
     return at_most > limit_bytes and proportional_bytes(tree.pids) > limit_bytes
-
-
-def _cpu_of_ended_servers(watched: Watched, processes: Mapping[int, ProcessStat]) -> float:
-    """CPU time of the processes that a fork server has waited for: its servers, each of which had its own limit.
-
-    The fork server is the first child of process 1 of its sandbox; other children of process 1 are orphans.
-    """
-    children = [process for process in processes.values() if process.parent == watched.inside_pid]
-    return min(children, key=lambda child: child.started).waited_cpu_s if children else 0.0
 
 
 def _count_private_files(watched: Watched) -> int:
