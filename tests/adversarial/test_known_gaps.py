@@ -1,4 +1,4 @@
-"""What docs/security.md says is not fixed, tried as it says: once it fails here, the page has to change."""
+"""Gaps that docs/security.md says are not fixed, tried as it says: once one fails here, the page has to change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def run(session: ToolSession, code: str) -> str:
 
 
 def pass_bits(bwrap: Bubblewrap, start: Literal["exec", "fork"], path: str) -> int:
-    """What one server learns about the message of another from locks on the file."""
+    """Learn the message of one server in another, by locks on the file."""
 
     async def episodes() -> int:
         spec, heard = native_server("captive", Captive, start=start), 0
