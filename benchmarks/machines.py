@@ -1,8 +1,8 @@
 """Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root.
 
 The machines are made one after the other; with ``--only`` these alone. What each said is printed as soon as it is
-done, and with ``--keep`` written into results/machines.json, beside the machines of earlier runs: a run that is
-interrupted goes on with those that are left.
+done, and with ``--keep`` written into results/machines.json, beside the machines of earlier runs. Typed again on the same
+commit it goes on with the machines that are left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parts import RESULTS, Part, keep_part, make_part, read_parts, show_parts
+from parts import RESULTS, Part, keep_part, list_left, make_part, read_parts, show_parts
 from report_table import Result, options
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "machines" / "run_machines.py"
@@ -51,7 +51,7 @@ def main() -> None:
     if args.keep and args.quick:
         parser.error("--keep is for full runs: leave --quick out")
     parts: dict[str, Part] = {}
-    for name in args.only or list_machines():
+    for name in args.only or (list_left("machines", list_machines()) if args.keep else list_machines()):
         parts[name] = make_part(describe(run(name, quick=args.quick)))
         if args.keep:
             keep_part("machines", name, parts[name])

@@ -74,6 +74,12 @@ def read_parts(path: Path) -> dict[str, Part]:
     }
 
 
+def list_left(name: str, part_names: Sequence[str], folder: Path = RESULTS) -> list[str]:
+    """Parts that the result file does not have from the commit that is checked out, with no change in it."""
+    commit, kept = _name_commit(), read_parts(folder / f"{name}.json")
+    return [part for part in part_names if part not in kept or kept[part].commit != commit or commit.endswith("-dirty")]
+
+
 def encode_parts(name: str, parts: Mapping[str, Part]) -> str:
     """One JSON object, the parts in the order of their names."""
     return json.dumps({"name": name, "parts": {part: asdict(parts[part]) for part in sorted(parts)}}, indent=1)

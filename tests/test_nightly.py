@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from parts import Part, keep_part, make_part, read_parts
+from parts import Part, keep_part, list_left, make_part, read_parts
 from report_table import Result
 
 ROOT = Path(__file__).parents[1]
@@ -69,6 +70,18 @@ def test_parts_of_a_result_file_are_kept_until_they_are_measured_again(tmp_path:
         keep_part("machines", name, part(commit, value), tmp_path)
     assert read_parts(tmp_path / "machines.json") == {"bare": part("bbbb", 1.5), "busy": part("cccc", 2.0)}
     assert [path.name for path in tmp_path.iterdir()] == ["machines.json"]
+
+
+def test_a_benchmark_in_parts_goes_on_with_those_that_are_left(tmp_path: Path) -> None:
+    now = make_part([])
+    keep_part("machines", "busy", replace(now, commit="0" * 8), tmp_path)
+    keep_part("machines", "bare", now, tmp_path)
+    is_exact = re.fullmatch("[0-9a-f]+", now.commit) is not None
+    assert list_left("machines", ["busy", "bare", "user"], tmp_path) == [
+        "busy",
+        *([] if is_exact else ["bare"]),
+        "user",
+    ]
 
 
 def test_a_result_file_of_one_run_has_no_parts(tmp_path: Path) -> None:
