@@ -9,8 +9,8 @@ figures for each flood:
 * the event loop's processor time that is not spent on honest calls, as a share of the clock's.
 
 With ``--keep`` each flood is written into results/flood.json as soon as it is measured, beside those of earlier runs;
-typed again on the same commit it goes on with the floods that are left. Let nothing else run. Exit code 1 if the first or the third is above a tenth for any
-flood of this run.
+typed again with the same code it goes on with the floods that are left. Let nothing else run. Exit code 1 if the first
+or the third is above a tenth for any flood of this run.
 """
 
 from __future__ import annotations

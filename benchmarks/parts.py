@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+_NOT_RESULTS = ":(top,exclude)benchmarks/results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +43,18 @@ def make_part(results: Sequence[Result]) -> Part:
 
 def _name_commit() -> str:
     """The commit that is checked out; results that are written meanwhile are no change of it."""
-    commit = _ask_git("rev-parse", "--short=8", "HEAD").strip()
-    changed = _ask_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benchmarks/results")
-    return f"{commit}-dirty" if changed.strip() else commit or "unknown"
+    try:
+        commit = _ask_git("rev-parse", "--short=8", "HEAD").strip()
+        changed = _ask_git("status", "--porcelain", "--untracked-files=no", "--", ":/", _NOT_RESULTS)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}-dirty" if changed.strip() else commit
 
 
 def _ask_git(*words: str) -> str:
+    """Answer of git about this checkout. Raises CalledProcessError."""
     command = ["git", "-C", str(Path(__file__).parent), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def keep_part(name: str, part_name: str, part: Part, folder: Path = RESULTS) -> None:
@@ -75,9 +80,17 @@ def read_parts(path: Path) -> dict[str, Part]:
 
 
 def list_left(name: str, part_names: Sequence[str], folder: Path = RESULTS) -> list[str]:
-    """Parts that the result file does not have from the commit that is checked out, with no change in it."""
-    commit, kept = _name_commit(), read_parts(folder / f"{name}.json")
-    return [part for part in part_names if part not in kept or kept[part].commit != commit or commit.endswith("-dirty")]
+    """Parts that the result file does not have of the code that is checked out; texts and results are no code."""
+    kept = read_parts(folder / f"{name}.json")
+    return [part for part in part_names if part not in kept or not _is_of_this_code(kept[part].commit)]
+
+
+def _is_of_this_code(commit: str) -> bool:
+    texts = (":(top,exclude)docs", ":(top,exclude)*.md")
+    try:
+        return _ask_git("diff", "--name-only", f"{commit}^{{commit}}", "--", ":/", _NOT_RESULTS, *texts).strip() == ""
+    except (OSError, subprocess.CalledProcessError):  # a commit with changes, or one that is not here
+        return False
 
 
 def encode_parts(name: str, parts: Mapping[str, Part]) -> str:
