@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def ask(code: str, *words: str, before: tuple[str, ...] = ()) -> str:
-    """What the Python code prints, in a process of its own. Raises CalledProcessError."""
+    """Output of the Python code, run in a process of its own. Raises CalledProcessError."""
     argv = [*before, sys.executable, "-I", "-S", "-c", code, *words]
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
 
