@@ -8,7 +8,9 @@ figures for each flood:
 * calls lost against an idle server: that, and what the flooding server's own processor time costs on this machine;
 * the event loop's processor time that is not spent on honest calls, as a share of the clock's.
 
-Let nothing else run. Exit code 1 if the first or the third is above a tenth for any flood.
+With ``--keep`` each flood is written into results/flood.json as soon as it is measured, beside those of earlier runs;
+typed again with the same code it goes on with the floods that are left. Let nothing else run. Exit code 1 if the first
+or the third is above a tenth for any flood of this run.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flood_server import FLOODS, LISTS
-from report_table import Result, options, show
+from parts import RESULTS, Part, keep_part, list_left, make_part, read_parts, show_parts
+from report_table import Result, options
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -83,20 +86,36 @@ def main() -> None:
     parser = options(__doc__, "3 s of each flood instead of three times 5")
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--sandbox", default="bwrap")
+    parser.add_argument("--keep", action="store_true", help="add each flood to results/flood.json when it is measured")
     args = parser.parse_args()
+    if args.keep and args.quick:
+        parser.error("--keep is for full runs: leave --quick out")
     sandbox = get_sandbox(args.sandbox)
     sandbox.check()
-    results = asyncio.run(_measure(sandbox, args.kind or KINDS, *((1, 3.0) if args.quick else (3, 5.0))))
-    show("flood", results, as_json=args.json)
-    worst = max((result for result in results if result.unit == SHARE), key=lambda result: result.value)
+    kinds = args.kind or (_list_left() if args.keep else KINDS)
+    parts = asyncio.run(_measure(sandbox, kinds, *((1, 3.0) if args.quick else (3, 5.0)), keep=args.keep))
+    show_parts("flood", read_parts(RESULTS / "flood.json") if args.keep else parts, as_json=args.json)
+    results = [result for part in parts.values() for result in part.results if result.unit == SHARE]
+    if not results:
+        return
+    worst = max(results, key=lambda result: result.value)
     if worst.value > MAX_LOST:
         print(f"flood: {worst.metric}: {worst.value:.3f}; at most {MAX_LOST} is allowed", file=sys.stderr)
         if not args.quick:
             raise SystemExit(1)
 
 
-async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float) -> list[Result]:
-    results: list[Result] = []
+def _list_left() -> list[str]:
+    left = list_left("flood", [_name_part(kind) for kind in KINDS])
+    return [kind for kind in KINDS if _name_part(kind) in left]
+
+
+def _name_part(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float, *, keep: bool) -> dict[str, Part]:
+    parts: dict[str, Part] = {}
     async with open_warm_sandbox(sandbox) as warm, contextlib.AsyncExitStack() as stack:
         spec = native_server("adder", Adder, start="fork")
         honest = [
@@ -109,8 +128,11 @@ async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: f
                 idle += await _play_beside(honest, warm, IDLE, for_s)
                 computing += await _play_beside(honest, warm, COMPUTE, for_s)
                 flooding += await _play_beside(honest, warm, kind, for_s)
-            results += _describe(kind.replace("_", " "), idle, computing, flooding)
-    return results
+            name = _name_part(kind)
+            parts[name] = make_part(_describe(name, idle, computing, flooding))
+            if keep:
+                keep_part("flood", name, parts[name])
+    return parts
 
 
 def _describe(flood: str, idle: Beside, computing: Beside, flooding: Beside) -> list[Result]:

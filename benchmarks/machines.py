@@ -1,7 +1,8 @@
 """Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root.
 
 The machines are made one after the other; with ``--only`` these alone. What each said is printed as soon as it is
-done, so that a run that is interrupted has told something.
+done, and with ``--keep`` written into results/machines.json, beside the machines of earlier runs. Typed again with the
+same code it goes on with the machines that are left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from report_table import Result, options, show
+from parts import RESULTS, Part, keep_part, list_left, make_part, read_parts, show_parts
+from report_table import Result, options
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "machines" / "run_machines.py"
 
@@ -44,16 +46,26 @@ def run(machine: str, *, quick: bool) -> dict[str, Any]:
 def main() -> None:
     parser = options(__doc__, "the quick tests and a short demo")
     parser.add_argument("--only", action="append", metavar="NAME", help="make this machine alone; may be repeated")
+    parser.add_argument("--keep", action="store_true", help="add each machine to results/machines.json when it is done")
     args = parser.parse_args()
-    outcomes = [run(machine, quick=args.quick) for machine in args.only or list_machines()]
-    results = []
-    for outcome in outcomes:
-        name, skipped = outcome["machine"], sum(outcome["skipped"].values())
-        results.append(Result(metric=f"{name}: failed", value=len(outcome["wrong"]), unit="commands"))
-        results.append(Result(metric=f"{name}: skipped", value=skipped, unit="tests"))
-        results.append(Result(metric=f"{name}: time", value=outcome["seconds"], unit="s"))
-    show("machines", results, as_json=args.json)
-    sys.exit(1 if any(outcome["wrong"] for outcome in outcomes) else 0)
+    if args.keep and args.quick:
+        parser.error("--keep is for full runs: leave --quick out")
+    parts: dict[str, Part] = {}
+    for name in args.only or (list_left("machines", list_machines()) if args.keep else list_machines()):
+        parts[name] = make_part(describe(run(name, quick=args.quick)))
+        if args.keep:
+            keep_part("machines", name, parts[name])
+    show_parts("machines", read_parts(RESULTS / "machines.json") if args.keep else parts, as_json=args.json)
+    sys.exit(1 if any(part.results[0].value for part in parts.values()) else 0)
+
+
+def describe(outcome: dict[str, Any]) -> list[Result]:
+    """Figures of one machine; the first is the number of commands that failed."""
+    return [
+        Result(metric="failed", value=len(outcome["wrong"]), unit="commands"),
+        Result(metric="skipped", value=sum(outcome["skipped"].values()), unit="tests"),
+        Result(metric="time", value=outcome["seconds"], unit="s"),
+    ]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+from parts import Part, keep_part, list_left, make_part, read_parts
+from report_table import Result
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,3 +59,38 @@ def test_every_file_that_a_machine_plays_exists() -> None:
     files = re.findall(r'"(tests/[\w/]+\.py)"', script)
     assert files
     assert [path for path in files if not (ROOT / path).is_file()] == []
+
+
+def test_parts_of_a_result_file_are_kept_until_they_are_measured_again(tmp_path: Path) -> None:
+    def part(commit: str, value: float) -> Part:
+        result = Result(metric="time", value=value, unit="s")
+        return Part(commit=commit, date="2026-01-02", machine="one core", results=(result,))
+
+    for name, commit, value in (("busy", "aaaa", 3.0), ("bare", "bbbb", 1.5), ("busy", "cccc", 2.0)):
+        keep_part("machines", name, part(commit, value), tmp_path)
+    assert read_parts(tmp_path / "machines.json") == {"bare": part("bbbb", 1.5), "busy": part("cccc", 2.0)}
+    assert [path.name for path in tmp_path.iterdir()] == ["machines.json"]
+
+
+def test_a_benchmark_in_parts_goes_on_with_those_that_are_left(tmp_path: Path) -> None:
+    now = make_part([])
+    keep_part("machines", "busy", replace(now, commit="0" * 8), tmp_path)
+    keep_part("machines", "bare", now, tmp_path)
+    is_exact = re.fullmatch("[0-9a-f]+", now.commit) is not None
+    assert list_left("machines", ["busy", "bare", "user"], tmp_path) == [
+        "busy",
+        *([] if is_exact else ["bare"]),
+        "user",
+    ]
+
+
+def test_a_result_file_of_one_run_has_no_parts(tmp_path: Path) -> None:
+    (tmp_path / "flood.json").write_text('{"name": "flood", "machine": "one core", "results": []}')
+    assert read_parts(tmp_path / "flood.json") == {}
+    assert read_parts(tmp_path / "none.json") == {}
+
+
+def test_a_part_tells_its_commit_and_its_day() -> None:
+    part = make_part([])
+    assert re.fullmatch(r"[0-9a-f]{8,}(-dirty)?|unknown", part.commit)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", part.date)

@@ -11,7 +11,6 @@ import fcntl
 import functools
 import itertools
 import logging
-import math
 import os
 import socket
 import weakref
@@ -48,7 +47,6 @@ from gymcp.mcp_servers.last_words import show_output
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import run_despite_cancellation
 from gymcp.mcp_servers.sandbox.process import HostProcess
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
@@ -62,7 +60,8 @@ COPY_TIMEOUT_S = 10.0
 _MAX_PROCESSES = 4096
 """Processes in the outer sandbox, if no cgroup limits each server's. The spawner alone needs a handful."""
 _MIN_CPU_S, _CPU_S_PER_START = 30.0, 0.1
-"""CPU seconds of the spawner: for its imports, unless a server may use more, and for each server that it starts."""
+"""CPU seconds of the spawner and of processes that an import leaves in it: for imports, unless a server may use more,
+and for each server that it starts. Its servers' time is not counted here."""
 _SERVERS_PER_RAISE, _MEMORY_MB_PER_SERVER = 64, 2
 """Steps in which the spawner's memory limit follows the number of live servers. Each takes about 1 MB in the spawner's
 cgroup, for its namespaces and for pages that it writes before it joins its own."""
@@ -349,7 +348,10 @@ async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator
         upper_folder=None,
         entry=(),
         limits=replace(
-            launch.limits, processes=_MAX_PROCESSES, open_files=_MAX_OPEN_FILES, cpu_s=_cpu_s(sandbox, launch)
+            launch.limits,
+            processes=_MAX_PROCESSES,
+            open_files=_MAX_OPEN_FILES,
+            cpu_s=max(launch.limits.cpu_s, _MIN_CPU_S),
         ),
         mounts=(
             Mount(source=_spawner_file(os.getpid()), target=SPAWNER),
@@ -385,9 +387,3 @@ def _spawner_file(_: int) -> Path:
     path.write_bytes(Path(__file__).with_name("spawner.py").read_bytes())
     path.chmod(0o644)
     return path
-
-
-def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
-    """CPU limit of the spawner and of processes that an import left. Only a cgroup counts them without its servers."""
-    hierarchy = usable_hierarchy() if sandbox.uses_cgroup else None
-    return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _MIN_CPU_S)

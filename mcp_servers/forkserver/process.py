@@ -63,6 +63,7 @@ class ForkedProcess:
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
+    forks_servers = False
 
     def __init__(
         self,

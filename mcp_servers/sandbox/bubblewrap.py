@@ -128,6 +128,7 @@ class Bubblewrap:
             workspace=None if launch.read_only else launch.upper_folder or launch.workspace,
             use_cgroup=self._use_cgroup,
             sandbox_processes=_BWRAP_PROCESSES,
+            forks_servers=launch.spawner,
             fds=(info_write, program, options_fd, *launch.fds),
             info_fd=info_read,
             namespaces=own.namespaces(spawner=launch.spawner) if own is not None else (),

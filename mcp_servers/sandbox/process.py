@@ -57,6 +57,8 @@ class Command:
     use_cgroup: bool
     sandbox_processes: int
     """Number of the sandbox's own processes, which do not count against the limit."""
+    forks_servers: bool = False
+    """True for a fork server, whose servers are watched apart from it."""
     fds: tuple[int, ...] = ()
     """File descriptors that the child gets under the same numbers; closed here once it has them."""
     info_fd: int | None = None
@@ -76,6 +78,7 @@ class HostProcess:
         self.cgroup = cgroup
         self.workspace = command.workspace
         self.sandbox_processes = command.sandbox_processes
+        self.forks_servers = command.forks_servers
         self._command = command
         self._popen = popen
         self._tag = tag

@@ -22,6 +22,8 @@ class ProcessStat:
     started: int
     cpu_s: float
     """CPU time of the process and of the children it has waited for."""
+    waited_cpu_s: float
+    """CPU time of those children alone."""
     tasks: int
     """Number of threads, which the pids cgroup counts too."""
     rss_bytes: int
@@ -60,6 +62,7 @@ def _read(pid: int) -> ProcessStat | None:
         parent=int(fields[1]),
         session=int(fields[3]),
         cpu_s=sum(int(value) for value in fields[11:15]) / _TICKS_PER_S,
+        waited_cpu_s=sum(int(value) for value in fields[13:15]) / _TICKS_PER_S,
         tasks=int(fields[17]),
         started=int(fields[19]),
         rss_bytes=int(fields[21]) * _PAGE_BYTES,
@@ -112,7 +115,24 @@ def sum_by_root(processes: Mapping[int, ProcessStat], of: Mapping[int, int]) -> 
 
 def proportional_bytes(pids: Collection[int]) -> int:
     """Exact memory of the processes: shared pages divided among their users, plus page tables. Expensive to read."""
-    return sum(_proportional_set_size(pid) + _page_tables(pid) for pid in pids)
+    return sum(_proportional_set_size(pid) + _status_bytes(pid, "VmPTE:") for pid in pids)
+
+
+def swapped_bytes(pids: Collection[int]) -> int:
+    """Memory of the processes that the kernel has moved to disk, which no resident set includes.
+
+    A process may ask the kernel to move its memory (``madvise``).
+    """
+    return sum(_status_bytes(pid, "VmSwap:") for pid in pids)
+
+
+def uses_swap(table: Path = Path("/proc/swaps")) -> bool:
+    """True if a swap device of this machine holds anything: the fourth column says how much."""
+    try:
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+    except OSError:
+        return False
+    return any(len(row) > 3 and row[3] != "0" for row in rows)
 
 
 def _proportional_set_size(pid: int) -> int:
@@ -124,12 +144,13 @@ def _proportional_set_size(pid: int) -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss:", "SwapPss:"))) * 1024
 
 
-def _page_tables(pid: int) -> int:
+def _status_bytes(pid: int, name: str) -> int:
+    """A size from a process's status; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("VmPTE:")) * 1024
+    return sum(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 
 
 @functools.cache

@@ -48,8 +48,8 @@ sysfs 139 -, umount2 166 39, unshare 272 97, uselib 134 -, userfaultfd 323 282, 
 _CHECKED_TABLE = """
 chmod 90 -, clone 56 220, clone3 435 435, creat 85 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, fcntl 72 25,
 inotify_init 253 -, inotify_init1 294 26, io_setup 206 0, ioctl 16 29, memfd_create 319 279, memfd_secret 447 447,
-mknod 133 -, mknodat 259 33, mq_open 240 180, open 2 -, openat 257 56, openat2 437 437, personality 135 92,
-prctl 157 167, shmget 29 194, socket 41 198, socketpair 53 199
+mknod 133 -, mknodat 259 33, mq_open 240 180, msgget 68 186, open 2 -, openat 257 56, openat2 437 437,
+personality 135 92, prctl 157 167, semget 64 190, shmget 29 194, socket 41 198, socketpair 53 199
 """
 _COMMAND_TABLE = {
     # duplicates, flags, record locks, sizes, seals. Not: leases and notifications, which delay and watch processes that
@@ -108,6 +108,9 @@ _UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")
 """Calls that fail with ENOSYS, as on kernels without them: programs such as `tail -f` then poll. By default a user has
 128 inotify instances and 800 kB of message queues, and the machine 65,536 asynchronous operations: one server could
 take them all. An inotify watch would also tell a server when the host uses a file that both see."""
+_HIDDEN_MEMORY_CALLS = ("memfd_create", "memfd_secret", "msgget", "semget", "shmget")
+"""Calls that give memory which belongs to no process's resident set: without a cgroup nothing would count it. A set of
+semaphores takes 2 MB, and a sandbox may have 32,000 of them; message queues hold 500 MB."""
 
 _NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
 _SET_ID_BITS = 0o6000
@@ -198,7 +201,7 @@ def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
         "socketpair": _allow_only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
     }
     if not hidden_memory:
-        checks |= {name: [_fail(errno.ENOSYS)] for name in ("memfd_create", "memfd_secret", "shmget")}
+        checks |= {name: [_fail(errno.ENOSYS)] for name in _HIDDEN_MEMORY_CALLS}
     return checks
 
 
@@ -242,8 +245,8 @@ def program(
 ) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
-    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments); it is safe
-    only if a cgroup counts that memory. ``forked_server`` is for a server forked by the fork server: it may signal only
+    ``hidden_memory`` allows memory that belongs to no process's resident set (`_HIDDEN_MEMORY_CALLS`); it is safe only
+    if a cgroup counts that memory. ``forked_server`` is for a server forked by the fork server: it may signal only
     process 2, which is itself, because copies of it live in its PID namespace; and it may enter namespaces, which takes
     a descriptor of one. ``makes_namespaces`` is for the process that imports a third-party program and forks it: it may
     create namespaces, and mount in those that it owns. Raises SandboxUnavailable on other machines than x86_64 and

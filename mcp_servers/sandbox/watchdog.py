@@ -3,23 +3,33 @@
 For a server whose cgroup limits memory and processes, the watchdog only reads a counter once a second. For servers
 without a cgroup it reads the process trees ten times a second, and at once if the machine has many more processes than
 a moment ago. That is slower than the kernel, and cannot see memory that belongs to no process; therefore the seccomp
-filter then refuses memfd and System V segments.
+filter then refuses memfd and what System V has: segments, semaphores and message queues.
+
+A fork server is watched as a server is, without the servers that it forked: those are watched one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sandbox.disk_growth import ENTRY_BYTES, AddedBytes
-from gymcp.mcp_servers.sandbox.proctree import find_roots, proportional_bytes, read_processes, sum_by_root
+from gymcp.mcp_servers.sandbox.proctree import (
+    ProcessStat,
+    TreeUsage,
+    find_roots,
+    proportional_bytes,
+    read_processes,
+    sum_by_root,
+    swapped_bytes,
+    uses_swap,
+)
 from gymcp.mcp_servers.sandbox.spec import Limits
 
 _TREE_PERIOD_S = 0.1
@@ -52,6 +62,11 @@ class Watched(Protocol):
         """Process that sees the sandbox's private folders; None if the sandbox has none or the process is unknown."""
         ...
 
+    @property
+    def forks_servers(self) -> bool:
+        """True for a fork server: processes below it are watched as servers of their own."""
+        ...
+
     def end(self, limit: str) -> None: ...
 
 
@@ -60,12 +75,8 @@ class _Entry:
         self.watched = watched
         self.next_counters = 0.0
         limits = watched.limits
-        # A spawner has no CPU limit unless a cgroup counts its time: a process once seen in its tree would stay there,
-        # although the spawner's servers are watched one by one.
         # No tree has the root -1, but /proc gives session -1 for any dying process on the machine.
-        self.needs_tree = (
-            watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
-        )
+        self.needs_tree = watched.pid > 0 and (watched.cgroup is None or watched.cgroup.cpu is None)
         self.pids: tuple[int, ...] = ()
         """Process tree as last seen, for a server without a cgroup."""
         self.disk = (
@@ -85,6 +96,8 @@ class Watchdog:
         self._entries: dict[Watched, _Entry] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._known: dict[tuple[int, int], int] = {}
+        self._servers: set[tuple[int, int]] = set()
+        """(process id, start time) of each server that is still in /proc, though it may have ended."""
         self._next_checks = 0.0
         self._processes_then = 0
 
@@ -124,6 +137,7 @@ class Watchdog:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         trees = [entry for entry in self._entries.values() if entry.needs_tree]
+        is_urgent = any(not entry.watched.forks_servers for entry in trees)  # a fork server alone runs no calls
         if loop.time() >= self._next_checks or (trees and self._is_burst(trees)):
             for entry in list(self._entries.values()):
                 try:
@@ -132,8 +146,8 @@ class Watchdog:
                     log.exception("watchdog: process %d could not be checked", entry.watched.pid)
             if trees:
                 self._check_trees(trees)
-            self._next_checks = loop.time() + (_TREE_PERIOD_S if trees else _DISK_PERIOD_S)
-        self._timer = loop.call_later(_PULSE_PERIOD_S if trees else _DISK_PERIOD_S, self._tick)
+            self._next_checks = loop.time() + (_TREE_PERIOD_S if is_urgent else _DISK_PERIOD_S)
+        self._timer = loop.call_later(_PULSE_PERIOD_S if is_urgent else _DISK_PERIOD_S, self._tick)
 
     def _is_burst(self, entries: list[_Entry]) -> bool:
         """True if the machine has gained more processes than a server may have: a fork bomb outgrows the tree checks.
@@ -160,23 +174,58 @@ class Watchdog:
         self._processes_then = Path("/proc").stat().st_nlink
         processes = read_processes()
         roots = find_roots(processes, {entry.watched.pid for entry in entries}, self._known)
-        self._known = {(pid, processes[pid].started): root for pid, root in roots.items() if pid in processes}
-        trees = sum_by_root(processes, roots)
+        # a process of a fork server's may become a server's, and its orphans stay below the fork server
+        fork_servers = {entry.watched.pid for entry in entries if entry.watched.forks_servers}
+        self._known = {
+            (pid, processes[pid].started): root
+            for pid, root in roots.items()
+            if pid in processes and root not in fork_servers
+        }
+        servers = {entry.watched.pid for entry in entries} - fork_servers
+        self._servers = {(pid, each.started) for pid, each in processes.items() if pid in servers} | {
+            (pid, started) for pid, started in self._servers if pid in processes and processes[pid].started == started
+        }
+        trees, swaps = sum_by_root(processes, roots), uses_swap()
         for entry in entries:
             watched, limits = entry.watched, entry.watched.limits
             if (tree := trees.get(watched.pid)) is None:
                 continue
             entry.pids = tree.pids
-            entry.cpu_s = max(entry.cpu_s, tree.cpu_s)
-            memory = limits.memory_mb * 1_000_000
+            cpu_s = self._cpu_of_fork_server(watched, processes, roots) if watched.forks_servers else tree.cpu_s
+            entry.cpu_s = max(entry.cpu_s, cpu_s)
             if entry.cpu_s > limits.cpu_s:
                 watched.end(cpu_limit(limits))
             elif watched.cgroup is not None:
                 continue
             elif tree.tasks > limits.processes + watched.sandbox_processes:
                 watched.end(process_limit(limits))
-            elif tree.rss_bytes + tree.table_bytes > memory and proportional_bytes(tree.pids) > memory:
+            elif _uses_more_memory(tree, limits.memory_mb * 1_000_000, swaps=swaps):
                 watched.end(memory_limit(limits))
+
+    def _cpu_of_fork_server(
+        self, watched: Watched, processes: Mapping[int, ProcessStat], roots: Mapping[int, int]
+    ) -> float:
+        """CPU time of a fork server and of what it left running, ended or not, without the servers that it forked.
+
+        Those that it has waited for are subtracted: each had a limit of its own. The fork server is the child of the
+        first child of process 1 of its sandbox.
+        """
+        first = _first_child(watched.inside_pid, processes)
+        spawner = _first_child(first.pid, processes) if first is not None else None
+        own = [processes[pid] for pid, root in roots.items() if root == watched.pid and pid in processes]
+        used_s = sum(process.cpu_s for process in own if (process.pid, process.started) not in self._servers)
+        return used_s - (spawner.waited_cpu_s if spawner is not None else 0.0)
+
+
+def _first_child(pid: int | None, processes: Mapping[int, ProcessStat]) -> ProcessStat | None:
+    children = [process for process in processes.values() if process.parent == pid]
+    return min(children, key=lambda child: child.started, default=None)
+
+
+def _uses_more_memory(tree: TreeUsage, limit_bytes: int, *, swaps: bool) -> bool:
+    """True if the tree uses more memory than that. `swaps`: the machine has moved memory to disk."""
+    at_most = tree.rss_bytes + tree.table_bytes + (swapped_bytes(tree.pids) if swaps else 0)
+    return at_most > limit_bytes and proportional_bytes(tree.pids) > limit_bytes
 
 
 def _count_private_files(watched: Watched) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gymcp.mcp_servers.sandbox import Limits
 
 _MEMORY = r"Server(Died|LimitExceeded): .*memory: the process tree used more than \d+ MB"
+_KERNEL_MEMORY = _MEMORY + r"|result: \d+ MB, then (Function not implemented|Cannot allocate memory)"
 _PROCESSES = (
     r"result: \d+ (processes|threads), then |Server(Died|LimitExceeded): .*processes: the tree had more than \d+"
 )
@@ -41,6 +42,9 @@ GREED = {
     "hidden_memory": Greed(
         reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
     ),
+    "paged_out_memory": Greed(reported=_MEMORY, gets="400 MB"),
+    "memory_in_semaphores": Greed(reported=_KERNEL_MEMORY, gets="200 MB"),
+    "memory_in_messages": Greed(reported=_KERNEL_MEMORY, gets="200 MB"),
     "fill_the_workspace": Greed(reported=f"{_FULL}|{_GREW}", gets="100 MB", gives_back=True),
     "fill_temporary_files": Greed(reported=_FULL, gets="100 MB", gives_back=True),
     "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB", gives_back=True),
@@ -99,6 +103,9 @@ REPLIES = {
     "many_floats": "^failed: its answer has more than 100000 values; then: result: honest$",
     "text_of_escapes": "^result: red; then: result: honest$",
     "long_text": r"^result: x{1000000}\n\[cut: 2000000 more characters\]; then: result: honest$",
+    "long_error": r"^failed: x{1000000}\n\[cut: 2000000 more characters\]; then: result: honest$",
+    "many_names": "^failed: its answer has more than 100000 values; then: result: honest$",
+    "ask_under_a_long_id": _PROTOCOL + ".*the id of its request has more than 256 characters$",
     "flood_of_pings": _FINE,
     "flood_of_requests": _PROTOCOL + ".*it sends more than 100 requests before it answers$",
     "flood_of_blank_lines": _PROTOCOL + ".*it sends more than 100000 messages before it answers$",

@@ -69,6 +69,8 @@ def send_raw_packets(given: Given) -> str:
 
 @attempt(GROUP)
 def talk_to_the_docker_engine(given: Given) -> str:
+    """If no engine runs, a listener of the harness stands in for it, so that the attempt has a control."""
+
     def ask(path: str) -> str:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(WAIT_S)
@@ -78,5 +80,5 @@ def talk_to_the_docker_engine(given: Given) -> str:
                 raise Prevented("no engine")
             return f"spoke with {path}"
 
-    paths = [given["engine"], "/var/run/docker.sock", "/run/docker.sock"]
+    paths = [given["engine"], "/var/run/docker.sock", "/run/docker.sock", given["stand_in"]]
     return first_of(paths, ask)

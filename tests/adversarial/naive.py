@@ -43,7 +43,7 @@ class NaiveClient:
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
         self._say({"id": self._number, "method": method, "params": params})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             line = await self._out.readline()
             self.longest = max(self.longest, len(line))
             answer: dict[str, Any] = json.loads(line)

@@ -19,6 +19,8 @@ from typing import Any
 
 MB = 1_000_000
 HELD_S = 20
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
 
 
 def _hold(seconds: float) -> None:
@@ -104,8 +106,6 @@ def small_maps(given: dict[str, Any]) -> str:
 
 def page_tables(given: dict[str, Any]) -> str:
     """One read in every two megabytes takes a page of the kernel's, and none of the process's."""
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
     stride, tables = 1 << 21, 60_000
     private, anonymous, no_reserve, no_huge_page = 2, 0x20, 0x4000, 15
     size = ctypes.c_size_t(stride * tables)
@@ -131,6 +131,55 @@ def hidden_memory(given: dict[str, Any]) -> str:
         return f"{written // MB} MB, then {error.strerror}"
     _hold(given["hold_s"])
     return f"{written // MB} MB"
+
+
+def paged_out_memory(given: dict[str, Any]) -> str:
+    """Written, and moved to disk at once if the machine has swap: resident sets do not show it."""
+    page_out, pieces, piece = 21, 40, 10 << 20
+    kept = []
+    for _ in range(pieces):
+        kept.append(mmap.mmap(-1, piece, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        kept[-1].write(os.urandom(1) * piece)
+        with contextlib.suppress(OSError):
+            kept[-1].madvise(page_out)
+    _hold(given["hold_s"])
+    return f"{10 * len(kept)} MB"
+
+
+def _hold_objects(make: Callable[[], int], remove: Callable[[int], Any], count: int, hold_s: float) -> str:
+    """Make that many objects of the kernel, which take 200 MB together, hold them, and remove them."""
+    made: list[int] = []
+    said = "200 MB"
+    while len(made) < count:
+        if (number := make()) < 0:
+            said = f"{200 * len(made) // count} MB, then {os.strerror(ctypes.get_errno())}"
+            break
+        made.append(number)
+    _hold_hidden(said, hold_s)
+    for number in made:
+        remove(number)
+    return said
+
+
+def memory_in_semaphores(given: dict[str, Any]) -> str:
+    """A set of 32,000 takes 2 MB."""
+    return _hold_objects(
+        lambda: int(libc.semget(0, 32_000, 0o600)), lambda number: libc.semctl(number, 0, 0), 100, given["hold_s"]
+    )
+
+
+def memory_in_messages(given: dict[str, Any]) -> str:
+    """A queue holds two messages of the largest size, 8 kB."""
+    message, size = ctypes.create_string_buffer((1).to_bytes(8, "little") + bytes(8_192)), ctypes.c_size_t(8_192)
+
+    def make() -> int:
+        queue = int(libc.msgget(0, 0o600))
+        if queue >= 0 and any(libc.msgsnd(queue, message, size, 0o4000) for _ in range(2)):
+            libc.msgctl(queue, 0, None)
+            return -1
+        return queue
+
+    return _hold_objects(make, lambda number: libc.msgctl(number, 0, None), 12_500, given["hold_s"])
 
 
 def _fill(folder: str, hold_s: float) -> str:
@@ -216,7 +265,7 @@ def hide_disk_in_unnamed_files(given: dict[str, Any]) -> str:
 
 def hide_disk_from_all_who_trace(given: dict[str, Any]) -> str:
     """Descriptors of a process that cannot be traced are root's alone to see."""
-    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    libc.prctl(4, 0, 0, 0, 0)
     return hide_disk_in_unlinked_files(given)
 
 
@@ -270,8 +319,6 @@ def hide_disk_in_flight(given: dict[str, Any]) -> str:
 
 def hide_disk_in_memory(given: dict[str, Any]) -> str:
     """Mapped, and closed: a page of it keeps the whole file. Four are enough."""
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
 
     def keep(number: int, fd: int) -> None:
         libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0))
@@ -341,7 +388,7 @@ def leave_a_daemon(given: dict[str, Any]) -> str:
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            ctypes.CDLL(None).prctl(15, given["daemon"].encode(), 0, 0, 0)
+            libc.prctl(15, given["daemon"].encode(), 0, 0, 0)
             os.write(writer, b"x")
             signal.alarm(HELD_S)
             signal.pause()

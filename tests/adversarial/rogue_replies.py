@@ -148,6 +148,21 @@ def long_text(server: Any, asked: Any) -> dict[str, Any]:
     return text("x" * 3_000_000)
 
 
+def long_error(server: Any, asked: Any) -> None:
+    server.say({"id": asked["id"], "error": {"code": -32000, "message": "x" * 3_000_000, "data": "x" * 100_000}})
+
+
+def many_names(server: Any, asked: Any) -> dict[str, Any]:
+    return {**text("first"), "structuredContent": {f"name{number}": 1 for number in range(120_000)}}
+
+
+def ask_under_a_long_id(server: Any, asked: Any) -> dict[str, Any]:
+    """Every message about a request repeats its id."""
+    server.say({"id": "x" * 300_000, "method": "roots/list"})
+    server.hear()
+    return text("first")
+
+
 def flood_of_pings(server: Any, asked: Any) -> dict[str, Any]:
     for number in range(2_000):
         server.say({"id": f"p{number}", "method": "ping"})

@@ -32,6 +32,7 @@ JUDGED_ALIKE = frozenset(
     {
         *(name for name in REPLIES if name.startswith("flood_of_")),
         *("many_blocks", "many_kinds_of_blocks", "many_floats", "text_of_escapes", "deep_answer", "huge_number"),
+        *("many_names", "ask_under_a_long_id"),
         *(LISTS.keys() - {"endless_pages", "escape_in_a_description", "garbage_before_the_list"}),
     }
 )

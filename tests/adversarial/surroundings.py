@@ -95,6 +95,13 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
             await writer.drain()
         writer.close()
 
+    async def answer_like_an_engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n{}")
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
     async def listen(start: Any) -> asyncio.Server:
         server: asyncio.Server = await start
         stack.callback(server.close)
@@ -108,6 +115,7 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
     abstract = f"gymcp-{token}"
     await listen(asyncio.start_unix_server(tell, f"\0{abstract}"))
     await listen(asyncio.start_unix_server(tell, folder / "socket"))
+    await listen(asyncio.start_unix_server(answer_like_an_engine, folder / "engine"))
     try:
         sixth = port(await listen(asyncio.start_server(tell, "::1", 0)))
     except OSError:
@@ -122,6 +130,7 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
         "udp_port": transport.get_extra_info("sockname")[1],
         "abstract": abstract,
         "unix_socket": str(folder / "socket"),
+        "stand_in": str(folder / "engine"),
     }
 
 

@@ -17,7 +17,6 @@ import inside_mounts
 import inside_network
 import inside_processes
 import pytest
-from equipment import is_required, unusable
 from expected import GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS
 from naive import NOT_FOOLED
@@ -71,10 +70,6 @@ def test_every_attempt_stands_in_a_row_of_the_boundaries() -> None:
     cells = [row.split("|")[3] for row in rows if row.startswith("|")]
     named = {re.sub(r"\(.*?\)", "", name).strip() for cell in cells for name in re.split(r",(?![^(]*\))", cell)}
     assert {name.replace("_", " ") for name in (*ATTEMPTS, *OWN_SESSION)} - named == set()
-
-
-NEEDS = {"talk_to_the_docker_engine": "docker"}
-"""Attempt -> the sandbox that must be usable for its control: without an engine nobody can talk to one."""
 
 
 @everywhere
@@ -157,8 +152,4 @@ def _impossible_here(name: str, said: str) -> str | None:
     """Reason why nobody can do this on this machine, unconfined or not; None if somebody can."""
     if "Function not implemented" in said:
         return f"{name}: this kernel has it for nobody: {said}"
-    if (sandbox := NEEDS.get(name)) is not None and (why := unusable(sandbox)) is not None:
-        if is_required(sandbox):
-            pytest.fail(f"{name}: {why}")
-        return f"{name}: {why}"
     return None

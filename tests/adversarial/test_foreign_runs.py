@@ -10,15 +10,18 @@ import json
 import os
 import py_compile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from foreign_runs import BANK, gymcp, named, refused
 from recorded_runs import make_run
+from records import HOSTILE
 
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import open_answers
 from gymcp.exchange.importing import import_run
+from gymcp.mcp_servers.last_words import keep_log
 from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.database import FILE_NAME
@@ -175,6 +178,26 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> No
         os.mkfifo(run / name)
         refused("report", run, run)
         refused("credit", run, run)
+
+
+def test_no_name_in_a_run_becomes_a_path(tmp_path: Path) -> None:
+    """Tasks and ids that climb out of a folder, are absolute, or end a name: each is a part of a name or in no name."""
+    top = tmp_path / "a" / "b" / "c"
+    names = ("../../climbed", str(tmp_path / "absolute"), "..", ".", "a\0b", "x" * 5_000, "\ud800")
+    episodes = [replace(HOSTILE, id=f"{name} {number}", task=name) for number, name in enumerate(names)]
+    run = make_run(top / "run", episodes)
+    (top / "naive").mkdir()
+    (top / "naive" / names[0]).write_text("out")  # the control: a program that names files after tasks is outside
+    (top.parent / "climbed").unlink()
+    assert gymcp("export", run, "--format", "atif", "--out", top / "documents").exit_code == 0
+    assert gymcp("view", run, "--export", top / "pages").exit_code == 0
+    assert gymcp("report", run).exit_code in (0, 1)
+    for number, name in enumerate(names):
+        keep_log(f"log {number}", name)
+    assert len(list((top / "documents").iterdir())) == len(names)
+    assert len(list((gymcp_home() / "logs").iterdir())) == len(names)
+    beside = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if top not in (path, *path.parents)}
+    assert {path for path in beside if not path.startswith("home/")} | {"home"} == {"a", "a/b", "home"}
 
 
 RECORDS: dict[str, tuple[str, str, str]] = {

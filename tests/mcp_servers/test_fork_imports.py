@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 
 import pytest
-from script_sessions import Make, make, run, session
+from script_sessions import Make, is_forked, make, run, session
 
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Limits, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 
 __all__ = ["make"]  # the fixture
 
@@ -49,37 +49,69 @@ def test_control_objects_made_at_import_would_be_shared() -> None:
     assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), names["count"]()) == (2, 3)
 
 
-SPINS_LATER = """
+LATER = """
 import os, signal
 forks = []
-def spin():
+def act():
     forks.append(1)
     if len(forks) == 3 and os.fork() == 0:
         signal.alarm(60)
-        while True: pass
+        ACT
 def begin(): pass
-if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
+if os.getpid() == 1: os.register_at_fork(after_in_parent=act)
 """
+SPINS = "while True: pass"
+GROWS = "kept = bytearray(os.urandom(1)) * 600_000_000; signal.pause()"
 
 
-def test_a_process_left_by_an_import_has_a_cpu_limit(
-    bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "limits", "limit"),
+    [
+        (SPINS, Limits(cpu_s=2.0), r"cpu: the process tree used more than 2\.3 s of CPU time"),
+        (GROWS, Limits(memory_mb=200), r"memory: the process tree used more than \d+ MB"),
+    ],
+    ids=["spins", "grows"],
+)
+def test_a_process_left_by_an_import_has_limits(
+    limited: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch, code: str, limits: Limits, limit: str
 ) -> None:
     """The process starts after the check for leftover processes: in the spawner, while it starts the next server."""
-    hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
-    if hierarchy is None or hierarchy.cpu is None:
-        pytest.skip("no writable cgroup that counts CPU time")
     monkeypatch.setattr(client, "_MIN_CPU_S", 2.0)
-    spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
+    spec = make(LATER.replace("ACT", code), limits=limits)
 
     async def episodes() -> str | None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm, spec), session(warm, spec):
+        async with open_warm_sandbox(limited) as warm, session(warm, spec), session(warm, spec):
             assert isinstance(warm, WarmSandbox)
             async with asyncio.timeout(60):
                 await warm.fork_servers[0].gone.wait()
             return warm.fork_servers[0].process.exceeded_limit()
 
-    assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
+    said = asyncio.run(episodes())
+    assert re.fullmatch(limit, str(said)), said
+
+
+def test_the_cpu_time_of_servers_does_not_count_for_their_fork_server(
+    limited: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers use 1.5 s of CPU time each, and end: their fork server, which may use 2 s, goes on."""
+    monkeypatch.setattr(client, "_MIN_CPU_S", 2.0)
+    spec = make(limits=Limits(cpu_s=2.0))
+    spin = "import time\nwhile time.process_time() < 1.5: pass\nout = 'spun'"
+
+    async def episodes() -> list[str]:
+        said = []
+        async with open_warm_sandbox(limited) as warm:
+            for _ in range(2):
+                async with session(warm, spec) as opened:
+                    said.append(await run(opened, spin))
+            async with session(warm, spec) as opened:
+                said.append(await run(opened, "out = 'alive'"))
+                assert is_forked(opened)
+            assert isinstance(warm, WarmSandbox)
+            said.append(str(warm.fork_servers[0].process.exceeded_limit()))
+        return said
+
+    assert asyncio.run(episodes()) == ["spun", "spun", "alive", "None"]
 
 
 def test_late_imports_are_preloaded_the_next_time(bwrap: Bubblewrap, make: Make) -> None:

@@ -15,6 +15,7 @@ from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy
+from gymcp.mcp_servers.sandbox.proctree import uses_swap
 from gymcp.process_owner import owner
 
 ToEnd = Callable[..., Any]
@@ -79,6 +80,17 @@ def test_memory_of_no_process_is_bounded(limited: Bubblewrap, to_end: ToEnd) -> 
     assert ended.out == ""
     refused = "Function not implemented" in ended.err or "Cannot allocate memory" in ended.err
     assert ended.limit is not None or refused, ended.err
+
+
+SWAPS = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "used"), [("", False), ("/dev/vdb partition 4194300 0 -2\n", False), ("/swap file 1024 256 -2\n", True)]
+)
+def test_swap_counts_only_where_something_is_on_it(rows: str, used: bool, tmp_path: Path) -> None:
+    (tmp_path / "swaps").write_text(SWAPS + rows)
+    assert (uses_swap(tmp_path / "swaps"), uses_swap(tmp_path / "none")) == (used, False)
 
 
 def test_below_its_limits_a_server_lives(limited: Bubblewrap, to_end: ToEnd) -> None:

@@ -178,7 +178,7 @@ def test_numbers_of_commands_match_the_c_library() -> None:
 
 
 def test_memory_outside_resident_sets_needs_a_cgroup(call: Call) -> None:
-    for name in ("memfd_create", "memfd_secret", "shmget"):
+    for name in ("memfd_create", "memfd_secret", "msgget", "semget", "shmget"):
         assert (call(name), call(name, hidden_memory=True)) == ("ENOSYS", ALLOWED)
 
 

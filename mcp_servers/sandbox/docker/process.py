@@ -142,6 +142,7 @@ class ContainerProcess:
     """Number of processes that the engine adds: its init process."""
     inside_pid = None
     """Always None, because the engine counts the memory that files in private folders cost."""
+    forks_servers = False
 
     def __init__(self, pool: Pool, launch: Launch, container: Container, state: State) -> None:
         self.launch = launch
