@@ -16,6 +16,7 @@ let total = 0;
 let selected = 0;
 let abort = new AbortController();
 let opening = 0;
+let starting = false; // the list is being loaded to be shown from its beginning
 
 const asked = () => {
   const sides = place.view === "pairs";
@@ -25,19 +26,25 @@ const asked = () => {
   return `api/${sides ? "pairs" : "episodes"}?${said}`;
 };
 
-/** Starts over with what the place asks for; `stay`: the rows in sight stay in sight. */
+/** Starts over with what the place asks for; `stay`: the rows in sight and the selected one stay. */
 export async function load({ stay = false } = {}) {
   abort.abort();
   abort = new AbortController();
+  const stays = stay && !starting; // a list that is about to start over goes on to do so
+  starting = !stays;
+  const kept = stays ? rowAt(selected)?.n : undefined;
   const mine = (pages = new Map());
   const began = performance.now();
   try {
     const first = await fetchPage(0);
+    if (stays) await fetchPage(pageAt(Math.min(list.scrollTop / ROW, first.total - 1)));
     if (mine !== pages) return;
+    starting = false;
     total = first.total;
-    if (!stay) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
+    if (!stays) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
     rows.style.setProperty("height", `${total * ROW}px`);
-    if (!stay) list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    if (!stays) list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    else followRow(kept);
     const partly = place.q && first.searchable < first.indexed;
     replace(
       found,
@@ -49,11 +56,27 @@ export async function load({ stay = false } = {}) {
     draw();
   } catch (error) {
     if (error.name === "AbortError") return;
+    starting = false;
     total = 0;
     rows.style.setProperty("height", "0px");
     replace(rows);
     replace(found, el("span", { class: "bad" }, error.message));
   }
+}
+
+const pageAt = (at) => Math.max(0, Math.floor(at / PAGE));
+
+/** Selects the row of that episode wherever it has moved to, and scrolls with it; other rows may have come before it. */
+function followRow(n) {
+  for (const [number, page] of pages) {
+    const at = page.rows?.findIndex((row) => row.n === n) ?? -1;
+    if (at < 0) continue;
+    const now = number * PAGE + at;
+    if (list.scrollTop > 0) list.scrollTop += (now - selected) * ROW;
+    selected = now;
+    return;
+  }
+  selected = Math.min(selected, Math.max(0, total - 1));
 }
 
 function fetchPage(number) {
