@@ -204,7 +204,7 @@ def run_plan(
 
 
 def jobs_to_run(plan: Plan, tasks: Sequence[Task], store: TrajectoryStore, schedule: Schedule) -> list[Job]:
-    """The jobs of the plan on these tasks that have no episode in the store, or only failed episodes that may be tried again."""
+    """The jobs on these tasks that have no episode in the store, or only failed episodes that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
     done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
     return [job for job in make_jobs(plan, tasks) if (job.task.id, job.trial) not in done]
