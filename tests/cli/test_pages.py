@@ -75,8 +75,15 @@ def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
     assert play_page(DOCS / "troubleshooting.md", folder) >= 15
 
 
-def test_a_task_has_a_user_that_a_model_plays(folder: Path) -> None:
-    assert play_page(DOCS / "adding-a-suite.md", folder) == 1
+def test_two_servers_have_a_world_each_and_one_of_them_a_secret(folder: Path) -> None:
+    assert play_page(DOCS / "adding-a-suite.md", folder) == 4
+    with TrajectoryStore.open(folder / "runs" / "shop") as store:
+        (episode,) = store.iter_trajectories()
+    assert episode.score == 1.0
+    said = [result.content for step in episode.steps for result in step.results]
+    assert said == ["taken", "booked under ${TILL_KEY}"]
+    files = [path for path in (folder / "runs").rglob("*") if path.is_file()]
+    assert [path for path in files if b"a-key-of-the-shop" in path.read_bytes()] == []
 
 
 def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> None:
