@@ -42,7 +42,7 @@ function draw(section, shown, found) {
   for (const curve of found) shown.set(curve.name, renewed(curve, old.get(curve.name)));
   if (same) return;
   const active = document.activeElement;
-  const says = `${count(found.length, "column")} of metrics.jsonl. A click on an iteration shows its episodes; arrow keys move along a curve, enter opens.`;
+  const says = `${count(found.length, "column")} of metrics.jsonl. A click on an iteration shows its episodes; arrow keys move along a curve, enter opens.${found.some((curve) => curve.band) ? " Held-out episodes are not kept: a click on their curve shows the practice of that iteration." : ""}`;
   replace(section, el("h2", {}, "Curves"), found.length ? [el("p", { class: "fine" }, says), el("div", { class: "multiples" }, [...shown.values()].map(({ figure }) => figure))] : el("p", { class: "soft" }, "no metrics are recorded yet"));
   if (section.contains(active)) active.focus({ preventScroll: true });
 }

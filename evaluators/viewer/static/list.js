@@ -107,9 +107,15 @@ function draw() {
     if (row) shown.push(drawn(row, at));
     else fetchPage(Math.floor(at / PAGE)).then(() => mine === pages && schedule(), () => {});
   }
-  replace(rows, total ? shown : el("p", { class: "empty soft" }, "nothing matches"));
+  replace(rows, total ? shown : el("p", { class: "empty soft" }, nothing()));
   if (selected >= first && selected < last) list.setAttribute("aria-activedescendant", `row-${selected}`);
   else list.removeAttribute("aria-activedescendant");
+}
+
+/** Words for an empty list. Iteration 0 of a curve is an evaluation, and its episodes are in no store. */
+function nothing() {
+  if (!/(^|\s)iteration[:=]0(\s|$)/.test(place.q)) return "nothing matches";
+  return "Iteration 0 is the policy before practice, so it has no episodes of practice. It was evaluated on held-out tasks: their episodes are not kept, only whether each task was solved, in heldout.jsonl.";
 }
 
 function drawn(row, at) {
