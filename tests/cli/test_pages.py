@@ -13,6 +13,7 @@ from page_blocks import DOCS, NOT_PLAYED, ROOT, Block, read_blocks
 from page_player import play_block, play_page
 from recorded_runs import write_run, write_training_run
 
+from gymcp.envs.catalog import load_spec
 from gymcp.store import TrajectoryStore
 
 
@@ -97,8 +98,16 @@ def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:
     assert play_page(DOCS / "coming-from.md", folder) == 1
 
 
+def test_the_files_of_the_pages_are_had_without_a_checkout(tmp_path: Path) -> None:
+    """They stand for the examples, as far as loading them goes."""
+    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if "gymcp new" in block.text)
+    play_block(block, tmp_path)
+    assert load_spec(str(tmp_path / "bank.py")).name == "bank"
+    assert (tmp_path / "demo.toml").read_bytes() == (ROOT / "recipes" / "demo.toml").read_bytes()
+
+
 def test_the_machine_is_examined() -> None:
-    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if block.mark not in NOT_PLAYED)
+    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if "gymcp doctor" in block.text)
     words = block.text.split()[1:]
     assert warm_command.run(words, cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, timeout_s=60).returncode in (0, 1)
 
