@@ -1,8 +1,8 @@
 """`make pictures`: the pictures of the pages, taken in Chromium from real runs of the demo, light and dark.
 
 `--runs FOLDER` names the runs of a demo that was played already; without it, one is played into a temporary folder.
-`--check` (`make pictures-check`) takes none: it names the pictures whose page has looked otherwise since. That is no error, because a
-change of a style sheet that no picture shows would need a demo of minutes.
+`--check` (`make pictures-check`) takes none, and names those whose page may look otherwise by now. That is no error: else a
+change of a style sheet that no picture shows would cost a demo of minutes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.check:
         for name in list_stale(json.loads(MANIFEST.read_text())):
-            print(f"warning: {PICTURES.relative_to(ROOT) / name}: its page has changed since it was taken: make pictures")
+            print(f"warning: {PICTURES.relative_to(ROOT) / name}: its page has changed since then: make pictures")
         return
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:

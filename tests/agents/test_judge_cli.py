@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +216,11 @@ def test_the_commands_of_the_page_work_as_they_stand(run: Path, rubric: Path, tm
     (block,) = (block for block in read_blocks(DOCS / "judge.md") if "judge agreement" in block.text)
     said = []
     with chat_server(fair) as server:
-        ours = {"URL#MODEL": f"{server.url}#m", "rubric.toml": str(rubric), "labels.csv": str(labels), "RUN": str(run)}
+        ours = {"RUN": run, "openai:URL#MODEL": f"openai:{server.url}#m", "rubric.toml": rubric, "labels.csv": labels}
         for line in block.text.splitlines():
-            words = [ours.get(word, word) for word in shlex.split(line, comments=True)]
-            words = [word.replace("URL#MODEL", ours["URL#MODEL"]) for word in words]
-            done = gymcp(*words[1:])
+            words = line.partition("  #")[0].split()
+            assert ours.keys() & {*words}
+            done = gymcp(*(ours.get(word, word) for word in words[1:]))
             assert done.exit_code == 0, (line, done.output, done.exception)
             said.append(done.stdout)
     assert "agreement      0.500" in said[1]
