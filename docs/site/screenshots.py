@@ -1,8 +1,8 @@
 """`make pictures`: the pictures of the pages, taken in Chromium from real runs of the demo, light and dark.
 
 `--runs FOLDER` names the runs of a demo that was played already; without it, one is played into a temporary folder.
-`--check` (`make pictures-check`) takes none, and names those whose page may look otherwise by now. That is no error: else a
-change of a style sheet that no picture shows would cost a demo of minutes.
+`--check` (`make pictures-check`) takes none, and names those whose page may look otherwise by now. That is no error:
+else a change of a style sheet that no picture shows would cost a demo of minutes.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,34 @@ def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> Non
     (shown,) = (block.text for block in read_blocks(DOCS / "credit.md") if block.language == "text")
     done = warm_command.run(["credit", "runs/corridor", "--diagnose"], cwd=folder, env=os.environ, timeout_s=300)
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines()
+
+
+SMALL = """
+env = "rounds"
+model = {style = "terse", vocabulary = 1000, hidden = 32, layers = 1, heads = 2, context = 512}
+tasks = {levels = [1]}
+rollout = {max_tokens = 8, max_turns = 30}
+credit = {preset = "grpo"}
+evaluation = {every = 0, tasks = 4}
+
+[warm_start]
+tasks = 64
+agent = "gymcp.envs.suites.rounds.demonstrators:teacher"
+min_score = 0.0
+epochs = 2
+learning_rate = 3e-3
+"""
+
+
+def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> None:
+    """As the page types it, but for fewer episodes of a smaller model."""
+    (block,) = (block for block in read_blocks(DOCS / "credit.md") if "--grpo 20,50" in block.text)
+    text = block.text.replace("groups=64", "groups=6").replace("episodes=16", "episodes=4")
+    assert text.count("=6 ") + text.count("=4 ") == 2
+    (folder / "mine.toml").write_text(SMALL)
+    play_block(replace(block, text=text), folder)
+    with TrajectoryStore.open(folder / "runs" / "start") as store:
+        assert len(store.summaries()) == 24
 
 
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:
