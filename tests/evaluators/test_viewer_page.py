@@ -133,7 +133,8 @@ def test_an_episode_that_is_open_stays_as_its_run_grows(browser: Browser, tmp_pa
         for page in open_page(browser, enter(browser, address)):
             page.locator("#selects select").last.select_option("newest")
             page.locator(".row", has_text="task000").last.click()
-            page.locator(".step").nth(1).locator(".tokens summary").click()
+            step = page.locator(".step").nth(1)
+            step.locator(".tokens summary").click()
             note = page.locator(".noting textarea")
             note.fill("odd")
             with TrajectoryStore.open(run, write=True) as store:
@@ -141,7 +142,7 @@ def test_an_episode_that_is_open_stays_as_its_run_grows(browser: Browser, tmp_pa
             expect(page.locator("#found")).to_contain_text("6 episodes")
             expect(page.locator(".row").first).to_contain_text("new")  # newest first: the others have moved down
             expect(page.locator(".row.selected")).to_contain_text("task000")
-            expect(page.locator(".step .token")).to_have_count(4)
+            expect(step.locator(".token").first).to_be_visible()
             expect(note).to_have_value("odd")
             expect(note).to_be_focused()
 

@@ -22,6 +22,7 @@ export function overview(about, number) {
 /** Brings an overview that is shown up to date, in place: nothing that is read, focused or scrolled moves. */
 export function renewOverview(where, about, number) {
   const run = about.runs[number];
+  if (!run) return;
   for (const [part, draw] of [["totals", totals], ["tagged", tagged]]) {
     const shown = where.querySelector(`.${part}`);
     if (shown) redraw(shown, () => replace(shown, draw(run)));
