@@ -118,7 +118,7 @@ def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> Non
     text = block.text.replace("groups=64", "groups=6").replace("episodes=16", "episodes=4")
     assert text.count("=6 ") + text.count("=4 ") == 2
     (folder / "mine.toml").write_text(SMALL)
-    play_block(replace(block, text=text), folder)
+    play_block(replace(block, text=text, detail=""), folder)
     with TrajectoryStore.open(folder / "runs" / "start") as store:
         assert len(store.summaries()) == 24
 
