@@ -96,9 +96,12 @@ docs: $(VENV)/bin/mkdocs
 
 # The pictures of the pages, light and dark, from the runs of a demo: PICTURES_RUNS, or a new one (needs Chromium, five minutes).
 PICTURES_RUNS ?=
-.PHONY: pictures
+# pictures-check names those whose page has changed since they were taken.
+.PHONY: pictures pictures-check
 pictures: setup bwrap chromium
 	$(PY) docs/site/screenshots.py $(if $(PICTURES_RUNS),--runs $(PICTURES_RUNS))
+pictures-check: setup
+	$(PY) docs/site/screenshots.py --check
 
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py

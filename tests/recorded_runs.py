@@ -8,6 +8,9 @@ from pathlib import Path
 
 from records import HOSTILE_TEXT, LOST, PAID, SPOKEN, order_episode
 
+from gymcp.evaluators.report.registered.curves_file import read_registered_curves
+from gymcp.evaluators.report.registered.curves_page import render_curves
+from gymcp.evaluators.training_curves import read_held_out
 from gymcp.outcome import Outcome
 from gymcp.store import StepCredit, TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory
@@ -96,3 +99,16 @@ def write_training_run(folder: Path, *, iterations: int = 4, ended: str | None =
                 group = f"shop/{task}/{iteration}"
                 store.append(order_episode(task, trial, pays=n < iteration, run="train", group=group), {})
     return folder
+
+
+def write_curve_page(path: Path) -> Path:
+    """The demo's page of curves: a short training, beside the registered comparisons that the package ships."""
+    recipe = {"env": "rounds", "seed": 0, "tasks": {"levels": [3]}, "credit": {"preset": "gigpo"}}
+    rows = [
+        {"iteration": 0, "test/seeds/success": 0.125, "test/seeds/low": 0.0, "test/seeds/high": 0.25},
+        {"iteration": 1, "success": 0.25},
+        {"iteration": 2, "test/seeds/success": 0.875, "success": 0.5},
+    ]
+    page = render_curves("The demo's training", recipe, rows, read_held_out(rows), read_registered_curves())
+    path.write_text(page, encoding="utf-8")
+    return path

@@ -70,6 +70,8 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
         "gymcp/agents/policies/engine/slot_forward.cpp",
         "gymcp/envs/catalog/servers.lock",
         "gymcp/envs/suites/agentdojo/agentdojo.lock",
+        "gymcp/evaluators/report/registered/rounds-1.json",
+        "gymcp/trainers/recipe/demo.toml",
         *policy,
     } <= set(names)
     pages = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "evaluators").rglob("*") if path.suffix in PAGES}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from screenshots import MANIFEST, PICTURES, ROOT, SCHEMES, SHOTS, Shot, file_name
+from screenshots import MANIFEST, PICTURES, ROOT, SCHEMES, SHOTS, Shot, file_name, list_stale, make_manifest
 
 MAX_BYTES = 120_000
 MAX_WIDTH = 1_400
@@ -40,10 +40,20 @@ def test_every_picture_is_named_by_a_page() -> None:
 
 def test_the_pictures_are_those_of_the_shots_as_they_are_now() -> None:
     """After a change of a shot: make pictures."""
-    assert json.loads(MANIFEST.read_text()) == {
+    assert {name: taken["shot"] for name, taken in json.loads(MANIFEST.read_text()).items()} == {
         file_name(shot, scheme): shot.digest for shot in SHOTS for scheme in SCHEMES
     }
     assert {path.name for path in PICTURES.glob("*.webp")} == set(json.loads(MANIFEST.read_text()))
+
+
+def test_pictures_that_may_be_older_than_their_page_are_named() -> None:
+    """`make pictures-check` prints them as warnings."""
+    taken = make_manifest(SHOTS)
+    assert list_stale(taken) == []
+    taken["report-dark.webp"]["look"] = "another"
+    del taken["viewer-runs-light.webp"]
+    assert list_stale(taken) == ["report-dark.webp", "viewer-runs-light.webp"]
+    assert len({entry["look"] for entry in make_manifest(SHOTS).values()}) == 2  # of reports, and of the viewer
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)

@@ -89,9 +89,12 @@ class Plan:
         }
 
 
-def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
-    """The tasks of the plan that its agent can play. Raises ConfigError if there are none."""
-    if plan.agent not in AGENTS and not is_user_agent(plan.agent):
+def select_tasks(suite: Suite, plan: Plan, *, own_agent: bool = False) -> tuple[Task, ...]:
+    """The tasks of the plan that its agent can play. Raises ConfigError if there are none.
+
+    `own_agent`: the caller makes the agent, so that the plan may name it as it likes.
+    """
+    if not own_agent and plan.agent not in AGENTS and not is_user_agent(plan.agent):
         raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(AGENTS)}")
     matching = _match_tasks(suite, (plan.tasks,) if isinstance(plan.tasks, str) else plan.tasks)
     playable = [task for task in matching if applies(plan.agent, task)]
@@ -171,15 +174,19 @@ def run_plan(
     while fewer than `MAX_RESUMES` times ``schedule.max_attempts`` of its attempts have failed; a cancelled one, always.
 
     `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
-    `make_agent` is needed for an agent with a model, and `runner` if the model already lives on an event loop.
+    `make_agent` is needed for an agent with a model and for one of the caller's, whose name in the plan may be any;
+    `runner` if the model already lives on an event loop.
     """
+    tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
     if make_agent is None:
+        if plan.agent not in SCRIPTED:
+            raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
         make_agent = SCRIPTED[plan.agent]
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
     deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)
-    jobs = jobs_to_run(env, plan, store, schedule)
+    jobs = jobs_to_run(plan, tasks, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
     if env.judge is not None:
@@ -193,14 +200,14 @@ def run_plan(
 
     if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, record, budget), runner):
         return RunEnd.INTERRUPTED
-    return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(env, plan, store, schedule) else RunEnd.FINISHED
+    return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
 
 
-def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Schedule) -> list[Job]:
-    """The jobs of the plan that have no episode in the store, or only failed episodes that may be tried again."""
+def jobs_to_run(plan: Plan, tasks: Sequence[Task], store: TrajectoryStore, schedule: Schedule) -> list[Job]:
+    """The jobs on these tasks that have no episode in the store, or only failed episodes that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
     done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
-    return [job for job in make_jobs(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
+    return [job for job in make_jobs(plan, tasks) if (job.task.id, job.trial) not in done]
 
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:

@@ -1,6 +1,8 @@
 """`make pictures`: the pictures of the pages, taken in Chromium from real runs of the demo, light and dark.
 
 `--runs FOLDER` names the runs of a demo that was played already; without it, one is played into a temporary folder.
+`--check` (`make pictures-check`) takes none, and names those whose page may look otherwise by now. That is no error:
+else a change of a style sheet that no picture shows would cost a demo of minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +28,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MANIFEST = PICTURES / "pictures.json"
-"""By file name, the digest of the shot that the picture was taken for: `tests/test_pictures.py` compares them."""
+"""By file name, the digests of the picture's shot, which `tests/test_pictures.py` compares, and of the page's look."""
+VIEWER_LOOK, REPORT_LOOK = "evaluators/viewer/static/*.*", "evaluators/report/style.css"
+"""Files that decide how a page looks, as globs."""
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 QUALITY = 80
 TIMEOUT_MS = 60_000
@@ -56,6 +60,14 @@ class Shot:
         """Digest of the shot: a shot that is changed needs another picture."""
         return hashlib.sha256(json.dumps([asdict(self), QUALITY], sort_keys=True).encode()).hexdigest()[:12]
 
+    @property
+    def look(self) -> str:
+        """Digest of the files that decide how the page looks: a picture with another one may be older than its page."""
+        found = hashlib.sha256()
+        for path in sorted(ROOT.glob(REPORT_LOOK if self.opens.endswith(".html") else VIEWER_LOOK)):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+        return found.hexdigest()[:12]
+
 
 SHOTS = (
     Shot(name="report", opens="tiny-level-2/report.html", ready="svg"),
@@ -70,7 +82,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, help="folder of a demo; default: one is played")
     parser.add_argument("--only", help="name of the shot to take; default: all")
+    parser.add_argument("--check", action="store_true", help="name the pictures that may be older than their page")
     options = parser.parse_args()
+    if options.check:
+        for name in list_stale(json.loads(MANIFEST.read_text())):
+            print(f"warning: {PICTURES.relative_to(ROOT) / name}: its page has changed since then: make pictures")
+        return
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("screenshots: no chromium: apt-get install chromium")
@@ -84,10 +101,20 @@ def main() -> None:
             sizes = {name: size for shot in shots for name, size in take(browser, shot, runs).items()}
             browser.close()
     digests = json.loads(MANIFEST.read_text()) if MANIFEST.exists() and options.only else {}
-    digests |= {file_name(shot, scheme): shot.digest for shot in shots for scheme in SCHEMES}
+    digests |= make_manifest(shots)
     MANIFEST.write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n")
     for name, size in sizes.items():
         print(f"{PICTURES.relative_to(ROOT) / name}  {size / 1000:.0f} kB")
+
+
+def make_manifest(shots: Iterable[Shot]) -> dict[str, dict[str, str]]:
+    """The manifest's entries of pictures that are taken now."""
+    return {file_name(shot, scheme): {"shot": shot.digest, "look": shot.look} for shot in shots for scheme in SCHEMES}
+
+
+def list_stale(manifest: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Names of the pictures whose page looks otherwise than when they were taken."""
+    return [name for name, now in make_manifest(SHOTS).items() if manifest.get(name, {}).get("look") != now["look"]]
 
 
 def play_demo(folder: Path) -> Path:

@@ -18,7 +18,8 @@ from gymcp.evaluators.viewer.episode import (
 from gymcp.evaluators.viewer.notes.note_objects import UNNAMED, notes_object
 from gymcp.evaluators.viewer.notes.note_requests import note_endpoint
 from gymcp.evaluators.viewer.pages import answer_file, json_endpoint, read_number, static_file
-from gymcp.evaluators.viewer.runs import Runs, describe_runs
+from gymcp.evaluators.viewer.runs import Runs
+from gymcp.evaluators.viewer.summary import describe_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
 from gymcp.types import Json
 
@@ -52,7 +53,11 @@ def run_routes(
 
     def about(request: Request) -> Json:
         runs.refresh()
-        return {**describe_runs(runs), "listed": listed, **_searchable(runs)}
+        version = runs.version()  # before the facts: what changes meanwhile is told with the next request
+        told = {"version": version, **_searchable(runs)}
+        if request.query_params.get("version") == version:
+            return told
+        return {**describe_runs(runs), "listed": listed, **told}
 
     def episodes(request: Request) -> Json:
         asked = request.query_params

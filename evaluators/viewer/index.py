@@ -223,6 +223,10 @@ class EpisodeIndex:
             "tags": dict(sorted(tags.items(), key=lambda each: (-each[1], each[0]))[:200]),
         }
 
+    def scores(self, run: int) -> list[tuple[str, str, float | None]]:
+        """(task, outcome, score) of each latest attempt of a run."""
+        return self._all("SELECT task, outcome, score FROM episodes WHERE run = ? AND latest ORDER BY n", run)
+
     def searchable(self) -> tuple[int, int]:
         """(episodes whose transcripts can be searched, episodes)."""
         (row,) = self._all("SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,15 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.store.notes import NOTES_FILE, Note, read_notes
 from gymcp.store.run_folder import TRAINING_FILE
-from gymcp.types import Json, Task
+from gymcp.types import Task
 
 _BATCH_EPISODES = 50
 """Episodes whose transcripts are added in one transaction; a search may have to wait for one."""
+_FOLLOWED = (METRICS_FILE, TRAINING_FILE)
+"""Files of a training run that pages show and that are not indexed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +77,16 @@ class Runs:
         if number >= len(self.opened):
             raise NotFound(f"no run {number}")
         return self.opened[number]
+
+    def version(self) -> str:
+        """Mark of all that `refresh` has indexed so far, and of the metrics: another one shows that a run has changed.
+
+        It is made of what the files hold and not counted, so that it stays the same if the runs are opened again.
+        """
+        with self._lock:
+            files = [stamp_of_file(each.folder / name) for each in self.opened for name in _FOLLOWED]
+            marks = [[(each.seen, each.notes_stamp, len(each.problems)) for each in self.opened], files]
+        return hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
 
     def refresh(self) -> None:
         """Index what was recorded, graded or noted since the last call."""
@@ -227,25 +241,3 @@ def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
                 " only tasks of the same name can be put side by side, and may still differ"
             ]
     return []
-
-
-def describe_runs(runs: Runs) -> Json:
-    """Facts about the runs that the page shows before any episode."""
-    return {
-        "problems": list(runs.problems),
-        "runs": [
-            {
-                "number": each.number,
-                "name": each.name,
-                "folder": str(each.folder),
-                "created": each.run.created if each.run else "",
-                "problems": each.problems,
-                "training": each.training,
-                "config": dict(each.run.config) if each.run else {},
-                "versions": dict(each.run.versions) if each.run else {},
-                "git": each.run.git if each.run else None,
-                **runs.index.facets(each.number),
-            }
-            for each in runs.opened
-        ],
-    }

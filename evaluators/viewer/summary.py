@@ -1,4 +1,4 @@
-"""Summary of one run for the list of runs: its figures, read from its rows and a sample of its steps."""
+"""Figures of runs: the summary of one for the list, from its rows and a sample of its steps; facts for its page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from gymcp.evaluators.statistics import Latency, latency_of
 from gymcp.evaluators.suite_groups import COMPARED_KEYS
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
 from gymcp.evaluators.viewer.discovery import is_run
-from gymcp.evaluators.viewer.runs import open_store, stamp_of_file
+from gymcp.evaluators.viewer.runs import OpenedRun, Runs, open_store, stamp_of_file
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, is_in_use, open_run
 from gymcp.store.database import FILE_NAME
 from gymcp.store.metric_rows import METRICS_FILE, read_metric_rows
@@ -145,6 +146,45 @@ def summarise_run(folder: Path) -> RunSummary:
     return RunSummary(**fields, **figures)
 
 
+def describe_runs(runs: Runs) -> Json:
+    """Facts about the runs that the page shows before any episode."""
+    return {
+        "problems": list(runs.problems),
+        "runs": [
+            {
+                "number": each.number,
+                "name": each.name,
+                "folder": str(each.folder),
+                "created": each.run.created if each.run else "",
+                "problems": each.problems,
+                "training": each.training,
+                "config": dict(each.run.config) if each.run else {},
+                "versions": dict(each.run.versions) if each.run else {},
+                "git": each.run.git if each.run else None,
+                **runs.index.facets(each.number),
+                **_success_of(each, runs),
+            }
+            for each in runs.opened
+        ],
+    }
+
+
+def _success_of(opened: OpenedRun, runs: Runs) -> dict[str, Json]:
+    """The fields that a drawing of the run's success needs, as the list of runs has them."""
+    rows = [
+        EpisodeRow(id="", env="", task=task, outcome=Outcome(outcome), score=score)
+        for task, outcome, score in runs.index.scores(opened.number)
+    ]
+    training = _describe_training(opened.folder) if opened.training else {"iterations": None, "held_out": None}
+    held_out = training["held_out"]
+    floor = 0.0 if opened.training else coverage_floor(opened.run.config if opened.run else {})
+    return {
+        **_count_success(rows, floor),
+        "iterations": training["iterations"],
+        "held_out": None if held_out is None else asdict(held_out),
+    }
+
+
 def time_steps(folder: Path) -> dict[str, Any]:
     """The fields in `TIMED`, from a sample of the episodes, evenly spread."""
     seconds: dict[str, list[float]] = {name: [] for name in LATENCIES}
@@ -185,24 +225,31 @@ def _count(rows: Sequence[EpisodeRow], floor: float) -> dict[str, Json]:
         )
         for key, of_task in trials.items()
     }
-    overall = rate(latest)
-    bounds = None if overall.bounds is None or has_headline(overall, floor) else overall.bounds
     return {
+        **_count_success(latest, floor),
         "episodes": len(latest),
         "attempts": len(rows),
-        "scored": overall.scored,
         "solved": sum(cell.solved for cell in cells.values()),
-        "low": overall.ci95.low if overall.ci95 else None,
-        "high": overall.ci95.high if overall.ci95 else None,
-        "bounds": (bounds.low, bounds.high) if bounds else None,
         "net_of_price": mean_component(latest, NET_OF_PRICE),
-        "coverage": overall.coverage,
         "outcomes": dict(Counter(str(row.outcome) for row in latest).most_common()),
         "cost": math.fsum(row.usage.cost for row in rows),
         "prompt_tokens": sum(row.usage.prompt_tokens for row in rows),
         "completion_tokens": sum(row.usage.completion_tokens for row in rows),
         "seconds": math.fsum(row.usage.wall_s for row in rows),
         "tasks": cells,
+    }
+
+
+def _count_success(latest: Sequence[EpisodeRow], floor: float) -> dict[str, Json]:
+    """Success of the latest attempts with its interval, or its two bounds below that share of scored episodes."""
+    overall = rate(latest)
+    bounds = None if overall.bounds is None or has_headline(overall, floor) else overall.bounds
+    return {
+        "scored": overall.scored,
+        "low": overall.ci95.low if overall.ci95 else None,
+        "high": overall.ci95.high if overall.ci95 else None,
+        "bounds": (bounds.low, bounds.high) if bounds else None,
+        "coverage": overall.coverage,
     }
 
 

@@ -22,8 +22,8 @@ MAX_CALLS = 200
 """Gold calls of a turn that are shown."""
 
 _NO_TASKS = (
-    "gold and target are not in a run folder; they are shown for environments of the catalog whose tasks have not"
-    " changed since the run"
+    "gold and target are not in a run folder; they are shown for environments of the catalog, and for a file that you"
+    " name with gymcp view --env FILE, if the tasks have not changed since the run"
 )
 
 

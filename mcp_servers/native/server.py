@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import os
 import subprocess
 import symtable
 import sys
@@ -20,8 +21,10 @@ from typing import Literal
 
 from gymcp.atomic import cache_errors, make_once
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.variables import substitute_variables
 from gymcp.paths import gymcp_home
 
 PROGRAM = PurePosixPath("/srv/program")
@@ -48,6 +51,7 @@ def native_server(
     mounts: Sequence[Mount] = (),
     python_path: Sequence[PurePosixPath] = (),
     packages: Path | None = None,
+    env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     start: Literal["exec", "fork"] = "exec",
 ) -> ServerSpec:
@@ -60,8 +64,10 @@ def native_server(
 
     `modules` are the dotted names of further modules that the program imports. `packages` is the folder of the packages
     that it imports, from `gymcp.mcp_servers.packages.native_packages.locked_packages`. `start` may be "fork" only for a
-    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. Raises ConfigError if
-    the source cannot be found, uses names or packages that do not enter the sandbox, or has async tools.
+    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. `env` is what the
+    program finds in `os.environ`; ``${NAME}`` in it takes the value of a variable of the harness, which is kept out of
+    what is recorded (`ServerSpec.secrets`). Raises ConfigError if the source cannot be found, uses names or packages
+    that do not enter the sandbox, or has async tools, and for a variable that is not set.
     """
     if isinstance(program, str):
         source = _module_source(program)
@@ -70,10 +76,15 @@ def native_server(
         importable = None if has_own_paths else _importable(packages)
         source = _class_source(program, importable=importable, modules=modules)
     paths = [str(PROGRAM), *([str(PACKAGES)] if packages else []), *map(str, python_path)]
+    try:
+        values = {key: substitute_variables(text, os.environ) for key, text in (env or {}).items()}
+    except KeyError as error:
+        raise ConfigError(f"server '{name}': environment variable {error} is not set; its env refers to it") from error
     return ServerSpec(
         name=name,
         argv=("python3", "-s", "-S", "-B", "-c", _START_CODE.format(paths=paths)),
-        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", **values},
+        secrets=secrets_in(f"server '{name}'", (env or {}).items()),
         mounts=(
             Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
             *([Mount(source=packages, target=PACKAGES)] if packages else []),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, Reply, chat_server, says
+from page_blocks import DOCS, read_blocks
 from typer.testing import CliRunner, Result
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
@@ -17,6 +18,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore, create_run
+from gymcp.store.notes import Note, append_note
 from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 RUBRIC = """
@@ -203,6 +205,26 @@ def test_labels_are_compared_with_the_judge(run: Path, rubric: Path, tmp_path: P
     assert (figures["agreement"]["agree"], figures["agreement"]["kappa"]) == (0.5, 0.0)
     assert len(figures["agreement"]["kappa_ci95"]) == 2
     assert figures["judged"] == 2, "the judge's own figures stay"
+
+
+def test_the_commands_of_the_page_work_as_they_stand(run: Path, rubric: Path, tmp_path: Path) -> None:
+    """The same with the verdicts that people gave in the viewer."""
+    labels = tmp_path / "labels.csv"
+    labels.write_text("task,label\ngood,pass\nrude,pass\n")
+    for task, verdict in (("good", "pass"), ("rude", "fail")):
+        append_note(run, Note(episode=f"episode {task}", who="ann", verdict=verdict), seen="")
+    (block,) = (block for block in read_blocks(DOCS / "judge.md") if "judge agreement" in block.text)
+    said = []
+    with chat_server(fair) as server:
+        ours = {"RUN": run, "openai:URL#MODEL": f"openai:{server.url}#m", "rubric.toml": rubric, "labels.csv": labels}
+        for line in block.text.splitlines():
+            words = line.partition("  #")[0].split()
+            assert ours.keys() & {*words}
+            done = gymcp(*(ours.get(word, word) for word in words[1:]))
+            assert done.exit_code == 0, (line, done.output, done.exception)
+            said.append(done.stdout)
+    assert "agreement      0.500" in said[1]
+    assert "agreement      1.000" in said[2]
 
 
 def test_labels_without_a_verdict_are_named_and_the_others_are_used(run: Path, rubric: Path, tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ def test_a_finished_run_has_no_jobs_left(tmp_path: Path) -> None:
     assert run(BANK, plan, tmp_path) == []
 
 
+def test_an_agent_of_the_caller_may_have_any_name(tmp_path: Path) -> None:
+    plan, sandbox = Plan(agent="mine", limit=1), get_sandbox("bwrap")
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        with pytest.raises(ConfigError, match="no agent 'mine'; have "):
+            run_plan(BANK, sandbox, plan, store, Schedule())
+        with pytest.raises(ConfigError, match="agent 'react' is not scripted: pass make_agent"):
+            run_plan(BANK, sandbox, replace(plan, agent="react"), store, Schedule())
+        run_plan(BANK, sandbox, plan, store, Schedule(), make_agent=SCRIPTED["oracle"])
+        assert [row.score for row in store.summaries()] == [1.0]
+
+
 def test_trials_can_be_added_to_a_run(tmp_path: Path) -> None:
     run(BANK, Plan(agent="oracle"), tmp_path)
     assert {t.trial for t in run(BANK, Plan(agent="oracle", trials=2), tmp_path)} == {1}

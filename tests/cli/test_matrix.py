@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+from chat_server import Reply, chat_server, says
 from cli_runner import BANK, gymcp
+from page_blocks import DOCS, read_blocks
 from stderr_lines import errors
 
 from gymcp.agents.runner.run import RunEnd
@@ -59,6 +63,58 @@ def test_policies_are_columns_and_a_bad_one_is_named(second: Path, tmp_path: Pat
     assert [line.split(": ")[1] for line in errors(done.stderr)] == [
         f"{env} by {name}" for env in ("bank", "shop") for name in ("huh:1", "mine")
     ]
+
+
+def pays_or_not(number: int, body: dict[str, Any]) -> Reply:
+    """The model `one` pays the debt that the prompt names; the model `two` says that it has."""
+    if body["model"] == "two" or any(message["role"] == "tool" for message in body["messages"]):
+        return says("Paid.", prompt=100, completion=10)
+    debt = next(word for word in body["messages"][0]["content"].split() if word.isdigit())
+    call = ("transfer", json.dumps({"source": "ann", "target": "bob", "amount": int(debt)}))
+    return says("", call, prompt=100, completion=10)
+
+
+def type_matrix(url: str, second: Path, *more: object, cwd: Path) -> tuple[int, dict[str, str], str]:
+    """Exit code, rows of the table and errors of the matrix in docs/command-line.md, on small environments."""
+    (line,) = (each.text for each in read_blocks(DOCS / "command-line.md") if "tau2 workbench" in each.text)
+    line = line.replace("http://127.0.0.1:8000/v1", url).replace("bfcl tau2 workbench", f"{BANK} {second}")
+    assert (line.count(url), line.count(".py")) == (2, 2)
+    done = gymcp(*line.split()[1:], *more, cwd=cwd)
+    rows = {row.split()[1]: row for row in done.stdout.splitlines() if row.startswith("│ ")}
+    return done.returncode, rows, done.stderr
+
+
+def test_models_that_answer_fill_the_table_and_have_a_run_each(second: Path, tmp_path: Path) -> None:
+    with chat_server(pays_or_not) as server:
+        code, rows, wrong = type_matrix(server.url, second, cwd=tmp_path)
+    assert code == 0, wrong
+    cells = {name: [cell.strip() for cell in row.split("│")[2:-1]] for name, row in rows.items()}
+    assert cells == {
+        "bank": ["100.0 % (43.9 – 100.0)", "0.0 % (0.0 – 56.1)"],
+        "shop": ["100.0 % (34.2 – 100.0)", "0.0 % (0.0 – 65.8)"],
+    }
+    runs = tmp_path / "runs" / "all"
+    played = {folder.name: open_run(folder).config for folder in runs.iterdir()}
+    assert {name: (each["env"], each["policy"].partition("#")[2]) for name, each in played.items()} == {
+        f"{env}-{model}": (env, model) for env in ("bank", "shop") for model in ("one", "two")
+    }
+    assert all((runs / name / "report.html").is_file() for name in played)
+
+
+def test_a_budget_is_for_all_pairs_together(second: Path, tmp_path: Path) -> None:
+    """Each answer costs 0.2: `one` spends 1.2 on the bank and `two` 0.6, so that 0.1 of 1.9 are left for the shop."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text("".join(f"[models.{name}]\nprompt = 1000\ncompletion = 10000\n" for name in ("one", "two")))
+    options = ("--prices", prices, "--max-cost", 1.9, "--concurrency", 1)
+    with chat_server(pays_or_not) as server:
+        code, rows, wrong = type_matrix(server.url, second, *options, cwd=tmp_path)
+    assert (code, "--max-cost 1.9 is spent" in wrong) == (4, True), wrong
+    assert "not reached" in rows["shop"]
+    spent = {}
+    for folder in (tmp_path / "runs" / "all").iterdir():
+        with TrajectoryStore.open(folder) as store:
+            spent[folder.name] = math.fsum(row.usage.cost for row in store.summaries(latest=False))
+    assert spent == pytest.approx({"bank-one": 1.2, "bank-two": 0.6, "shop-one": 0.2})
 
 
 def test_a_matrix_goes_on_and_grows(second: Path, tmp_path: Path) -> None:

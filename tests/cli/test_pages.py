@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from page_blocks import DOCS, NOT_PLAYED, ROOT, Block, read_blocks
 from page_player import play_block, play_page
 from recorded_runs import write_run, write_training_run
 
+from gymcp.envs.catalog import load_spec
 from gymcp.store import TrajectoryStore
 
 
@@ -75,8 +77,15 @@ def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
     assert play_page(DOCS / "troubleshooting.md", folder) >= 15
 
 
-def test_a_task_has_a_user_that_a_model_plays(folder: Path) -> None:
-    assert play_page(DOCS / "adding-a-suite.md", folder) == 1
+def test_two_servers_have_a_world_each_and_one_of_them_a_secret(folder: Path) -> None:
+    assert play_page(DOCS / "adding-a-suite.md", folder) == 4
+    with TrajectoryStore.open(folder / "runs" / "shop") as store:
+        (episode,) = store.iter_trajectories()
+    assert episode.score == 1.0
+    said = [result.content for step in episode.steps for result in step.results]
+    assert said == ["taken", "booked under ${TILL_KEY}"]
+    files = [path for path in (folder / "runs").rglob("*") if path.is_file()]
+    assert [path for path in files if b"a-key-of-the-shop" in path.read_bytes()] == []
 
 
 def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> None:
@@ -86,12 +95,48 @@ def test_the_credit_of_a_run_is_diagnosed_as_the_page_shows(folder: Path) -> Non
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines()
 
 
+SMALL = """
+env = "rounds"
+model = {style = "terse", vocabulary = 1000, hidden = 32, layers = 1, heads = 2, context = 512}
+tasks = {levels = [1]}
+rollout = {max_tokens = 8, max_turns = 30}
+credit = {preset = "grpo"}
+evaluation = {every = 0, tasks = 4}
+
+[warm_start]
+tasks = 64
+agent = "gymcp.envs.suites.rounds.demonstrators:teacher"
+min_score = 0.0
+epochs = 2
+learning_rate = 3e-3
+"""
+
+
+def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> None:
+    """As the page types it, but for fewer episodes of a smaller model."""
+    (block,) = (block for block in read_blocks(DOCS / "credit.md") if "--grpo 20,50" in block.text)
+    text = block.text.replace("groups=64", "groups=6").replace("episodes=16", "episodes=4")
+    assert text.count("=6 ") + text.count("=4 ") == 2
+    (folder / "mine.toml").write_text(SMALL)
+    play_block(replace(block, text=text, detail=""), folder)
+    with TrajectoryStore.open(folder / "runs" / "start") as store:
+        assert len(store.summaries()) == 24
+
+
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:
     assert play_page(DOCS / "coming-from.md", folder) == 1
 
 
+def test_the_files_of_the_pages_are_had_without_a_checkout(tmp_path: Path) -> None:
+    """They stand for the examples, as far as loading them goes."""
+    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if "gymcp new" in block.text)
+    play_block(block, tmp_path)
+    assert load_spec(str(tmp_path / "bank.py")).name == "bank"
+    assert (tmp_path / "demo.toml").read_bytes() == (ROOT / "recipes" / "demo.toml").read_bytes()
+
+
 def test_the_machine_is_examined() -> None:
-    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if block.mark not in NOT_PLAYED)
+    (block,) = (block for block in read_blocks(DOCS / "start" / "install.md") if "gymcp doctor" in block.text)
     words = block.text.split()[1:]
     assert warm_command.run(words, cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, timeout_s=60).returncode in (0, 1)
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from cli_runner import BANK, gymcp
 from recorded_runs import make_run, write_run
 from records import order_episode
+from viewer_process import run_viewer
 
 from gymcp.cli.app import run
 from gymcp.cli.runs.view import find_decoder
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
+from gymcp.types import Json
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -41,6 +45,25 @@ def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         return int(ended.value.code or 0), out, errors
 
     return type
+
+
+def read_task(run: Path, *options: object) -> dict[str, Json]:
+    """The facts on the task of the first episode, as the viewer with these options gives them to its page."""
+    with run_viewer(run, *map(str, options)) as address, httpx.Client(timeout=60) as browser:
+        (folder,) = re.findall(r'content="0; url=(/[\w-]{32}/)', browser.get(address).text)
+        facts: dict[str, Json] = browser.get(f"{address.partition('/?')[0]}{folder}api/episodes/1/task").json()
+    return facts
+
+
+def test_gold_of_an_own_environment_is_shown_if_its_file_is_named(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    changed = tmp_path / "bank.py"
+    changed.write_text(BANK.read_text().replace("(5, 30, 100)", "(6, 31, 99)"))
+    for options in ((), ("--env", changed)):
+        found = read_task(runs[0], *options)
+        assert (found["gold"], found["target"], "--env FILE" in found["unknown"]) == ([], None, True)
+    found = read_task(runs[0], "--env", changed, "--env", BANK)
+    assert [[call["name"] for call in turn["calls"]] for turn in found["gold"]] == [["transfer"]]
+    assert ("accounts" in str(found["target"]), found["unknown"]) == (True, "")
 
 
 def test_several_runs_are_reported_in_three_formats(runs: tuple[Path, Path], type_command: Typed) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 from equipment import lacking
 from playwright.sync_api import Browser, Page, expect
-from recorded_runs import write_run, write_training_run
+from recorded_runs import write_curve_page, write_run, write_training_run
 from records import order_episode
 from test_export_page import open_export
 from test_viewer_page import ViewerAccess, open_episode, open_page, search
@@ -42,6 +42,7 @@ REPORTS = {
     "runs/train/report.html": OTHER_LOOKS,
     "both.html": OTHER_LOOKS,
     "all.html": SOME_LOOKS,
+    "curve.html": SOME_LOOKS,
 }
 SITE_PAGES = {"index.html": SOME_LOOKS, "evaluation.html": OTHER_LOOKS, "command-line.html": SOME_LOOKS}
 """Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
@@ -129,6 +130,7 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_report(run)
     (top / "both.html").write_text(read_report(runs[:2], lambda run: {}).text("html"))
     (top / "all.html").write_text(read_report(runs, lambda run: {}).text("html"))
+    write_curve_page(top / "curve.html")
     export_viewer([top / "runs"], top / "out", listed=True, choice=Choice())
     return top
 

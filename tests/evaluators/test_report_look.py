@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from recorded_runs import write_curve_page
 from records import order_episode
 from test_training_report import ROWS, no_tasks, write_training
 
@@ -31,7 +32,7 @@ READ_PIXELS = """async (picture) => {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with long reasons and names, a training run, and a report on both and another suite."""
+    """A run with long reasons and names, a training run, a report on both and another suite, and the demo's curves."""
     folder = tmp_path_factory.mktemp("pages")
     long = "turn 2 of 3: GorillaFileSystem.root.contents differs: expected {}, found {}; " * 6
     for suite in ("bfcl", "tau2"):
@@ -45,10 +46,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_report(write_training(folder / "training", [*ROWS[:2], {**ROWS[2], **{f"column{n}": n for n in range(30)}}]))
     runs = [folder / name for name in ("bfcl", "tau2", "training")]
     (folder / "report.html").write_text(read_report(runs, no_tasks).text("html"))
+    write_curve_page(folder / "curve.html")
     return folder
 
 
-PAGES = ("bfcl/report.html", "training/report.html", "report.html")
+PAGES = ("bfcl/report.html", "training/report.html", "report.html", "curve.html")
 
 
 def open_report(browser: Browser, file: Path, **options: Any) -> Page:

@@ -26,7 +26,7 @@ from gymcp.evaluators.viewer.episode import episode_object
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.run_list import RunList, open_run_list
 from gymcp.evaluators.viewer.runs import open_runs
-from gymcp.evaluators.viewer.summary import summarise_run, time_steps
+from gymcp.evaluators.viewer.summary import describe_runs, summarise_run, time_steps
 from gymcp.evaluators.viewer.task_facts import task_object
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
@@ -195,6 +195,21 @@ def test_too_few_scores_are_two_bounds_and_no_headline_as_in_the_report(tmp_path
     strict, lenient = summarise_run(tmp_path / "strict"), summarise_run(tmp_path / "lenient")
     assert (strict.bounds, strict.coverage) == ((0.5, 1.0), "1/2 scored, 1 infra")
     assert lenient.bounds is None
+
+
+SHOWN = ("episodes", "scored", "solved", "low", "high", "bounds", "coverage", "iterations", "held_out")
+
+
+@pytest.mark.parametrize("name", ["a", "cut", "train", "strict"])
+def test_a_runs_own_page_has_the_figures_of_the_list(folder: Path, tmp_path: Path, name: str) -> None:
+    run = folder / name
+    if name == "strict":  # below the floor of coverage: two bounds
+        run = write_run(tmp_path / "run", "steady", paying=1, tasks=1, trials=1)
+    listed = summarise_run(run).object()
+    with open_runs([run], follow=False) as runs:
+        (own,) = describe_runs(runs)["runs"]
+    assert {key: own[key] for key in SHOWN} == {key: listed[key] for key in SHOWN}
+    assert (own["bounds"] is None) is (name != "strict")
 
 
 def test_a_growing_run_and_a_new_one_appear(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def test_suites_by_models_are_filtered_and_lead_to_their_runs(page: Page) -> Non
     row = page.locator(".suitetable tbody tr", has_text="shop 1")
     expect(row.locator(".entry")).to_have_count(2)
     steady = row.locator('td[data-label="steady"]')
-    for words in ("66.7 % 60.4 – 72.4", "240/241 scored, 1 infra", "5,302 tokens"):
+    latency = "decision 0.20 s / 0.30 s · call 10 ms / 20 ms"
+    for words in ("66.7 % 60.4 – 72.4", "240/241 scored, 1 infra", "5,302 tokens", latency):
         expect(steady).to_contain_text(words)
     expect(page.locator('td[data-label="gpt-think"] .entry')).to_contain_text("net of price 95.0 %")
     page.locator("#search").fill("shop -think")
@@ -236,6 +237,19 @@ def test_a_training_run_shows_curves_that_lead_into_iterations(page: Page) -> No
     expect(page.locator(".row").first).to_contain_text("iteration 6")
     slider.click(position={"x": 2, "y": 20})
     expect(page.locator("#search")).to_have_value("iteration:1")
+
+
+def test_the_held_out_curve_says_what_there_is_of_iteration_0(page: Page) -> None:
+    page.locator(".runname", has_text="pays").click()
+    expect(page.locator(".curves")).to_contain_text("Held-out episodes are not kept")
+    page.locator(".curve.held svg").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator("#search")).to_have_value("iteration:0")
+    expect(page.locator("#list")).to_contain_text("Iteration 0 is the policy before practice")
+    expect(page.locator("#list")).to_contain_text("only whether each task was solved, in heldout.jsonl")
+    page.locator("#search").fill("iteration:99")
+    expect(page.locator("#list")).to_have_text("nothing matches")
 
 
 def test_reasoning_tools_and_gold_are_folded_beside_the_episode(page: Page) -> None:

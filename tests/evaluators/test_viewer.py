@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from recorded_runs import write_run
+from recorded_runs import write_run, write_training_run
 from records import order_episode
 from viewer_process import run_real_viewer, run_viewer
 
@@ -22,7 +22,7 @@ from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
-from gymcp.types import Trajectory
+from gymcp.types import Json, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,27 @@ def test_only_requests_with_token_and_loopback_host_are_served(address: str) -> 
         assert browser.get("api/episodes", params={"sort": "n; DROP TABLE episodes"}).status_code == 400
         several = f"a=b; {cookie[0].partition('=')[0]}=planted; {cookie[0]}"
         assert httpx.get(f"{base}{folder}api/about", headers={"cookie": several}, timeout=60).status_code == 200
+
+
+def test_a_page_that_asks_again_is_told_only_what_is_new(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    with run_viewer(run) as address, httpx.Client(timeout=60) as browser:
+        browser.base_url = httpx.URL(address.split("/?token=")[0] + enter(browser, browser.get(address)))
+
+        def ask_again(known: Json) -> Json:
+            return browser.get("api/about", params={"version": known["version"]}).json()
+
+        first = browser.get("api/about").json()
+        assert ask_again(first).keys() == {"version", "searchable", "indexed"}
+        with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write('{"iteration": 5, "test/seeds/success": 0.75}\n')
+        trained = ask_again(first)
+        assert trained["runs"][0]["held_out"]["success"] == 0.75
+        with TrajectoryStore.open(run, write=True) as store:
+            store.append(order_episode("task0", 90, pays=True, run="train", group="shop/task0/4"), {})
+        grown = ask_again(trained)
+        assert [each["runs"][0]["episodes"] for each in (first, grown)] == [16, 17]
+        assert ask_again(grown).keys() == {"version", "searchable", "indexed"}
 
 
 def test_a_token_lets_one_browser_in_once(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
-from recorded_runs import write_hostile, write_run
+from recorded_runs import write_hostile, write_run, write_training_run
 from records import HOSTILE_TEXT, order_episode
 from viewer_process import run_viewer
 
@@ -128,6 +129,59 @@ def test_a_space_at_the_end_of_a_search_stays_while_more_is_typed(page: Page) ->
     page.keyboard.type("trial:1")
     expect(page.locator("#found")).to_have_attribute("data-for", "task000 trial:1")
     expect(page.locator("#found")).to_contain_text(re.compile(r"^1 episode\b"))
+
+
+def test_the_bar_and_the_overview_have_success_with_its_interval(page: Page) -> None:
+    for place in ("#headline .rate", ".totals .rate"):
+        expect(page.locator(place)).to_contain_text("66.7 % 60.4 – 72.4")
+        expect(page.locator(f"{place} .whisker")).to_be_visible()
+    expect(page.locator("#headline")).to_contain_text("240/241 scored")
+
+
+def test_a_page_follows_its_run_and_the_cursor_on_a_curve_stays(browser: Browser, tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "train")
+    with run_viewer(run) as address:
+        for page in open_page(browser, enter(browser, address)):
+            held, entropy = page.locator(".curve.held"), page.get_by_role("slider", name="entropy, by iteration")
+            expect(held.locator(".value")).to_have_text("50.0 % (37.5 % – 75.0 %) iteration 4")
+            expect(page.locator("#found")).to_contain_text("16 episodes")
+            page.locator("#list").evaluate("list => { list.scrollTop = 60 }")
+            entropy.focus()
+            page.keyboard.press("Home")
+            row = {"test/seeds/success": 0.75, "test/seeds/low": 0.5, "test/seeds/high": 0.875, "entropy": 0.25}
+            with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"iteration": 5, **row}) + "\n")
+            with TrajectoryStore.open(run, write=True) as store:
+                store.append(order_episode("task0", 90, pays=True, run="train", group="shop/task0/4"), {})
+            expect(page.locator("#found")).to_contain_text("17 episodes")
+            expect(page.locator(".chip", has_text="all 17")).to_be_visible()
+            expect(page.locator("#headline")).to_contain_text("75.0 % 50.0 – 87.5")
+            expect(held.locator(".value")).to_have_text("75.0 % (50.0 % – 87.5 %) iteration 5")
+            expect(page.locator(".totals")).to_contain_text("17/17")
+            expect(entropy).to_have_attribute("aria-valuemax", "5")
+            expect(entropy).to_have_attribute("aria-valuenow", "1")
+            expect(entropy).to_be_focused()
+            assert page.locator("#list").evaluate("list => list.scrollTop") == 60
+
+
+def test_an_episode_that_is_open_stays_as_its_run_grows(browser: Browser, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", "steady", paying=1, tasks=2)
+    with run_viewer(run) as address:
+        for page in open_page(browser, enter(browser, address)):
+            page.locator("#selects select").last.select_option("newest")
+            page.locator(".row", has_text="task000").last.click()
+            step = page.locator(".step").nth(1)
+            step.locator(".tokens summary").click()
+            note = page.locator(".noting textarea")
+            note.fill("odd")
+            with TrajectoryStore.open(run, write=True) as store:
+                store.append(order_episode("new", 0, pays=True, run="steady"), {})
+            expect(page.locator("#found")).to_contain_text("6 episodes")
+            expect(page.locator(".row").first).to_contain_text("new")  # newest first: the others have moved down
+            expect(page.locator(".row.selected")).to_contain_text("task000")
+            expect(step.locator(".token").first).to_be_visible()
+            expect(note).to_have_value("odd")
+            expect(note).to_be_focused()
 
 
 def test_every_action_has_a_key(page: Page) -> None:

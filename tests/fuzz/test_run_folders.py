@@ -27,7 +27,8 @@ from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.episode import episode_object
-from gymcp.evaluators.viewer.runs import NotFound, describe_runs, open_runs
+from gymcp.evaluators.viewer.runs import NotFound, open_runs
+from gymcp.evaluators.viewer.summary import describe_runs
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Json

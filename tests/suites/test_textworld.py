@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_command
+from page_blocks import DOCS, read_blocks
 from textworld_peer import OTHER_WAYS
 
 from gymcp.agents.runner.rollout import Job, Rollout
@@ -111,6 +114,18 @@ def test_the_suite_needs_no_run_of_textworld(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
     assert len(make_suite().tasks) == 92
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_games_of_the_suite_are_played_as_the_page_types_it(tmp_path: Path) -> None:
+    """Three of the 92; training makes more, with TextWorld itself."""
+    (block,) = (block for block in read_blocks(DOCS / "textworld.md") if "eval textworld" in block.text)
+    lines = [line.partition("  #")[0].split() for line in block.text.splitlines()]
+    assert [words[1] for words in lines] == ["eval", "check", "train"]
+    for words, more in zip(lines, (("--out", "run"), ()), strict=False):
+        asked = [*words[1:], "--limit", "3", *more]
+        done = warm_command.run(asked, cwd=tmp_path, env=os.environ, timeout_s=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["success"] == 1.0
 
 
 def test_the_same_arguments_make_the_same_tasks(tasks: list[Task]) -> None:

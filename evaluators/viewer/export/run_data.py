@@ -22,7 +22,8 @@ from gymcp.evaluators.viewer.export.data_files import DataFiles
 from gymcp.evaluators.viewer.index import transcript
 from gymcp.evaluators.viewer.notes.note_objects import notes_object
 from gymcp.evaluators.viewer.pages import encode_json
-from gymcp.evaluators.viewer.runs import NotFound, Runs, describe_runs, open_runs
+from gymcp.evaluators.viewer.runs import NotFound, Runs, open_runs
+from gymcp.evaluators.viewer.summary import describe_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
 from gymcp.types import Json
 

@@ -9,17 +9,58 @@ const HEIGHT = 110;
 const LEFT = 6;
 const NS = "http://www.w3.org/2000/svg";
 
+const drawn = new WeakMap(); // section -> its run, and its pictures by the name of the curve
+
 /** The section with all curves; it fills itself. */
 export function curves(run) {
   const section = el("section", { class: "curves", "aria-label": "Curves" }, el("p", { class: "soft" }, "reading the metrics …"));
-  ask(`api/curves?run=${run}`).then(
-    (found) => replace(section, el("h2", {}, "Curves"), found.length ? [el("p", { class: "fine" }, `${count(found.length, "column")} of metrics.jsonl. A click on an iteration shows its episodes; arrow keys move along a curve, enter opens.`), el("div", { class: "multiples" }, found.map((curve) => picture(curve)))] : el("p", { class: "soft" }, "no metrics are recorded yet")),
-    (error) => replace(section, el("p", { class: "bad notice" }, error.message)),
-  );
+  drawn.set(section, { run, shown: new Map() });
+  fill(section);
   return section;
 }
 
-function picture(curve) {
+/** Asks again for the curves that are shown inside `where`; those that have not changed stay as they are. */
+export function renewCurves(where) {
+  const section = where.querySelector("section.curves");
+  if (drawn.has(section)) fill(section);
+}
+
+async function fill(section) {
+  const { run, shown } = drawn.get(section);
+  try {
+    draw(section, shown, await ask(`api/curves?run=${run}`));
+  } catch (error) {
+    if (!shown.size) replace(section, el("p", { class: "bad notice" }, error.message));
+  }
+}
+
+function draw(section, shown, found) {
+  const names = found.map(({ name }) => name).join("\n");
+  const same = shown.size > 0 && names === [...shown.keys()].join("\n");
+  const old = new Map(shown);
+  shown.clear();
+  for (const curve of found) shown.set(curve.name, renewed(curve, old.get(curve.name)));
+  if (same) return;
+  const active = document.activeElement;
+  const says = `${count(found.length, "column")} of metrics.jsonl. A click on an iteration shows its episodes; arrow keys move along a curve, enter opens.${found.some((curve) => curve.band) ? " Held-out episodes are not kept: a click on their curve shows the practice of that iteration." : ""}`;
+  replace(section, el("h2", {}, "Curves"), found.length ? [el("p", { class: "fine" }, says), el("div", { class: "multiples" }, [...shown.values()].map(({ figure }) => figure))] : el("p", { class: "soft" }, "no metrics are recorded yet"));
+  if (section.contains(active)) active.focus({ preventScroll: true });
+}
+
+/** The picture of a curve in place of its old one, with the cursor where it stood; the old one if nothing has changed. */
+function renewed(curve, old) {
+  const said = JSON.stringify(curve);
+  if (old?.said === said) return old;
+  const cursor = old?.figure.querySelector("svg");
+  const focused = cursor !== undefined && cursor === document.activeElement;
+  const figure = picture(curve, focused ? Number(cursor.getAttribute("aria-valuenow")) : null);
+  old?.figure.replaceWith(figure);
+  if (focused) figure.querySelector("svg").focus({ preventScroll: true });
+  return { said, figure };
+}
+
+/** One curve. `at`: the iteration that its cursor stands on; null for the last. */
+function picture(curve, at = null) {
   const held = curve.band !== undefined;
   const name = held ? `held-out success: ${curve.name.split("/").slice(1, -1).join("/")}` : curve.name;
   const share = held || curve.name === "success" || curve.name.endsWith("/success");
@@ -41,7 +82,8 @@ function picture(curve) {
     cursor,
   );
   const value = el("span", { class: "value" });
-  let place = curve.points.length - 1;
+  let place = curve.points.findIndex(([each]) => each === at);
+  if (place < 0) place = curve.points.length - 1;
   const mark = (to, { here = true } = {}) => {
     place = Math.max(0, Math.min(curve.points.length - 1, to));
     const [at, of] = curve.points[place];

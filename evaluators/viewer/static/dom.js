@@ -60,6 +60,15 @@ export function arrange(where, elements) {
   });
 }
 
+const CONTROLS = "a, button, input, select, textarea, summary, [tabindex]";
+
+/** Draws a part of the page again; the control that has the focus is the one at the same place afterwards. */
+export function redraw(where, draw) {
+  const at = [...where.querySelectorAll(CONTROLS)].indexOf(document.activeElement);
+  draw();
+  if (at >= 0) [...where.querySelectorAll(CONTROLS)][at]?.focus({ preventScroll: true });
+}
+
 /** "0.31 s", "42 ms", "3 min 20 s". */
 export function seconds(value) {
   if (value < 0.0995) return `${(1000 * value).toFixed(value < 0.00995 ? 1 : 0)} ms`;

@@ -19,6 +19,7 @@ let abort = new AbortController();
 let opening = 0;
 let rereading = 0;
 let drawn = new Map(); // place in the list -> its row, and the element that shows it
+let starting = false; // the list is being loaded to be shown from its beginning
 
 const asked = () => {
   const sides = place.view === "pairs";
@@ -28,20 +29,26 @@ const asked = () => {
   return `api/${sides ? "pairs" : "episodes"}?${said}`;
 };
 
-/** Starts over with what the place asks for; `stay`: the rows in sight stay in sight. */
+/** Starts over with what the place asks for; `stay`: the rows in sight and the selected one stay. */
 export async function load({ stay = false } = {}) {
   clearTimeout(rereading);
   abort.abort();
   abort = new AbortController();
+  const stays = stay && !starting; // a list that is about to start over goes on to do so
+  starting = !stays;
+  const kept = stays ? rowAt(selected)?.n : undefined;
   const mine = (pages = new Map());
   const began = performance.now();
   try {
     const first = await fetchPage(0);
+    if (stays) await fetchPage(pageAt(Math.min(list.scrollTop / ROW, first.total - 1)));
     if (mine !== pages) return;
+    starting = false;
     total = first.total;
-    if (!stay) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
+    if (!stays) selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
     rows.style.setProperty("height", `${total * ROW}px`);
-    if (!stay) list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    if (!stays) list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    else followRow(kept);
     const partly = place.q && first.searchable < first.indexed;
     replace(
       found,
@@ -54,11 +61,27 @@ export async function load({ stay = false } = {}) {
     if (partly) rereading = setTimeout(() => load({ stay: true }), REREAD_MS);
   } catch (error) {
     if (error.name === "AbortError") return;
+    starting = false;
     total = 0;
     rows.style.setProperty("height", "0px");
     replace(rows);
     replace(found, el("span", { class: "bad" }, error.message));
   }
+}
+
+const pageAt = (at) => Math.max(0, Math.floor(at / PAGE));
+
+/** Selects the row of that episode wherever it has moved to, and scrolls with it; other rows may have come before it. */
+function followRow(n) {
+  for (const [number, page] of pages) {
+    const at = page.rows?.findIndex((row) => row.n === n) ?? -1;
+    if (at < 0) continue;
+    const now = number * PAGE + at;
+    if (list.scrollTop > 0) list.scrollTop += (now - selected) * ROW;
+    selected = now;
+    return;
+  }
+  selected = Math.min(selected, Math.max(0, total - 1));
 }
 
 function fetchPage(number) {
@@ -95,9 +118,15 @@ function draw() {
     element.classList.toggle("current", String(row.n) === place.n);
     element.setAttribute("aria-selected", String(at === selected));
   }
-  arrange(rows, total ? [...shown.values()].map(({ element }) => element) : [el("p", { class: "empty soft" }, "nothing matches")]);
+  arrange(rows, total ? [...shown.values()].map(({ element }) => element) : [el("p", { class: "empty soft" }, nothing())]);
   if (selected >= first && selected < last) list.setAttribute("aria-activedescendant", `row-${selected}`);
   else list.removeAttribute("aria-activedescendant");
+}
+
+/** Words for an empty list. Iteration 0 of a curve is an evaluation, and its episodes are in no store. */
+function nothing() {
+  if (!/(^|\s)iteration[:=]0(\s|$)/.test(place.q)) return "nothing matches";
+  return "Iteration 0 is the policy before practice, so it has no episodes of practice. It was evaluated on held-out tasks: their episodes are not kept, only whether each task was solved, in heldout.jsonl.";
 }
 
 function make(row, at) {

@@ -1,11 +1,12 @@
 // The page: its bar, its search, its keys, and what is shown beside the list.
 
-import { ask, listPage } from "./ask.js";
+import { ask, exported, listPage } from "./ask.js";
 import { comparePage } from "./compare.js";
-import { asOf, brief, el, replace } from "./dom.js";
+import { asOf, brief, el, redraw, replace } from "./dom.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
+import { successFigure } from "./figures.js";
 import { enter, load, mark, move, select } from "./list.js";
-import { help, overview } from "./overview.js";
+import { help, overview, renewOverview } from "./overview.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
@@ -61,17 +62,34 @@ function drawBar() {
   if (about.runs.length > 1) tabs.push(el("button", { type: "button", class: place.view === "pairs" ? "current" : "", on: { click: () => go({ view: "pairs", n: "", other: "", sort: "" }) } }, "side by side"));
   replace($("runs"), tabs);
   const run = about.runs[Number(place.run)] ?? about.runs[0];
-  const scored = run.episodes - run.unscored;
-  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`, about.made && el("span", { class: "soft" }, ` · ${asOf(about.made)}`)]);
-  const problems = [...about.problems, ...about.runs.flatMap((each) => each.problems)];
-  replace($("problems"), problems.map((problem) => el("p", {}, problem)));
+  const scored = `${(run.episodes - run.unscored).toLocaleString("en")}/${run.episodes.toLocaleString("en")}`;
+  replace($("headline"), place.view === "pairs" ? "" : [successFigure(run), !run.held_out && !run.bounds && ` solved · ${scored} scored`, about.made && el("span", { class: "soft" }, ` · ${asOf(about.made)}`)]);
+  drawProblems([...about.problems, ...about.runs.flatMap((each) => each.problems)]);
   document.title = `${brief(run.name, 60)} · gymcp view`;
 }
 
+let said = "";
+
+/** Shows the problems; the same ones are not read out again. */
+function drawProblems(problems) {
+  if (problems.join("\n") === said) return;
+  said = problems.join("\n");
+  replace($("problems"), problems.map((problem) => el("p", {}, problem)));
+}
+
 function drawFilters() {
+  drawChips();
+  drawSelects();
+}
+
+/** The facts of the run that is shown, and the counts of its episodes: an export may hold a part of the run. */
+function counted() {
   const run = about.runs[Number(place.run)] ?? about.runs[0];
-  const held = run.held ?? run; // an export may hold a part of the run
-  const sides = place.view === "pairs";
+  return { run, held: run.held ?? run, sides: place.view === "pairs" };
+}
+
+function drawChips() {
+  const { held, sides } = counted();
   replace(
     $("chips"),
     CHIPS.map(([name, query, key]) => {
@@ -79,6 +97,10 @@ function drawFilters() {
       return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${held[key].toLocaleString("en")}`));
     }),
   );
+}
+
+function drawSelects() {
+  const { run, held, sides } = counted();
   const outcomes = Object.entries(held.outcomes);
   const tags = Object.entries(held.tags);
   replace(
@@ -131,6 +153,45 @@ function drawDetail() {
   } else if (place.other !== "") show(comparePage(about));
   else show(episodePage);
 }
+
+const EVERY = 2000; // milliseconds between two questions for news, while the page is visible
+let late = false; // the selects are older than the rest: one of them may be open
+let silent = false; // the viewer did not answer
+let waiting = 0;
+
+/** Asks whether the runs have changed, and shows what is new; an episode that is open stays as it is. */
+async function news() {
+  try {
+    const found = await ask(`api/about?version=${about.version}`);
+    const searchable = found.searchable !== about.searchable;
+    about = { ...about, ...found };
+    if (found.runs || silent) drawNews();
+    else if (searchable && place.q) load({ stay: true }); // more transcripts of episodes that are in the list already
+    if (late && !$("selects").contains(document.activeElement)) {
+      late = false;
+      drawSelects();
+    }
+    silent = false;
+  } catch (error) {
+    if (!silent) drawProblems([error.message]);
+    silent = true;
+  }
+  wait();
+}
+
+function drawNews() {
+  redraw($("runs"), drawBar);
+  redraw($("chips"), drawChips);
+  late = true;
+  load({ stay: true });
+  if (place.n === "" && place.view !== "pairs") renewOverview(detail, about, Number(place.run));
+}
+
+function wait() {
+  clearTimeout(waiting);
+  if (!exported && !document.hidden) waiting = setTimeout(news, EVERY);
+}
+document.addEventListener("visibilitychange", () => about && wait());
 
 // ----------------------------------------------------------------------------------------------------------------- keys
 
@@ -256,5 +317,6 @@ async function start() {
   drawBar();
   drawFilters();
   drawDetail();
+  wait();
 }
 start();

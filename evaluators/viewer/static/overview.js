@@ -1,35 +1,48 @@
 // What the run is, while no episode is open; and the keys.
 
-import { curves } from "./curves.js";
-import { brief, closing, el } from "./dom.js";
+import { curves, renewCurves } from "./curves.js";
+import { brief, closing, el, redraw, replace } from "./dom.js";
+import { successFigure } from "./figures.js";
 import { go } from "./state.js";
 
 export function overview(about, number) {
   const run = about.runs[number];
-  const scored = run.episodes - run.unscored;
   const config = Object.entries({ ...run.config, git: run.git, started: run.created }).filter(([, value]) => value !== null && value !== "");
   return [
     el("section", { class: "heading" }, el("h1", {}, brief(run.name)), el("p", { class: "soft mono" }, run.folder)),
     run.training && curves(number),
     run.training && el("h2", {}, "Practice"),
-    el(
-      "section",
-      { class: "totals" },
-      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", run.training ? "solved in practice, of those scored" : "solved, of those scored"),
-      total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
-      run.unscored > 0 && total(`${((100 * run.solved) / run.episodes).toFixed(1)} .. ${((100 * (run.solved + run.unscored)) / run.episodes).toFixed(1)} %`, "solved, if those without a score had failed .. succeeded"),
-      ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
-    ),
+    el("section", { class: "totals" }, totals(run)),
     el("p", { class: "soft" }, "Choose an episode on the left, or press ", el("kbd", {}, "j"), ". ", el("kbd", {}, "?"), " shows all keys."),
-    Object.keys(run.tags).length > 0 &&
-      el(
-        "section",
-        {},
-        el("h2", {}, "Tags"),
-        el("p", { class: "tags" }, Object.entries(run.tags).map(([tag, episodes]) => el("button", { type: "button", class: "chip", on: { click: () => go({ q: `tag:"${tag}"`, n: "" }) } }, brief(tag, 60), el("span", { class: "soft" }, ` ${episodes}`)))),
-      ),
+    el("section", { class: "tagged" }, tagged(run)),
     config.length > 0 && el("section", {}, el("h2", {}, "Where it came from"), el("dl", { class: "config" }, config.map(([name, value]) => [el("dt", {}, brief(name)), el("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value))]))),
   ];
+}
+
+/** Brings an overview that is shown up to date, in place: nothing that is read, focused or scrolled moves. */
+export function renewOverview(where, about, number) {
+  const run = about.runs[number];
+  if (!run) return;
+  for (const [part, draw] of [["totals", totals], ["tagged", tagged]]) {
+    const shown = where.querySelector(`.${part}`);
+    if (shown) redraw(shown, () => replace(shown, draw(run)));
+  }
+  renewCurves(where);
+}
+
+function totals(run) {
+  const scored = run.episodes - run.unscored;
+  return [
+    el("div", { class: "total" }, successFigure({ ...run, held_out: null }), el("span", {}, run.training ? "solved in practice, of those scored" : "solved, of those scored")),
+    total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
+    run.unscored > 0 && !run.bounds && total(`${((100 * run.solved) / run.episodes).toFixed(1)} .. ${((100 * (run.solved + run.unscored)) / run.episodes).toFixed(1)} %`, "solved, if those without a score had failed .. succeeded"),
+    ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
+  ];
+}
+
+function tagged(run) {
+  const tags = Object.entries(run.tags);
+  return tags.length > 0 && [el("h2", {}, "Tags"), el("p", { class: "tags" }, tags.map(([tag, episodes]) => el("button", { type: "button", class: "chip", on: { click: () => go({ q: `tag:"${tag}"`, n: "" }) } }, brief(tag, 60), el("span", { class: "soft" }, ` ${episodes}`))))];
 }
 
 function total(value, name, query = null) {

@@ -1,7 +1,7 @@
 // Suites x models: a table whose cells hold the runs of a model on a suite, each a link to its run.
 
 import { ask, hasRun, runAddress } from "./ask.js";
-import { brief, count, el, replace } from "./dom.js";
+import { brief, count, el, replace, seconds } from "./dom.js";
 import { money, netOfPrice, successFigure, tokens } from "./figures.js";
 import { place } from "./state.js";
 
@@ -58,7 +58,7 @@ function table(suites, models, asked) {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "suite"), models.map((model) => el("th", { scope: "col" }, el("bdi", {}, brief(model.name, 60)))))),
       el("tbody", {}, suites.map(row)),
     ),
-    el("p", { class: "empty soft" }, "Success is the share of scored episodes with a full score, with its 95 % interval; cost and tokens are those of all attempts. A figure leads to its run. Training runs are in the list of runs."),
+    el("p", { class: "empty soft" }, "Success is the share of scored episodes with a full score, with its 95 % interval; cost and tokens are those of all attempts. Latencies are p50 / p95: of a request to the model, or of the agent's decision if requests were not measured; of its first token; and of a tool call. A figure leads to its run. Training runs are in the list of runs."),
   ];
 }
 
@@ -68,11 +68,18 @@ function entry(run, named, { remember, reached, place: at }) {
   const lost = !run.bounds && run.scored < run.episodes;
   const figure = successFigure(run);
   const net = netOfPrice(run);
-  const words = [net && `net of price ${net}`, named && `${run.agent} · ${brief(run.label, 60)}`, lost && run.coverage, spent.filter(Boolean).join(" · "), run.problem];
+  const words = [net && `net of price ${net}`, named && `${run.agent} · ${brief(run.label, 60)}`, lost && run.coverage, spent.filter(Boolean).join(" · "), latencies(run), run.problem];
   return el(
     "div",
     { class: "entry" },
     at < 0 ? figure : el("a", { href: runAddress(run.number), title: run.label, "data-number": run.number, on: { click: remember, focus: () => reached(at) } }, figure),
     words.filter(Boolean).map((each) => el("span", { class: "fine below" }, el("bdi", {}, each))),
   );
+}
+
+/** "request 0.31 s / 0.82 s · first token 42 ms / 90 ms · call 3.1 ms / 12 ms": p50 and p95 of what was measured. */
+function latencies(run) {
+  const model = run.request_latency ? [run.request_latency, "request"] : [run.model_latency, "decision"];
+  const parts = [model, [run.first_token_latency, "first token"], [run.tool_latency, "call"]];
+  return parts.filter(([found]) => found).map(([found, name]) => `${name} ${seconds(found.p50_s)} / ${seconds(found.p95_s)}`).join(" · ");
 }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
+from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.metrics import PriceSteps
 from gymcp.evaluators.report import CreditAdvice, write_report
+from gymcp.evaluators.viewer.task_facts import FindTasks
 from gymcp.store import Run, TrajectoryStore
 from gymcp.types import Json, Task
 
@@ -60,6 +63,24 @@ def find_tasks(run: Run) -> Mapping[str, Task]:
         return {}
     suite = env.suite
     return {task.id: task for task in suite.tasks} if suite_digest(suite) == run.config.get("suite_digest") else {}
+
+
+def make_task_finder(envs: Sequence[str]) -> FindTasks:
+    """`find_tasks` that looks first in these environments, which the user has named and whose code is run.
+
+    A named environment has a run's tasks if they have not changed since the run. Raises ConfigError.
+    """
+    specs = [load_named(env) for env in envs]
+
+    def find(run: Run) -> Mapping[str, Task]:
+        for spec in specs:
+            with contextlib.suppress(GymcpError):  # the run's wrappers do not fit this one
+                suite = WrapperSelection.from_config(run.config).apply(spec).suite
+                if suite_digest(suite) == run.config.get("suite_digest"):
+                    return {task.id: task for task in suite.tasks}
+        return find_tasks(run)
+
+    return find
 
 
 def _find_same(run: Run) -> LoadedEnv | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gymcp.cli.completion import complete_run, offer
+from gymcp.cli.completion import complete_environment, complete_run, offer
 from gymcp.cli.known_names import EXPORT_LIMIT, METRICS, REPORT_FORMATS, RESOLUTION
 from gymcp.cli.lazy_verbs import defer_to
 from gymcp.cli.option_types import AsJson, MinCoverage, RunFolder
@@ -81,6 +81,14 @@ def view(
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="Tokenizer folder, to show tokens as text; default: that of the run or of its local policy."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Environment file of the runs, whose code is run, for gold and target beside the episodes; repeatable;"
+            " default: the catalog alone.",
+            autocompletion=complete_environment,
+        ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
     name: Annotated[

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.policies.specs import TRAINED
-from gymcp.cli.evaluation.run_report import find_tasks, rewrite_report
+from gymcp.cli.evaluation.run_report import make_task_finder, rewrite_report
 from gymcp.cli.known_names import EXPORT_LIMIT
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import CountProgress
@@ -28,6 +28,7 @@ from gymcp.evaluators.viewer.episode import Decode
 from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
 from gymcp.evaluators.viewer.serve import serve_viewer
+from gymcp.evaluators.viewer.task_facts import FindTasks
 from gymcp.store import open_run
 from gymcp.store.notes import InvalidNote, Note, check_note
 
@@ -44,6 +45,7 @@ def execute(
     find: str,
     port: int,
     tokenizer: Path | None,
+    env: list[str] | None,
     no_open: bool,
     name: str,
     export: Path | None,
@@ -53,9 +55,10 @@ def execute(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     listed = len(runs) > 2 or any(holds_runs_below(folder) for folder in runs)
     decode = find_decoder(tokenizer, find_runs(runs).folders[:MAX_RUNS_SEARCHED] if listed else runs)
+    find_tasks = make_task_finder(env or [])
     if export is not None:
         choice = Choice(limit=EXPORT_LIMIT if limit is None else limit, find=find)
-        export_pages(runs, export, choice, listed=listed, decode=decode)
+        export_pages(runs, export, choice, listed=listed, decode=decode, find_tasks=find_tasks)
         return
     if limit is not None:
         raise ConfigError("view: --limit is for --export; the viewer itself shows every episode")
@@ -92,7 +95,9 @@ def read_name(name: str) -> str:
         raise ConfigError(f"view: --name: {error}") from error
 
 
-def export_pages(runs: Sequence[Path], out: Path, choice: Choice, *, listed: bool, decode: Decode | None) -> None:
+def export_pages(
+    runs: Sequence[Path], out: Path, choice: Choice, *, listed: bool, decode: Decode | None, find_tasks: FindTasks
+) -> None:
     """Write the runs as static pages, and print the page to open and what is left out.
 
     Exit code 1 if a run or an episode could not be read; the others are exported.
