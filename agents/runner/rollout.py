@@ -13,7 +13,7 @@ from gymcp.agents.strategies.budgets import RunBudget, limit_agent_time
 from gymcp.aio import PausableTimeout
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
+from gymcp.errors import AnswerTimeout, EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers
@@ -162,6 +162,8 @@ class _Attempt:
         try:
             async with asyncio.timeout(left_s) as deadline:
                 return await _ask(agent, observation)
+        except AnswerTimeout as error:
+            return self._out_of_time(agent, str(error))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -169,8 +171,8 @@ class _Attempt:
         finally:
             self._agent_s += time.perf_counter() - asked
 
-    def _out_of_time(self, agent: Agent) -> GiveUp:
-        reason = f"{self._agent_limit_s:g} s of the agent's time"
+    def _out_of_time(self, agent: Agent, reason: str = "") -> GiveUp:
+        reason = reason or f"{self._agent_limit_s:g} s of the agent's time"
         return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=reason, side_answers=_take_rest(agent))
 
     def _keep_rest(self, agent: Agent, episode: Episode) -> None:

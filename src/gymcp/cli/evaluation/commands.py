@@ -101,6 +101,7 @@ def stress(
     temperature: TemperatureOption = 1.0,
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     key_env: KeyEnvOption = KEY_VARIABLE,
+    request_timeout: RequestTimeoutOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
     limit: Limit = 40,
@@ -157,7 +158,9 @@ def host(
     user_policy: UserPolicyOption = None,
     judge: JudgeOption = None,
     key_env: KeyEnvOption = KEY_VARIABLE,
-    request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for one answer of the models.")
+    ] = REQUEST_TIMEOUT_S,
     openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
 ) -> None:
     """Serve the episodes of environments over HTTP until Ctrl-C.

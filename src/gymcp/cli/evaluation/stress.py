@@ -43,6 +43,7 @@ def execute(
     temperature: float,
     max_episode_seconds: float | None,
     key_env: str,
+    request_timeout: float | None,
     sandbox: str,
     tasks: list[str] | None,
     limit: int,
@@ -52,7 +53,8 @@ def execute(
 ) -> None:
     """Play the same tasks with the same seeds without and with each stressor; report the drop in the mean score."""
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
-    model = ModelConfig(sampling=sampling, budget=Budget(seconds=max_episode_seconds), key_env=key_env)
+    budget = Budget(seconds=max_episode_seconds)
+    model = ModelConfig(sampling=sampling, budget=budget, key_env=key_env, request_timeout_s=request_timeout)
     name = agent or (ADAPTIVE if policy is None else None)
     settings = ProgramConfig(sandbox=agent_sandbox, stdin=agent_stdin, mounts=tuple(agent_mount or ()))
     program = plan_program(name, settings, env)
