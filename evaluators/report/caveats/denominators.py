@@ -113,4 +113,4 @@ def between(bounds: Bounds) -> str:
 
 def describe_refusals(runs: Sequence[Evidence]) -> list[str]:
     """The reasons why runs have no headline figure, each after the run's name."""
-    return [f"{each.name}: {each.refusal}" for each in runs if each.refusal]
+    return [f"{each.name}: {why}" for each in runs for why in each.refusals]
