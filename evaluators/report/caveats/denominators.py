@@ -51,6 +51,8 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
         ]
     if evidence.recipe is None:
         rows.append(("coverage floor of the headline", percent(evidence.min_coverage)))
+    if net := net_of_price(evidence):
+        rows.append(("mean score, less the price of questions and calls", net))
     with_score = metrics.tasks - metrics.tasks_without_score
     gone = (
         f"; no figure says anything about the other {metrics.tasks_without_score}" if with_score < metrics.tasks else ""
