@@ -29,6 +29,7 @@ from gymcp.cli.option_types import (
     Concurrency,
     EnvName,
     Limit,
+    MinCoverage,
     RunEnvironment,
     RunFolder,
     SandboxName,
@@ -107,12 +108,13 @@ def stress(
     limit: Limit = 40,
     seed: Seed = 0,
     concurrency: Concurrency = 8,
+    min_coverage: MinCoverage = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks. The agent may be a model's, your own or any program. To keep the episodes, or to set other
+    interval over the tasks that have a score in both; if too few have one, there is no drop. The agent may be a model's, your own or any program. To keep the episodes, or to set other
     limits, use `gymcp eval --stress`, which has --privileges, --attack and --retrieve, too.
     """
 
