@@ -114,8 +114,8 @@ def stress(
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks that have a score in both; if too few have one, there is no drop. The agent may be a model's,
-    your own or any program. To keep the episodes, or to set other limits, use `gymcp eval --stress`, which has
+    interval over the tasks that have a score in both; if too few have one, there is no drop. The agent may be a
+    model's, your own or any program. To keep the episodes, or to set other limits, use `gymcp eval --stress`, which has
     --privileges, --attack and --retrieve, too.
     """
 
