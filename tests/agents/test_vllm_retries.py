@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Script:
     def __init__(self, answers: Sequence[tuple[int, Any] | None]) -> None:
         self.answers = list(answers)
         self.bodies: list[Any] = []
+        self.was_given_up = asyncio.Event()
+        """Set once a client has closed its connection instead of waiting for an answer."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -48,6 +50,10 @@ class Script:
         said = self.answers.pop(0)
         if said is None:
             await reader.read()  # until the client gives up
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            self.was_given_up.set()
         else:
             status, content = said
             whole = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -98,6 +104,7 @@ def test_a_sample_that_is_too_late_is_not_asked_for_again() -> None:
         async with policy_on(script) as policy:
             with pytest.raises(AnswerTimeout, match="no answer within 2 s"):
                 await policy.sample([5, 6], Sampling(max_tokens=1))
+            await script.was_given_up.wait()
 
     asyncio.run(play())
     assert len(script.answers) == 1

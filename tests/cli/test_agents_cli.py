@@ -125,10 +125,12 @@ LOSSY = """
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.errors import PolicyInfraError
 
-def lossy(task, seed):
-    if "30" in task.prompts[0]:
+class Silent:
+    async def act(self, observation):
         raise PolicyInfraError("no model")
-    return SCRIPTED["oracle"](task, seed)
+
+def lossy(task, seed):
+    return Silent() if "30" in task.prompts[0] else SCRIPTED["oracle"](task, seed)
 """
 
 
