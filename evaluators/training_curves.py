@@ -32,11 +32,24 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The tasks of one evaluation, whether they have a score or not."""
+
+    tasks: int
+    scored: int
+    success: float | None
+    """Success over the scored tasks; None if none has a score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """Evaluations of a training run on one split, in order."""
 
     split: str
     evaluations: tuple[Evaluation, ...]
+    """Those in which a task has a score."""
+    newest: Asked | None = None
+    """The tasks of the newest evaluation; None if their number was not recorded."""
 
     @property
     def first(self) -> Evaluation:
@@ -64,7 +77,7 @@ def read_held_out(rows: Rows, results: Sequence[HeldoutResult] = ()) -> tuple[He
     for split in (name[len(_TEST) : -len(_SUCCESS)] for name in names):
         evaluations = tuple(each for row in rows if (each := _evaluation(row, split, tasks)) is not None)
         if evaluations:
-            splits.append(HeldOut(split=split, evaluations=evaluations))
+            splits.append(HeldOut(split=split, evaluations=evaluations, newest=_find_newest(rows, split)))
     return tuple(sorted(splits, key=lambda each: -len(each.evaluations)))
 
 
@@ -82,6 +95,16 @@ def _evaluation(
         scored=scored if isinstance(scored, int) and scored >= 0 else None,
         tasks=tasks.get((int(row["iteration"]), split)),
     )
+
+
+def _find_newest(rows: Rows, split: str) -> Asked | None:
+    evaluated = [row for row in rows if f"{_TEST}{split}/scored" in row]
+    if not evaluated:
+        return None
+    tasks, scored, success = (evaluated[-1].get(f"{_TEST}{split}/{name}") for name in ("tasks", "scored", "success"))
+    if not (isinstance(tasks, int) and isinstance(scored, int) and 0 <= scored <= tasks and tasks):
+        return None
+    return Asked(tasks=tasks, scored=scored, success=float(success) if is_share(success) else None)
 
 
 def is_number(value: object) -> TypeGuard[float]:

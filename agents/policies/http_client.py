@@ -37,6 +37,10 @@ class NoAnswer(Exception):
     """No answer has come, or only a part of one."""
 
 
+class LateAnswer(NoAnswer):
+    """The server took the request and had not answered it when the time for that was over."""
+
+
 class UnreadableAnswer(Exception):
     """The answer is longer than allowed, or has an unknown encoding that the request did not allow."""
 
@@ -207,16 +211,28 @@ class HttpClient:
         self._idle: list[HttpConnection] = []
 
     async def request(
-        self, method: str, path: str, content: bytes = b"", *, max_bytes: int, timed: bool = False
+        self,
+        method: str,
+        path: str,
+        content: bytes = b"",
+        *,
+        max_bytes: int,
+        timed: bool = False,
+        timeout_s: float | None = None,
     ) -> Response:
-        """Send a request and wait for the whole answer, without a timeout. Raises NoAnswer, UnreadableAnswer.
+        """Send a request and wait for the whole answer. Raises NoAnswer, LateAnswer, UnreadableAnswer.
 
-        `timed`: note when each piece of the answer's body comes.
+        `timed`: note when each piece of the answer's body comes. `timeout_s`: maximum seconds from sending the request
+        to the last byte of the answer, on a connection that is open; None for no limit.
         """
         head = _head(method, self._root + path, {**self._headers, "content-length": str(len(content))})
         connection = self._take_idle() or await self._connect()
         try:
-            answer = await connection.request(head + content, max_bytes, timed=timed)
+            async with asyncio.timeout(timeout_s):
+                answer = await connection.request(head + content, max_bytes, timed=timed)
+        except TimeoutError as error:
+            connection.abort()
+            raise LateAnswer(f"no answer within {timeout_s:g} s") from error
         except BaseException:
             connection.abort()
             raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
-from gymcp.errors import PromptTooLong
+from gymcp.errors import AnswerTimeout, PromptTooLong
 from gymcp.protocols import ChatPolicy, Policy
 from gymcp.types import ModelUsage, RequestTimes, Sampled, Sampling
 
@@ -39,16 +40,25 @@ class TokenModel:
     context: int
     """Maximum number of tokens of prompt and answer together."""
     price: Price = field(default_factory=Price)
+    timeout_s: float | None = None
+    """Maximum seconds of one answer, beside those of the policy; None for no limit."""
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generated:
         """Sample one answer to the prompt; `sampling.max_tokens` is reduced to the room that the context has left.
 
-        Raises PromptTooLong if fewer than `MIN_ANSWER_TOKENS` tokens are left, and what the policy raises.
+        Raises PromptTooLong if fewer than `MIN_ANSWER_TOKENS` tokens are left, AnswerTimeout, and what the policy
+        raises.
         """
         room = self.context - len(prompt)
         if room < MIN_ANSWER_TOKENS:
             raise PromptTooLong(f"{len(prompt)} tokens, and no room for an answer among {self.context}")
-        sampled = await self.policy.sample(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
+        try:
+            async with asyncio.timeout(self.timeout_s) as deadline:
+                sampled = await self.policy.sample(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise AnswerTimeout(f"model '{self.name}': no answer within {self.timeout_s:g} s") from error
         usage = ModelUsage(
             model=self.name,
             prompt_tokens=len(prompt),

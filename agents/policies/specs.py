@@ -69,8 +69,8 @@ class ModelOptions:
     """Maximum number of requests per minute to an endpoint; None for no limit."""
     concurrency: int = 256
     """Maximum number of requests in flight to a server."""
-    timeout_s: float = 120.0
-    """Maximum seconds of one request to an endpoint."""
+    timeout_s: float | None = None
+    """Maximum seconds of one answer; None: the agent that asks has a limit."""
     stream: bool = False
     """True to ask an endpoint for answers as streams."""
     tokenizer: Path | None = None
@@ -150,7 +150,7 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
 
 async def _open_vllm_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
     """The model of a vLLM server. Its tokenizer must be the server's own, because ids of another mean other words."""
-    settings = VllmSettings(concurrency=options.concurrency)
+    settings = VllmSettings(concurrency=options.concurrency, sample_timeout_s=options.timeout_s)
     policy = await stack.enter_async_context(
         open_vllm(spec.url, spec.model, settings, key=find_key(spec.url) or options.key)
     )
@@ -179,6 +179,7 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
         parse_calls=choose_format(options.tool_format, tokenizer, spec.who),
         context=context,
         price=_price(spec, options),
+        timeout_s=None if spec.kind == "vllm" else options.timeout_s,  # a server's client has its own
     )
 
 

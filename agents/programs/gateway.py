@@ -6,6 +6,7 @@ episode, tells the episode; without a known key nothing is answered.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -22,11 +23,16 @@ from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, r
 from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
 from gymcp.agents.programs.dialects import DIALECTS, Dialect
 from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.programs.requests import ModelAnswer
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.aio import run_in_own_task
 from gymcp.types import Json
 
 SOCKET_NAME = "gateway"
+KEEP_ALIVE_S = 5.0
+"""Seconds of silence after which a client that asked for events gets a comment, while the model still answers."""
+_COMMENT = b": wait\n\n"
+"""A comment of server-sent events, which clients skip."""
 
 
 @dataclass(slots=True)
@@ -117,11 +123,16 @@ class _Application:
             raise RequestRefused(400, f"the body is {error}", "invalid_json") from error
         model = str(body.get("model") or self._gateway.model)
         wanted = dialect.read(body)
-        answer = await self._gateway.find(request).ask_model(wanted, model)
+        asking = asyncio.ensure_future(self._gateway.find(request).ask_model(wanted, model))
+        try:
+            if wanted.streams and not (await asyncio.wait([asking], timeout=KEEP_ALIVE_S))[0]:
+                return _LateEvents(asking, dialect)
+            answer = await asking
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
         if wanted.streams:
-            # the answer is whole before its first event, so all of them are one body
-            events = "".join(_encode_event(*event) for event in dialect.write_events(answer))
-            return Response(events, media_type="text/event-stream")
+            return Response(_encode_answer(dialect, answer), media_type="text/event-stream")
         return JSONResponse(dialect.write(answer))
 
     async def _list_models(self, _: Request) -> Response:
@@ -129,9 +140,42 @@ class _Application:
         return JSONResponse({"object": "list", "data": [entry]})
 
 
+class _LateEvents(Response):
+    """The events of an answer that is still awaited: comments until it is there, since clients give up over silence.
+
+    The status is sent before the answer, so a refusal is an event, too.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, asking: asyncio.Future[ModelAnswer], dialect: Dialect) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._asking = asking
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            while not self._asking.done():
+                await send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
+                await asyncio.wait([self._asking], timeout=KEEP_ALIVE_S)
+            events = _encode_answer(self._dialect, self._asking.result())
+        except RequestRefused as error:
+            events = _encode_event("error", self._dialect.write_error(error.status, error.code, str(error)))
+        finally:
+            self._asking.cancel()
+        await send({"type": "http.response.body", "body": events.encode()})
+
+
 async def _count_tokens(request: Request) -> Response:
     """An estimate of the tokens in a request of Anthropic's dialect: four bytes each."""
     return JSONResponse({"input_tokens": max(1, len(await read_body(request)) // 4)})
+
+
+def _encode_answer(dialect: Dialect, answer: ModelAnswer) -> str:
+    """All events of an answer as one body: it is whole before its first event."""
+    return "".join(_encode_event(*event) for event in dialect.write_events(answer))
 
 
 def _encode_event(name: str, data: Json) -> str:

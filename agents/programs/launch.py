@@ -14,6 +14,7 @@ import gymcp
 from gymcp.agents.programs.folder import RELAY_FOLDER, Offer, fill_placeholders, make_environment, write_files
 from gymcp.agents.programs.gateway import SOCKET_NAME, Gateway
 from gymcp.agents.programs.settings import ProgramSettings, names_path
+from gymcp.envs.catalog import list_own_files
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.programs import gateway_relay, stdio_relay
@@ -29,6 +30,8 @@ _SYSTEM = Path("/usr")
 """Prefix of the programs that every sandbox has."""
 _MIN_PARTS = 3
 """Parts of the path of a folder that programs may see: ``/home/me``, but not ``/home``."""
+BYTE_CODE = "__pycache__"
+"""Folder beside modules, hidden with them: byte code holds the solutions that its module holds."""
 _START = f"import sys; sys.path.insert(0, {str(RELAY_FOLDER)!r}); from server_main import main; main()"
 
 
@@ -71,7 +74,8 @@ def make_launch(settings: ProgramSettings, gateway: Gateway, token: str, workspa
 def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
     """The command with absolute paths, and the mounts that it needs: the program, its virtualenv, files that it names.
 
-    gymcp itself and `ProgramSettings.hidden` are hidden, because they hold the solutions of tasks. Raises ConfigError.
+    gymcp itself, the environment's files and `ProgramSettings.hidden` are hidden, because they hold the solutions of
+    tasks. Raises ConfigError.
     """
     first = settings.argv[0]
     found = shutil.which(first)
@@ -92,7 +96,7 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
         paths.append(path.absolute())
     if settings.sandbox == "none":
         return tuple(argv), ()
-    return tuple(argv), tuple(_mounts(paths, settings.hidden))
+    return tuple(argv), tuple(_mounts(paths, [*settings.hidden, *list_own_files(settings.env)]))
 
 
 def _find_files(program: Path) -> tuple[Path, list[Path]]:
@@ -139,10 +143,14 @@ def _mounts(paths: list[Path], hidden: Iterable[Path]) -> Iterator[Mount]:
         if len(path.parts) < _MIN_PARTS or path == Path.home():
             raise ConfigError(f"agent: {path} is too much to show to a program: name a folder of its own")
         yield Mount(source=path, target=PurePosixPath(path))
-    own = [Path(gymcp.__file__).parent, *_list_rooms(), gymcp_home(), *hidden]
-    for path in sorted({each.absolute() for each in own}):
-        if path.exists() and any(path.is_relative_to(top) for top in tops):
-            yield Mount(source=_nothing(path), target=PurePosixPath(path))
+    own = {path.resolve() for path in (Path(gymcp.__file__).parent, *_list_rooms(), gymcp_home(), *hidden)}
+    own |= {path.parent / BYTE_CODE for path in own if path.suffix == ".py"}
+    outermost = sorted(path for path in own if own.isdisjoint(path.parents))
+    for top in tops:
+        real = top.resolve()
+        for path in outermost:
+            if path.exists() and path.is_relative_to(real):
+                yield Mount(source=_nothing(path), target=PurePosixPath(top / path.relative_to(real)))
 
 
 def _list_rooms() -> Iterator[Path]:

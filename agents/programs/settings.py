@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gymcp.agents.strategies.budgets import Budget
+from gymcp.envs.catalog import source_of
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Limits
 from gymcp.types import Json, Sampling
@@ -35,7 +36,9 @@ class ProgramSettings:
     mounts: tuple[Path, ...] = ()
     """Further files and folders of the host that the program may read, at the same paths."""
     hidden: tuple[Path, ...] = ()
-    """Files and folders that the program may not read, such as the environment's own file with the solutions."""
+    """Files and folders that the program may not read."""
+    env: str = ""
+    """The environment that is played; its own files, which hold the solutions, are hidden."""
     turns: Turns = "restart"
     """``restart``: a new process for each message of the user. ``stdin``: one process, which reads a line of JSON
     ``{"prompt": ...}`` for each message and ends its turn with a line of JSON ``{"text": ...}``."""
@@ -101,7 +104,7 @@ def make_program(
 ) -> ProgramSettings:
     """The settings of ``cmd:PROGRAM ARGS`` with options as the user wrote them. Raises ConfigError.
 
-    `stdin`: one process reads every message of the user. `env`: the environment, which is hidden if it is a file.
+    `stdin`: one process reads every message of the user. `env`: the environment, whose files are hidden.
     """
     if sandbox not in get_args(SandboxName):
         raise ConfigError(
@@ -115,5 +118,5 @@ def make_program(
         sandbox="none" if sandbox == "none" else "bwrap",
         turns="stdin" if stdin else "restart",
         mounts=tuple(mounts),
-        hidden=(Path(env).absolute(),) if env.endswith(".py") else (),
+        env=source_of(env),
     )

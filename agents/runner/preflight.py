@@ -5,6 +5,7 @@ A defect that would fail every episode fails here, once, with one line.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,10 +22,12 @@ from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRef
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.protocols import UserView
-from gymcp.types import Message, Task, Tool, ToolCall
+from gymcp.types import Decision, Message, Task, Tool, ToolCall
 
 CALL_TIMEOUT_S = 30.0
 """Seconds that a server may take for its first call."""
+FIRST_ANSWER_S = 600.0
+"""Seconds that the model may take for its first answer, unless an episode may take longer."""
 
 
 async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolListing:
@@ -59,20 +62,16 @@ async def check_model(
     tokens of an answer, because budgets of tokens or money depend on it.
     """
     first, tools = _first_messages(tasks[0]), tools_of(tasks[0])
+    if isinstance(model, TokenModel):
+        _check_prompts_fit(model, settings, tasks, tools_of)
+    limit_s = max(FIRST_ANSWER_S, settings.budget.seconds or 0.0)
     try:
-        if isinstance(model, TokenModel):
-            _check_prompts_fit(model, settings, tasks, tools_of)
-            prompt = model.renderer.first_prompt(first, tools, settings.system)
-            await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
-        else:
-            # with the full max_tokens, because an endpoint also refuses a request whose answer might not fit
-            messages = merge_system_messages(settings.system, first)
-            decision = await model.policy.chat(messages, tools, replace(settings.sampling, seed=0))
-            if needs_usage and not (decision.spent and decision.spent.prompt_tokens):
-                raise ConfigError(
-                    f"model '{model.name}': the endpoint does not say how many tokens an answer took (usage), so a"
-                    " budget of tokens or money cannot be kept"
-                )
+        async with asyncio.timeout(limit_s):
+            answered = await _ask_once(model, settings, first, tools)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"model '{model.name}': no answer within {limit_s:g} s; for a model that is slower: --max-episode-seconds"
+        ) from error
     except PromptTooLong as error:
         max_tokens = settings.sampling.max_tokens
         raise ConfigError(
@@ -84,6 +83,24 @@ async def check_model(
         raise ConfigError(f"{error}{hint}") from error
     except PolicyInfraError as error:
         raise ConfigError(f"the policy does not answer: {error}") from error
+    if needs_usage and answered is not None and not (answered.spent and answered.spent.prompt_tokens):
+        raise ConfigError(
+            f"model '{model.name}': the endpoint does not say how many tokens an answer took (usage), so a"
+            " budget of tokens or money cannot be kept"
+        )
+
+
+async def _ask_once(
+    model: Model, settings: ReactSettings, first: Sequence[Message], tools: tuple[Tool, ...]
+) -> Decision | None:
+    """The answer of an endpoint to the first messages; None of a token model, which draws one token."""
+    if isinstance(model, TokenModel):
+        prompt = model.renderer.first_prompt(first, tools, settings.system)
+        await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
+        return None
+    # with the full max_tokens, because an endpoint also refuses a request whose answer might not fit
+    messages = merge_system_messages(settings.system, first)
+    return await model.policy.chat(messages, tools, replace(settings.sampling, seed=0))
 
 
 async def check_user(env: LoadedEnv, who: str, task: Task) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -13,12 +15,14 @@ from gymcp.agents.strategies.budgets import RunBudget, limit_agent_time
 from gymcp.aio import PausableTimeout
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
+from gymcp.errors import AnswerTimeout, EnvInfraError, GymcpError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers
 from gymcp.types import Action, Decision, GiveUp, Json, Observation, SideAnswer, Task, Trajectory, Usage
+from gymcp.user_code import describe_error, format_own_traceback
 
+log = logging.getLogger(__name__)
 OVERTIME = "more than {:g} s for its part of the episode: servers, calls, states, grading"
 """End of the reason of an episode that the harness could not finish in time."""
 
@@ -127,7 +131,7 @@ class _Attempt:
 
     async def play(self, harness_time: PausableTimeout) -> _Failure | None:
         """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
-        agent = self._make_agent(self._job.task, self._job.seed)
+        agent = self._make()
         task, pause = self._job.task, harness_time.pause
         async with (
             _closing(agent),
@@ -153,6 +157,17 @@ class _Attempt:
                     return None
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
 
+    def _make(self) -> Agent:
+        """The agent of the episode; one that raises at its first decision if the user's function raised."""
+        try:
+            return self._make_agent(self._job.task, self._job.seed)
+        except GymcpError:
+            raise
+        except Exception as error:
+            if _is_of_gymcp(self._make_agent):
+                raise
+            return _Unmade(error)
+
     async def _ask_in_time(self, agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
         """The agent's next action, or the end of the episode if the agent's time runs out first."""
         left_s = self._agent_limit_s - self._agent_s
@@ -162,6 +177,8 @@ class _Attempt:
         try:
             async with asyncio.timeout(left_s) as deadline:
                 return await _ask(agent, observation)
+        except AnswerTimeout as error:
+            return self._out_of_time(agent, str(error))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -169,8 +186,8 @@ class _Attempt:
         finally:
             self._agent_s += time.perf_counter() - asked
 
-    def _out_of_time(self, agent: Agent) -> GiveUp:
-        reason = f"{self._agent_limit_s:g} s of the agent's time"
+    def _out_of_time(self, agent: Agent, reason: str = "") -> GiveUp:
+        reason = reason or f"{self._agent_limit_s:g} s of the agent's time"
         return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=reason, side_answers=_take_rest(agent))
 
     def _keep_rest(self, agent: Agent, episode: Episode) -> None:
@@ -242,10 +259,38 @@ def _take_rest(agent: Agent) -> tuple[SideAnswer, ...]:
 
 
 async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
-    """The agent's next action. Raises PolicyInfraError, also for a defect of the agent."""
+    """The agent's next action; the end of the episode if an agent of the user raises.
+
+    Raises PolicyInfraError, also for a defect of gymcp's own agents, which say nothing about the policy.
+    """
     try:
         return await agent.act(observation)
     except PolicyInfraError:
         raise
     except Exception as error:
-        raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error
+        reason = f"the agent raised {describe_error(error)}"
+        if _is_of_gymcp(type(agent)) and not isinstance(agent, _Unmade):
+            raise PolicyInfraError(reason) from error
+        _warn_once(format_own_traceback(error) or reason)
+        return GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason, side_answers=_take_rest(agent))
+
+
+class _Unmade:
+    """Stands for an agent of the user that could not be made."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def act(self, observation: Observation) -> Action:
+        raise self._error
+
+
+def _is_of_gymcp(defined: object) -> bool:
+    """True if a class or function is gymcp's own."""
+    return str(getattr(defined, "__module__", "")).partition(".")[0] == "gymcp"
+
+
+@functools.lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    """Show an error of the user's agent, which often raises alike in every episode."""
+    log.warning("%s", text)

@@ -9,7 +9,15 @@ from types import ModuleType
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
-from gymcp.user_code import ENVIRONMENT_PLUGINS, describe_plugin, find_plugins, load_plugin, load_user_module
+from gymcp.user_code import (
+    ENVIRONMENT_PLUGINS,
+    describe_plugin,
+    find_plugins,
+    list_modules_beside,
+    list_plugin_files,
+    load_plugin,
+    load_user_module,
+)
 
 
 def names() -> tuple[str, ...]:
@@ -53,6 +61,19 @@ def is_file(env: str) -> bool:
 def source_of(env: str) -> str:
     """A name for the same environment that is valid in any folder: a catalog name, or the absolute path of a file."""
     return str(Path(env).resolve()) if is_file(env) else env
+
+
+def list_own_files(env: str) -> tuple[Path, ...]:
+    """Files and folders that may hold solutions of the environment's tasks; empty for those that gymcp brings.
+
+    Of a file: itself, and the modules beside or below it that have been imported. Of a plug-in: its package.
+    """
+    if is_file(env):
+        path = Path(env).absolute()
+        return (path, *(each for each in list_modules_beside(path) if each != path.resolve()))
+    if env in names() or (point := find_plugins(ENVIRONMENT_PLUGINS).get(env)) is None:
+        return ()
+    return list_plugin_files(point)
 
 
 def _load_file(path: Path) -> EnvSpec:

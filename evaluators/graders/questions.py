@@ -1,4 +1,8 @@
-"""A grader of the questions that an agent asks the user. The cost of a question is never part of the score."""
+"""A grader of the questions that an agent asks the user.
+
+The score is the verdict on the task and stays without prices, because success is a full score; the priced score is the
+component ``net_of_price`` beside it.
+"""
 
 from __future__ import annotations
 

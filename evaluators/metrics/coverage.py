@@ -31,7 +31,8 @@ def has_headline(rate: Rate, floor: float) -> bool:
 def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow], folder: str) -> str:
     """Reason why the run's success is no headline figure, its bounds instead, and what to do; empty if it is one.
 
-    `lost`: the counted episodes without a score. A run without episodes has no figure in any case: empty.
+    `lost`: the counted episodes without a score that can be scored yet. A run without episodes has no figure in any
+    case: empty.
     """
     bounds, covered = rate.bounds, rate.coverage_share
     if bounds is None or covered is None or has_headline(rate, floor):
@@ -40,13 +41,13 @@ def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow]
     folder = shlex.quote(folder)
     todo = [f"repeat its command with --out {folder} --resume"] if True in reasons else []
     todo += [f"gymcp grade {folder}"] if False in reasons else []
+    hint = f"to score the lost ones: {'; then: '.join(todo)}; " if todo else ""
     # the option takes a share; rounded down, so that it accepts this run
     accepted = int(covered * 1000) / 1000
     return (
         f"{rate.scored} of {rate.episodes} episodes ({_percent(covered)}) have a score, below the floor of "
         f"{_percent(floor)}: over all episodes, success is between {_percent(bounds.low)} (all lost ones failed) and "
-        f"{_percent(bounds.high)} (all succeeded); to score the lost ones: {'; then: '.join(todo)}; to accept this "
-        f"coverage: --min-coverage {accepted:g}"
+        f"{_percent(bounds.high)} (all succeeded); {hint}to accept this coverage: --min-coverage {accepted:g}"
     )
 
 

@@ -18,6 +18,7 @@ from gymcp.evaluators.report.caveats.denominators import (
 )
 from gymcp.evaluators.report.caveats.faulty import RATE_HEADINGS, TASK_HEADINGS, describe_list, rate_rows, task_rows
 from gymcp.evaluators.report.caveats.faulty import TITLE as FAULTY
+from gymcp.evaluators.report.caveats.held_out import describe_success
 from gymcp.evaluators.report.caveats.played_user import (
     KIND_HEADINGS,
     NOT_AUDITED,
@@ -151,10 +152,11 @@ def _describe_held_out(evidence: Evidence) -> list[str]:
     lines: list[str] = []
     for held in read_held_out(evidence.curves, evidence.heldout):
         last, first = held.last, held.first
-        bounds = f" ({interval(last.ci95)})" if last.ci95 else ""
+        bounds = f" ({interval(last.ci95)})" if last.ci95 and not evidence.refuse_held_out(held) else ""
         since = f", {percent(first.success)} after iteration {first.iteration}" if first is not last else ""
-        words = f"{held.split}: {percent(last.success)}{bounds} after iteration {last.iteration}{since}"
+        words = f"{held.split}: {describe_success(evidence, held)}{bounds} after iteration {last.iteration}{since}"
         lines += [f"**Held out, {plain(words)}**", ""]
+        lines += [plain(refusal), ""] if (refusal := evidence.refuse_held_out(held)) else []
     return lines
 
 

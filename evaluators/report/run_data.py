@@ -29,6 +29,7 @@ from gymcp.evaluators.metrics import (
 from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
+from gymcp.evaluators.training_curves import HeldOut, read_held_out
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
 from gymcp.store.heldout import HeldoutResult, read_heldout
 from gymcp.store.metric_rows import read_metric_rows
@@ -114,6 +115,23 @@ class Evidence:
         lost = [row for row in self.rows if row.score is None]
         return explain_low_coverage(self.metrics.overall, self.min_coverage, lost=lost, folder=str(self.run.folder))
 
+    def refuse_held_out(self, held: HeldOut) -> str:
+        """Reason why success on a held-out split is no headline figure; empty if it is one.
+
+        Also empty for runs of an older gymcp, which did not record how many tasks were asked.
+        """
+        rate = rate_held_out(held)
+        folder = str(self.run.folder)
+        return "" if rate is None else explain_low_coverage(rate, self.min_coverage, lost=(), folder=folder)
+
+    @property
+    def refusals(self) -> list[str]:
+        """The reasons why figures of the run are no headline; of a training run, after the names of splits."""
+        if self.recipe is None:
+            return [self.refusal] if self.refusal else []
+        splits = read_held_out(self.curves, self.heldout)
+        return [f"held out, {held.split}: {why}" for held in splits if (why := self.refuse_held_out(held))]
+
     @property
     def rows(self) -> list[EpisodeRow]:
         """The attempts that count."""
@@ -124,6 +142,15 @@ class Evidence:
         """Recipe of a training run; None for any other run."""
         recipe = self.run.config.get(RECIPE)
         return recipe if isinstance(recipe, Mapping) else None
+
+
+def rate_held_out(held: HeldOut) -> Rate | None:
+    """Success of the newest evaluation with the number of its tasks; None if that was not recorded."""
+    newest = held.newest
+    if newest is None:
+        return None
+    coverage = f"{newest.scored}/{newest.tasks} scored"
+    return Rate(episodes=newest.tasks, scored=newest.scored, success=newest.success, ci95=None, coverage=coverage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from gymcp.evaluators.report.caveats.credit import credit_section
+from gymcp.evaluators.report.caveats.held_out import describe_success
 from gymcp.evaluators.report.curves import Curve, panels, success_chart
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -49,16 +50,16 @@ def render_training(evidence: Evidence) -> str:
     """Page of one training run."""
     held_out = read_held_out(evidence.curves, evidence.heldout)[:MAX_SPLITS]
     metrics = evidence.metrics
-    success = held_out[0].last.success if held_out else metrics.overall.success
+    success = describe_success(evidence, held_out[0]) if held_out else percent(metrics.overall.success)
     return document(
-        f"{evidence.name}: {percent(success)}",
+        f"{evidence.name}: {success}",
         element("h1", evidence.name),
         suite_line(evidence),
         problems(evidence.problems),
-        *(_headline(held_out[0]) if held_out else (_no_held_out(evidence),)),
+        *(_headline(evidence, held_out[0]) if held_out else (_no_held_out(evidence),)),
         _practice_facts(evidence),
         section("Learning curve", success_chart(curves_of_run(evidence.curves, held_out))),
-        _splits(held_out),
+        _splits(evidence, held_out),
         section(
             "Everything that was measured",
             panels([columns_of(evidence.curves)]),
@@ -81,9 +82,19 @@ def render_training(evidence: Evidence) -> str:
     )
 
 
-def _headline(held: HeldOut) -> tuple[Html, ...]:
-    """Held-out success after the last evaluation, and its change since the first."""
+def _headline(evidence: Evidence, held: HeldOut) -> tuple[Html, ...]:
+    """Held-out success after the last evaluation, and its change since the first; bounds if too few have a score."""
     last = held.last
+    if refusal := evidence.refuse_held_out(held):
+        return (
+            element(
+                "div",
+                element("strong", describe_success(evidence, held)),
+                element("span", "no headline figure: too few held-out tasks have a score", class_="warn"),
+                class_="headline",
+            ),
+            element("p", f"{refusal}.", class_="notice"),
+        )
     tasks = f"{last.scored} held-out tasks" if last.scored is not None else "held-out tasks"
     return (
         element(
@@ -165,7 +176,7 @@ def curves_of_run(rows: Rows, held_out: Sequence[HeldOut]) -> list[Curve]:
     return curves
 
 
-def _splits(held_out: Sequence[HeldOut]) -> Html:
+def _splits(evidence: Evidence, held_out: Sequence[HeldOut]) -> Html:
     """First and last evaluation of each split."""
     rows: list[tuple[Html | str, ...]] = []
     for held in held_out:
@@ -177,12 +188,13 @@ def _splits(held_out: Sequence[HeldOut]) -> Html:
             (
                 held.split,
                 percent(held.first.success),
-                percent(last.success),
+                describe_success(evidence, held),
                 interval(last.ci95),
                 interval_bar(last.success, last.ci95) if last.ci95 else "",
                 points(change, "") if moved else "–",
                 bounds or ("not paired" if moved else ""),
                 str(pair.tasks) if pair else "–" if last.scored is None else str(last.scored),
+                f"{held.newest.scored} of {held.newest.tasks}" if held.newest else "–",
             )
         )
     headings = (
@@ -194,6 +206,7 @@ def _splits(held_out: Sequence[HeldOut]) -> Html:
         "#change, points",
         "#95 % interval of the change",
         "#tasks",
+        "#scored",
     )
     return rows_section("Held-out tasks", headings, rows)
 
@@ -298,7 +311,11 @@ def _standings(groups: Sequence[RecipeGroup], split: str | None) -> Html:
         swatch = element("i", class_=f"swatch s{number % 6}")
         of_group = [_run_row(each, split, swatch) for each in group.runs]
         spread = spread_of(group, split) if split is not None and len(group.runs) > 1 else ()
-        if spread:
+        if spread and not any(
+            held.split == split and each.refuse_held_out(held)
+            for each in group.runs
+            for held in read_held_out(each.curves, each.heldout)
+        ):
             first, last = spread[0], spread[-1]
             span = f"{100 * last.low:.1f} to {100 * last.high:.1f} % over seeds"
             name = element("span", swatch, element("b", f"{group.name}, {last.seeds} seeds"))
@@ -322,7 +339,8 @@ def _run_row(each: Evidence, split: str | None, swatch: Html) -> tuple[Html | st
     bounds = f"{points(pair.ci95.low, '')} to {points(pair.ci95.high, '')}" if pair and pair.ci95 else ""
     change = pair.difference if pair and pair.difference is not None else last.success - held.first.success
     moved = points(change, "") if last is not held.first else "–"
-    return name, seed, str(last.iteration), percent(last.success), interval(last.ci95), moved, bounds, trained
+    success = describe_success(each, held)
+    return name, seed, str(last.iteration), success, interval(last.ci95), moved, bounds, trained
 
 
 def anchor_of(evidence: Evidence) -> str:
@@ -351,7 +369,7 @@ def _own_section(evidence: Evidence) -> Html:
     return element(
         "div",
         element("h2", evidence.name, class_="run", id=anchor_of(evidence)),
-        *(_headline(held_out[0]) if held_out else (_no_held_out(evidence),)),
-        _splits(held_out) if len(held_out) > 1 else join(),
+        *(_headline(evidence, held_out[0]) if held_out else (_no_held_out(evidence),)),
+        _splits(evidence, held_out) if len(held_out) > 1 else join(),
         table(("", ""), rows),
     )

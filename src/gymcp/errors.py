@@ -20,6 +20,7 @@
     │   ├── DirtyReset                  a fresh world differs from the one that its task has always started from
     │   └── SnapshotError               a world cannot be copied, or its copy is not the same world
     ├── PolicyInfraError                the policy's server could not be reached: the episode has no score
+    │   ├── AnswerTimeout               it was reached, and its answer took too long: the episode is graded as it stands
     │   ├── PolicyRefused               it was reached and refuses the request: wrong key, no such model, a bad request
     │   └── PromptTooLong               the prompt is longer than the model's context
     └── GraderError                     the grader raised: the episode can be graded again
@@ -109,6 +110,10 @@ class SnapshotError(EnvInfraError):
 
 class PolicyInfraError(GymcpError):
     """The policy's server could not be reached; the episode's outcome is ``policy_infra``."""
+
+
+class AnswerTimeout(PolicyInfraError):
+    """An answer took longer than a request may take. The time is the agent's: its episode is ``budget_exhausted``."""
 
 
 class PolicyRefused(PolicyInfraError):

@@ -187,6 +187,48 @@ def describe_plugin(point: EntryPoint) -> str:
     return f"plug-in '{point.name}'{package} ({point.value})"
 
 
+def list_plugin_files(point: EntryPoint) -> tuple[Path, ...]:
+    """Files and folders with the code and data of the package that brings the plug-in.
+
+    An editable installation leaves them elsewhere: they are found once the plug-in has been imported.
+    """
+    file = _read_file_name(sys.modules.get(point.module))
+    if file is None or not _is_own(file):
+        return _list_installed(point)
+    return (*_list_installed(point), *list_modules_beside(_find_outermost(Path(file).resolve())))
+
+
+@functools.cache
+def _list_installed(point: EntryPoint) -> tuple[Path, ...]:
+    """The packages of the plug-in's distribution, and its files outside of packages, without its metadata."""
+    if point.dist is None:
+        return ()
+    files = [file for file in point.dist.files or () if not file.parts[0].endswith((".dist-info", ".egg-info"))]
+    packages = {file.parent for file in files if file.name == "__init__.py"}
+    tops = {next((folder for folder in reversed(file.parents) if folder in packages), file) for file in files}
+    return tuple(sorted(Path(str(point.dist.locate_file(top))).resolve() for top in tops))
+
+
+def list_modules_beside(path: Path) -> tuple[Path, ...]:
+    """The user's modules that have been imported from the folder of `path`: packages as folders, else files."""
+    folder = path.resolve().parent
+    names = {_read_file_name(module) for module in list(sys.modules.values())}
+    files = [Path(name).resolve() for name in names if name is not None and _is_own(name)]
+    return tuple(sorted({_find_outermost(file, folder) for file in files if file.is_relative_to(folder)}))
+
+
+def _read_file_name(module: object) -> str | None:
+    """The absolute name of the module's file; None if it has none."""
+    name = getattr(module, "__dict__", {}).get("__file__")
+    return name if isinstance(name, str) and name.startswith("/") else None
+
+
+def _find_outermost(file: Path, below: Path = Path("/")) -> Path:
+    """The folder of the outermost package that holds the file and lies below `below`; the file if it is in none."""
+    packages = [folder for folder in file.parents if folder.is_relative_to(below) and folder != below]
+    return next((folder for folder in reversed(packages) if (folder / "__init__.py").is_file()), file)
+
+
 def load_plugin(point: EntryPoint) -> object:
     """The object that the entry point names. Raises ConfigError, which names the plug-in, if that is not possible."""
     try:

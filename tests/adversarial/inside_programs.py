@@ -79,6 +79,21 @@ def read_the_environments_file(given: Given) -> str:
 
 
 @attempt
+def read_a_module_of_the_environment(given: Given) -> str:
+    return read(given["env_module"], given)
+
+
+@attempt
+def read_the_byte_code_of_a_module_of_the_environment(given: Given) -> str:
+    return read(given["env_byte_code"], given)
+
+
+@attempt
+def read_the_data_of_a_plug_in(given: Given) -> str:
+    return read(given["plugin_data"], given)
+
+
+@attempt
 def read_the_solutions_of_a_suite(given: Given) -> str:
     with open(given["suite_file"]) as file:
         return f"read {len(file.read())} characters"

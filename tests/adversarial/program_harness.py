@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ import gymcp.envs.suites
 from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.settings import ProgramSettings, SandboxName
+from gymcp.envs.catalog import list_own_files
 from gymcp.types import Action, Decision, Message, Observation, Task
+from gymcp.user_code import load_user_module
 
 HERE = Path(__file__).parent
 PLAY_S = 300.0
@@ -42,13 +45,15 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
     shown.mkdir()
     for name in ("rogue_program", "inside", "inside_programs", "rogue_greed", *PARTS):
         shutil.copy(HERE / f"{name}.py", shown)
-    (shown / "environment.py").write_text(f"gold: {token}\n")
+    write_environment(shown, token)
+    install_plugin(shown / "site", token)
     program = str(shown / "rogue_program.py")
     settings = ProgramSettings(
         argv=("python3", program, "{prompt}", str(shown / "given.json"), *(["all"] if sandbox != "none" else [])),
         sandbox=sandbox,
         mounts=(shown, *([Path(set_id)] if set_id != "-" else [])),
-        hidden=(shown / "environment.py",),
+        hidden=list_own_files(str(shown / "environment.py")),
+        env="plugged",
     )
     async with surroundings(token, work) as outside, open_program_agents(None, settings) as agents:
         other, ended, own = (make(agents) for _ in range(3))
@@ -71,6 +76,27 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
         finally:
             await own.close()
             await other.close()
+
+
+def write_environment(folder: Path, token: str) -> None:
+    """An environment's file that has imported a module beside it; both hold the token."""
+    (folder / "gold_beside.py").write_text(f"GOLD = '{token}'\n")
+    file = folder / "environment.py"
+    file.write_text(f"import sys\n\nsys.path.append({str(folder)!r})\nimport gold_beside\n\nGOLD = '{token}'\n")
+    load_user_module(file, what="environment", name="gymcp_env_environment")
+
+
+def install_plugin(site: Path, token: str) -> None:
+    """A package that brings an environment and keeps the token as data, where Python finds it."""
+    package, about = site / "plugged", site / "plugged-1.0.dist-info"
+    package.mkdir(parents=True)
+    about.mkdir()
+    (package / "__init__.py").touch()
+    (package / "gold.json").write_text(f'"{token}"')
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[gymcp.envs]\nplugged = plugged:ENV\n")
+    (about / "RECORD").write_text("plugged/__init__.py,,\nplugged/gold.json,,\nplugged-1.0.dist-info/METADATA,,\n")
+    sys.path.append(str(site))
 
 
 async def play_greed(other: ProgramAgent, settings: ProgramSettings, program: str, token: str) -> dict[str, str]:
@@ -114,6 +140,9 @@ def about(other: ProgramAgent, ended: ProgramAgent, shown: Path, *, control: boo
         "ended_key": live if control else ended._exchange.token,
         "forged_key": live if control else live[:-1] + ("a" if live[-1] != "a" else "b"),
         "env_file": str(shown / "environment.py"),
+        "env_module": str(shown / "gold_beside.py"),
+        "env_byte_code": cache_from_source(str(shown / "gold_beside.py")),
+        "plugin_data": str(shown / "site" / "plugged" / "gold.json"),
         "shown_file": str(shown / "inside.py"),
         "suite_file": str(Path(gymcp.envs.suites.__path__[0]) / "bfcl" / "suite.py"),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import compact
-from gymcp.errors import PromptTooLong
+from gymcp.errors import AnswerTimeout, PromptTooLong
 from gymcp.types import Message, ModelUsage, Sampled, Sampling
 
 QUESTION = (Message(role="user", content="Is Bob paid?"),)
@@ -65,6 +66,17 @@ def test_an_answer_is_not_longer_than_the_room_in_the_context(prompt: int, max_t
     model, policy = make_model(1000)
     asyncio.run(model.generate([5] * prompt, Sampling(max_tokens=60, seed=3)))
     assert policy.samplings == [Sampling(max_tokens=max_tokens, seed=3)]
+
+
+def test_an_answer_that_takes_longer_than_the_model_may_is_late() -> None:
+    class Slow:
+        async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    model = replace(make_model(1000)[0], policy=Slow(), timeout_s=0.01)
+    with pytest.raises(AnswerTimeout, match=r"model 'tiny': no answer within 0\.01 s"):
+        asyncio.run(model.generate([5], Sampling()))
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_before_the_policy_is_asked() -> None:

@@ -15,7 +15,7 @@ from free_ports import refusing_port
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.text_tool_calls import TextToolCallPolicy
-from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
+from gymcp.errors import AnswerTimeout, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Json, Message, Sampling, Tool, ToolCall
 
@@ -186,7 +186,7 @@ def test_an_endpoint_that_is_down_is_named() -> None:
             ask(endpoint(gone))
 
 
-def test_an_endpoint_that_never_answers_is_given_up() -> None:
+def test_an_answer_that_is_too_late_is_not_asked_for_again() -> None:
     hold = threading.Event()
 
     def never(number: int, body: object) -> Reply:
@@ -195,10 +195,11 @@ def test_an_endpoint_that_never_answers_is_given_up() -> None:
 
     with chat_server(never) as server:
         try:
-            with pytest.raises(PolicyInfraError, match=r"no answer within 0\.2 s"):
-                ask(replace(endpoint(server), timeout_s=0.2, retries=replace(QUICK, attempts=2)))
+            with pytest.raises(AnswerTimeout, match=r"no answer within 0\.2 s"):
+                ask(replace(endpoint(server), timeout_s=0.2))
         finally:
             hold.set()
+        assert len(server.requests) == 1
 
 
 def test_a_requested_pause_that_is_too_long_is_an_error() -> None:

@@ -49,7 +49,13 @@ Note = Callable[[Rollout], None]
 
 
 def play(
-    env: LoadedEnv, url: str, folder: Path, schedule: Schedule, trials: int = 1, also: Note = lambda done: None
+    env: LoadedEnv,
+    url: str,
+    folder: Path,
+    schedule: Schedule,
+    trials: int = 1,
+    also: Note = lambda done: None,
+    timeout_s: float | None = None,
 ) -> TrajectoryStore:
     """The open store in which the run was recorded."""
     store = TrajectoryStore.open(folder, write=True)
@@ -60,7 +66,8 @@ def play(
 
     async def run() -> None:
         retries = Retries(attempts=2, first_pause_s=0.01)
-        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
+        to = Endpoint(url=url, model="m", retries=retries, timeout_s=timeout_s)
+        async with asyncio.timeout(WAIT_S), open_endpoint(to) as policy:
             agents = react(ChatModel(name="m", policy=policy), ReactSettings())
             jobs = make_jobs(Plan(agent="react", trials=trials), env.suite.tasks)
             await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, keep)
@@ -119,6 +126,35 @@ def test_a_transient_failure_does_not_affect_scores(fault: str, tmp_path: Path) 
         assert [(row.outcome, row.score) for row in store.summaries()] == [(Outcome.SCORED, 1.0)] * 3
         replaced = [row for row in store.summaries(latest=False) if not row.latest]
         assert {(row.outcome, row.score) for row in replaced} <= {(Outcome.POLICY_INFRA, None)}
+
+
+@pytest.mark.parametrize(
+    ("agent_s", "timeout_s", "reason"),
+    [(4.0, None, "4 s of the agent's time"), (60.0, 2.0, "no answer within 2 s")],
+    ids=["agent", "request"],
+)
+def test_an_answer_that_comes_too_late_ends_its_episode_with_a_score(
+    agent_s: float, timeout_s: float | None, reason: str, tmp_path: Path
+) -> None:
+    """The first call is answered at once, and its world is graded; the answer after it does not come in time."""
+    is_over = threading.Event()
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            is_over.wait(WAIT_S)
+        return pay(body["messages"][0]["content"].split("Bob the ")[1].split()[0])
+
+    with chat_server(answer) as server:
+        try:
+            with play(BANK, server.url, tmp_path, Schedule(agent_s=agent_s), timeout_s=timeout_s) as store:
+                rows = store.summaries()
+                assert [store.attempts()[row.task, 0] for row in rows] == [[Outcome.BUDGET_EXHAUSTED]] * 3
+                assert [row.score is None for row in rows] == [False] * 3
+                reasons = [store.load(row.id).reason for row in rows]
+        finally:
+            is_over.set()
+        assert len(server.requests) <= 6
+    assert all(reason in found for found in reasons)
 
 
 class Stub:

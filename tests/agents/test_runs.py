@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from gymcp.mcp_servers.sandbox import Mount, get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import Score, Task, Trajectory
+from gymcp.types import Action, Observation, Score, Task, Trajectory
 
 BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
 BANK = load_env(load_spec(BANK_FILE))
@@ -123,6 +124,33 @@ def test_an_unreachable_policy_has_no_score(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(SCRIPTED, "oracle", unreachable)
     ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, max_attempts=1)
     assert [(t.outcome, t.score) for t in ended] == [(Outcome.POLICY_INFRA, None)]
+
+
+class Crashing:
+    """An agent as a user gives it in Python: a class of task and seed."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        if "30" in task.prompts[0]:
+            raise KeyError("not made")
+
+    async def act(self, observation: Observation) -> Action:
+        raise KeyError("missing")
+
+
+def test_an_agent_given_in_python_that_raises_is_shown_and_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store, caplog.at_level(logging.WARNING, logger="gymcp"):
+        plan = Plan(agent="oracle", trials=2)
+        run_plan(BANK, get_sandbox("bwrap"), plan, store, Schedule(max_attempts=3), make_agent=Crashing)
+        assert list(store.attempts().values()) == [[Outcome.AGENT_ERROR]] * 6
+        rows = store.summaries()
+        reasons = {store.load(row.id).reason for row in rows}
+    assert {row.score for row in rows} == {0.0}
+    assert {reason.rpartition(": ")[2] for reason in reasons} == {"'missing'", "'not made'"}
+    shown = [record.getMessage() for record in caplog.records]
+    assert len(shown) == 2  # once for each error
+    assert all("Traceback" in text and "test_runs.py" in text for text in shown)
 
 
 def test_a_slow_harness_is_a_timeout_without_a_score(tmp_path: Path) -> None:

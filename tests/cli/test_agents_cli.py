@@ -121,6 +121,32 @@ def test_an_agent_of_the_user_is_stressed() -> None:
     assert [(row["stressor"], row["drop"]) for row in told["stressors"]] == [("renamed", 1.0), ("noisy", 0.0)]
 
 
+LOSSY = """
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.errors import PolicyInfraError
+
+class Silent:
+    async def act(self, observation):
+        raise PolicyInfraError("no model")
+
+def lossy(task, seed):
+    return Silent() if "30" in task.prompts[0] else SCRIPTED["oracle"](task, seed)
+"""
+
+
+def test_stress_has_no_score_and_no_drop_if_too_few_tasks_have_a_score(tmp_path: Path) -> None:
+    (tmp_path / "lossy.py").write_text(LOSSY)
+    words = ("stress", BANK, "--agent", f"{tmp_path / 'lossy.py'}:lossy", "--stressor", "noisy", "--json")
+    told = json.loads(gymcp(*words).stdout)
+    (row,) = told["stressors"]
+    for part in (told, row):
+        assert (part["tasks"], part["scored"], part["score"], part["bounds"]) == (3, 2, None, [2 / 3, 1.0])
+        assert part["refused"].startswith("2 of 3 tasks have a score, below the floor of 95 %")
+    assert (row["drop"], row["paired"]) == (None, 2)
+    told = json.loads(gymcp(*words, "--min-coverage", "0.5").stdout)
+    assert (told["score"], told["refused"], told["stressors"][0]["drop"]) == (1.0, None, 0.0)
+
+
 def test_a_model_is_stressed() -> None:
     done = gymcp("stress", BANK, "--policy", "tiny:compact", "--max-tokens", "4", "--limit", "1", "--stressor", "noisy",
         "--json")  # fmt: skip

@@ -159,6 +159,16 @@ def test_dev_accepts_changes_and_says_so(tmp_path: Path) -> None:
     assert before["dev_sources"]["kv"] != after["config"]["dev_sources"]["kv"]
 
 
+def test_a_module_of_the_working_folder_becomes_an_environment(tmp_path: Path) -> None:
+    write_kv(tmp_path)
+    make_env(tmp_path, "kv", "--server", "python -m kv_server", "--server-name", "kv")
+    assert plays(tmp_path, "kv")["success"] == 1.0
+    entry = read_lock(tmp_path / "servers.lock")["kv"]
+    assert entry.command == ("uv", "run", "--directory", ".", "python", "-m", "kv_server")
+    assert entry.source is not None
+    assert {"kv_server.py", "wire.py"} <= set(entry.source.files)
+
+
 @pytest.mark.parametrize("line", [None, "python -m kv_tools.app"])
 def test_a_folder_with_a_project_becomes_an_environment(line: str | None, tmp_path: Path) -> None:
     write_project(tmp_path / "project")

@@ -372,14 +372,15 @@ def test_only_the_class_enters_the_sandbox() -> None:
     assert sorted(p.name for p in source.rglob("*.py")) == ["runtime.py", "server_main.py"]
 
 
-def test_an_agent_that_raises_costs_one_episode_without_a_score() -> None:
+def test_an_agent_of_the_user_that_raises_has_a_score_of_0() -> None:
     class Broken:
         async def act(self, observation: Observation) -> Action:
             raise KeyError("oh")
 
     job = Job(task=TASK, trial=0, seed=0)
     done = asyncio.run(rollout(SHELF, get_sandbox("bwrap"), lambda task, seed: Broken(), job, timeout_s=60))
-    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.POLICY_INFRA, None)
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.AGENT_ERROR, 0.0)
+    assert "test_episode.py:" in done.trajectory.reason
     assert "KeyError" in done.trajectory.reason
 
 

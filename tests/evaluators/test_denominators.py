@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from gymcp.agents.runner.run import RunEnd
@@ -118,3 +119,18 @@ def test_a_table_of_runs_shows_bounds_for_a_run_without_a_headline(tmp_path: Pat
     played = Played(summaries={0: sparse, 1: whole}, errors={}, ended=RunEnd.FINISHED)
     assert describe_cell(0, played) == "50.0 .. 100.0 %, 1/2 scored"
     assert describe_cell(1, played) == "100.0 % (34.2 – 100.0)"
+
+
+def test_the_priced_score_stands_beside_the_success_of_one_run(tmp_path: Path) -> None:
+    with (
+        create_run(tmp_path / "run", {"env": "shop", "suite": "shop", "agent": "always_asks"}),
+        TrajectoryStore.open(tmp_path / "run", write=True) as store,
+    ):
+        paid = Trajectory(id="a", env="shop", task="a", score=1.0, components={"net_of_price": 0.95})
+        store.append(replace(paid, outcome=Outcome.SCORED), {})
+    summary = write_report(tmp_path / "run")
+    assert summary["success"] == 1.0
+    assert "less the price of questions and calls, the score is 95.0 %" in caveat_lines(summary)
+    for text in ((tmp_path / "run" / "report.html").read_text(), read_report([tmp_path / "run"], no_tasks).text("md")):
+        assert "less the price of questions and calls" in text
+        assert "95.0 %" in text

@@ -190,3 +190,29 @@ def test_hostile_metrics_stay_text_and_bounded(tmp_path: Path, row: dict[str, Js
         assert (shown.links, shown.tags & {"script", "img", "iframe"}) == ([], set())
         assert "nan" not in text.partition("<main>")[2].replace("nance", "")
         assert len(text) < 1_000_000
+
+
+def test_held_out_success_over_too_few_scored_tasks_is_no_headline(tmp_path: Path) -> None:
+    lost = evaluation_row(4, 6) | {"test/seeds/tasks": 10}
+    run = write_training(tmp_path / "run", [*ROWS, lost])
+    write_report(run)
+    page = Page((run / "report.html").read_text()).text
+    assert "shop · training 'small': 60.0 .. 80.0 %" in page
+    assert "8 of 10 episodes (80 %) have a score, below the floor of 95 %" in page
+    assert "(all succeeded); to accept this coverage: --min-coverage 0.8." in page
+    assert "are solved after iteration" not in page
+    assert "Held out, seeds: 60.0 .. 80.0 % after iteration 4" in read_report([run], no_tasks).text("md").replace(
+        "\\", ""
+    )
+    refused = json.loads((run / "summary.json").read_text())["refused"]
+    assert refused.startswith("held out, seeds: 8 of 10 episodes (80 %) have a score")
+    write_report(run, min_coverage=0.8)
+    assert "75.0 %" in Page((run / "report.html").read_text()).text.partition("Learning curve")[0]
+
+
+def test_an_evaluation_without_any_score_takes_the_headline_back(tmp_path: Path) -> None:
+    run = write_training(tmp_path / "run", [*ROWS, {"iteration": 4, "test/seeds/scored": 0, "test/seeds/tasks": 8}])
+    write_report(run)
+    page = Page((run / "report.html").read_text()).text
+    assert "0 of 8 episodes (0 %) have a score" in page
+    assert "small': 0.0 .. 100.0 %" in page

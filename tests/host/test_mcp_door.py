@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import httpx2
 import pytest
 from hosting import TOKEN, Hosted, bearer
@@ -72,8 +73,12 @@ def test_a_session_is_told_when_a_search_has_found_more_tools(hosted: Hosted) ->
     assert (hosted.ask(episode, "finish")["score"], len(told)) == (1.0, 1)
 
 
-def test_a_second_session_on_one_token_is_refused_until_the_first_has_ended(hosted: Hosted) -> None:
+def test_a_second_agent_on_one_token_is_refused_until_the_first_session_has_ended(hosted: Hosted) -> None:
     episode = hosted.start("bank", "pay_back_5")
+
+    def call() -> httpx.Response:
+        path, body = f"/v1/episodes/{episode['id']}/call", {"name": "balance", "arguments": {"owner": "ann"}}
+        return hosted.post(path, body, episode["token"])
 
     async def work() -> None:
         async with connect(episode) as first:
@@ -81,13 +86,16 @@ def test_a_second_session_on_one_token_is_refused_until_the_first_has_ended(host
             async with connect(episode) as second:
                 with pytest.raises(MCPError, match="has an MCP session already, and a token is for one agent"):
                     await second.initialize()
+            refused = await asyncio.to_thread(call)
+            assert (refused.status_code, "has an MCP session" in refused.text) == (409, True)
             assert not (await first.call_tool("balance", {"owner": "ann"})).is_error
         async with connect(episode) as third:
             await third.initialize()
             assert not (await third.call_tool("balance", {"owner": "ann"})).is_error
+        assert (await asyncio.to_thread(call)).status_code == 200
 
     run(work)
-    assert hosted.ask(episode, "finish")["metrics"]["tool_calls"] == 2
+    assert hosted.ask(episode, "finish")["metrics"]["tool_calls"] == 3
 
 
 def test_a_client_of_the_newest_protocol_falls_back_to_a_session(hosted: Hosted) -> None:

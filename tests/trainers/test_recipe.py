@@ -223,7 +223,7 @@ def test_a_program_has_the_settings_of_the_recipe_and_does_not_see_the_environme
         sandbox="none",
         turns="stdin",
         mounts=(tmp_path / "notes",),
-        hidden=(tmp_path / "bank.py",),
+        env=str(tmp_path / "bank.py"),
     )
 
 

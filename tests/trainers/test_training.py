@@ -74,6 +74,7 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
     rows = read_metrics(finished)
     assert [row["iteration"] for row in rows] == [0, 1, 2]
     assert {"success", "entropy", "kl", "clipped", "calls", "anchor/singletons", "seconds/rollout"} <= rows[1].keys()
+    assert rows[2]["test/seeds/tasks"] == rows[2]["test/seeds/scored"] == 4
     assert {"test/seeds/success", "test/seeds/low", "test/seeds/high", "test/seeds/level 1"} <= rows[2].keys()
     assert {"cost/calls", "cost/bytes", "cost/risk", "cost/seconds", "test/seeds/cost/risk"} <= rows[2].keys()
     results = read_heldout(finished)

@@ -110,6 +110,9 @@ class RolloutRecipe:
     max_seconds: float = 0.0
     """Most seconds of the agent's own time in one episode, which is then graded as it stands; 0: as the environment
     says, an hour if it says nothing."""
+    request_timeout_s: float = 0.0
+    """Most seconds of one answer of the policy, after which its episode is graded as it stands; 0: the agent's time
+    alone bounds it."""
     agent: str = ""
     """Agent that plays over the trained model: one of your own, as ``FILE.py:NAME`` or ``MODULE:NAME``, or any program,
     as ``cmd:PROGRAM ARGS``; empty: react."""

@@ -153,7 +153,8 @@ async def open_sampler(
         async with open_engine(trainable.model, slots=slots, version=version, options=options) as engine:
             yield EmbeddedSampler(engine)
         return
-    async with open_model(parse_policy(server), ModelOptions(tokenizer=Path(recipe.model.path))) as model:
+    served = ModelOptions(tokenizer=Path(recipe.model.path), timeout_s=recipe.rollout.request_timeout_s or None)
+    async with open_model(parse_policy(server), served) as model:
         assert isinstance(model, TokenModel)
         assert isinstance(model.policy, VllmPolicy)
         if model.context < trainable.context:

@@ -55,7 +55,7 @@ def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job], cost
     if interval is not None:
         mean = float(np.mean([value for of_task in scores.values() for value in of_task]))
         metrics |= {"success": mean, "low": interval.low, "high": interval.high}
-    metrics["scored"] = len(scores)
+    metrics |= {"scored": len(scores), "tasks": len(jobs)}
     for tag in sorted({tag for job in jobs for tag in job.task.tags}):
         with_tag = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
         metrics[tag] = float(np.mean(with_tag)) if with_tag else None

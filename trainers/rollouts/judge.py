@@ -17,6 +17,8 @@ from gymcp.trainers.recipe.recipe import Recipe
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """Environment variable with the key of the judge's endpoint, as ``gymcp eval`` takes it by default."""
+REQUEST_TIMEOUT_S = 120.0
+"""Seconds for one answer of the judge."""
 
 
 @asynccontextmanager
@@ -30,7 +32,8 @@ async def open_judge(recipe: Recipe, env: LoadedEnv, folder: Path | None) -> Asy
         yield env
         return
     spec = parse_policy(recipe.reward.judge)
-    options = ModelOptions(key=os.environ.get(KEY_VARIABLE, "").strip() or None)
+    key = os.environ.get(KEY_VARIABLE, "").strip() or None
+    options = ModelOptions(key=key, timeout_s=REQUEST_TIMEOUT_S)
     with ExitStack() as stack:
         answers = stack.enter_context(open_answers(folder)) if folder is not None else JudgeAnswers({}, None)
         async with open_model(spec, options) as model:

@@ -125,6 +125,7 @@ class TrainingEpisodes:
             renderer=trainable.renderer,
             parse_calls=trainable.read,
             context=trainable.context,
+            timeout_s=(rollout.request_timeout_s or None) if rollout.engine == "embedded" else None,
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
         # the scheduler keeps the time

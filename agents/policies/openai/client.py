@@ -1,7 +1,8 @@
 """Models behind an OpenAI-compatible chat endpoint, at any address.
 
-A request is tried again after 429, 5xx, a timeout or a broken connection, with exponential backoff and jitter, or after
-the pause that the endpoint asks for. Anything else is an answer that another attempt would not change.
+A request is tried again after 429, 5xx, a connection that does not open or breaks, with exponential backoff and jitter,
+or after the pause that the endpoint asks for. Anything else is an answer that another attempt would not change. Once a
+request is sent, waiting for its answer is the agent's own time: an answer that is too late is not asked for again.
 
 With `Endpoint.stream`, answers come token by token, which shows when the first one comes. It is not the default: every
 token is then an event, so that an answer of 200 tokens takes some 15 ms of CPU instead of 0.2 ms
@@ -23,7 +24,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.http_client import (
+    HttpClient,
+    LateAnswer,
+    NoAnswer,
+    Response,
+    UnreadableAnswer,
+    open_http_client,
+)
 from gymcp.agents.policies.openai.stream import STREAM_KEYS, is_stream, join_stream
 from gymcp.agents.policies.openai.wire_format import (
     RequestWriter,
@@ -34,7 +42,7 @@ from gymcp.agents.policies.openai.wire_format import (
 )
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
-from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
+from gymcp.errors import AnswerTimeout, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.redaction import MIN_SECRET_CHARS
 from gymcp.types import Decision, Json, Message, RequestTimes, Sampling, Tool
 
@@ -71,8 +79,8 @@ class Endpoint:
     model: str
     key: str | None = field(default=None, repr=False)
     price: Price = field(default_factory=Price)
-    timeout_s: float = 120.0
-    """Maximum seconds of one attempt, from connecting to the last byte."""
+    timeout_s: float | None = None
+    """Maximum seconds from sending a request to the last byte of its answer; None: the asking agent has a limit."""
     retries: Retries = field(default_factory=Retries)
     requests_per_minute: float | None = None
     """Maximum number of requests per minute; None for no limit."""
@@ -106,7 +114,7 @@ class OpenAIPolicy:
 
         Any answer is fine, also a refusal, and so is a broken connection, because later requests retry that.
         """
-        limit = min(FIRST_ANSWER_TIMEOUT_S, self._endpoint.timeout_s)
+        limit = min(FIRST_ANSWER_TIMEOUT_S, self._endpoint.timeout_s or math.inf)
         try:
             async with asyncio.timeout(limit):
                 await self._http.request("GET", MODELS_PATH, max_bytes=MAX_ANSWER_BYTES)
@@ -140,7 +148,7 @@ class OpenAIPolicy:
     async def _request(self, content: bytes) -> tuple[Mapping[str, Any], RequestTimes]:
         """The endpoint's answer, an object, and the times of the attempt that brought it.
 
-        Raises PolicyInfraError once all attempts have failed, PolicyRefused, PromptTooLong.
+        Raises PolicyInfraError once all attempts have failed, AnswerTimeout, PolicyRefused, PromptTooLong.
         """
         last, timed = "", self._streams
         for attempt in range(self._endpoint.retries.attempts):
@@ -151,12 +159,18 @@ class OpenAIPolicy:
                 await self._wait_for_start()
                 sent = time.perf_counter()
                 try:
-                    async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._http.request(
-                            "POST", CHAT_PATH, content, max_bytes=MAX_ANSWER_BYTES, timed=timed
-                        )
-                except (TimeoutError, NoAnswer) as error:
-                    last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
+                    response = await self._http.request(
+                        "POST",
+                        CHAT_PATH,
+                        content,
+                        max_bytes=MAX_ANSWER_BYTES,
+                        timed=timed,
+                        timeout_s=self._endpoint.timeout_s,
+                    )
+                except LateAnswer as error:
+                    raise AnswerTimeout(f"{self._who}: {error}") from error
+                except NoAnswer as error:
+                    last = str(error)
                     continue
                 except UnreadableAnswer as error:
                     raise PolicyInfraError(f"{self._who}: {error}") from error

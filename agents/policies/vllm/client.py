@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.http_client import (
+    HttpClient,
+    LateAnswer,
+    NoAnswer,
+    Response,
+    UnreadableAnswer,
+    open_http_client,
+)
 from gymcp.agents.policies.openai.wire_format import read_error_text
 from gymcp.agents.policies.vllm.keys import find_key
 from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untie_embeddings
-from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.errors import AnswerTimeout, ConfigError, PolicyInfraError
 from gymcp.types import Json, RequestTimes, Sampled, Sampling
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
@@ -40,7 +47,9 @@ class VllmSettings:
     """Limits of the requests to a vLLM server."""
 
     timeout_s: float = 600.0
-    """Maximum seconds of one request: a long sample takes long, and may wait for others."""
+    """Maximum seconds of a request that draws nothing, such as one with new weights, and of the first sample."""
+    sample_timeout_s: float | None = None
+    """Maximum seconds of a request for a sample, which is not asked for again; None: the asking agent has a limit."""
     attempts: int = 8
     """Maximum number of attempts at a request, if the server is busy, broken or unreachable."""
     backoff_s: float = 0.25
@@ -94,7 +103,7 @@ class VllmPolicy:
         self._slots = asyncio.Semaphore(settings.concurrency)
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """Sample an answer. Raises PolicyInfraError once all attempts at a request have failed.
+        """Sample an answer. Raises AnswerTimeout, PolicyInfraError once all attempts at a request have failed.
 
         A request that an update of the weights has cut short is continued from the tokens it has, so that every token's
         logprob is the one that a plain forward pass with the weights of its own version gives.
@@ -225,18 +234,21 @@ class VllmPolicy:
     async def _post_timed(self, path: str, body: Json, *, json_answer: bool = True) -> tuple[Json, float]:
         """The answer's JSON, and the seconds of the attempt that brought it. Raises PolicyInfraError.
 
-        The request is tried again if the server is busy, broken or unreachable.
+        The request is tried again if the server is busy, broken or unreachable, but not if a sample takes too long.
         """
-        why = ""
+        why, is_sample = "", path in (GENERATE, COMPLETIONS)
+        timeout_s = self._settings.sample_timeout_s if is_sample else self._settings.timeout_s
         for attempt in range(self._settings.attempts):
             if attempt:
                 pause_s = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** (attempt - 1))
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
             sent = time.perf_counter()
             try:
-                answer = await _request(self._http, "POST", path, body, self._settings.timeout_s)
+                answer = await _request(self._http, "POST", path, body, timeout_s)
             except NoAnswer as error:
                 why = str(error)
+                if is_sample and isinstance(error, LateAnswer):
+                    raise AnswerTimeout(f"vllm: {self._url}{path}: {why}") from error
                 continue
             except UnreadableAnswer as error:
                 why = str(error)
@@ -256,14 +268,10 @@ class VllmPolicy:
         raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
 
 
-async def _request(http: HttpClient, method: str, path: str, body: Json, timeout_s: float) -> Response:
-    """The answer to one request. Raises NoAnswer, also after a timeout, and UnreadableAnswer."""
+async def _request(http: HttpClient, method: str, path: str, body: Json, timeout_s: float | None) -> Response:
+    """The answer to one request. Raises NoAnswer, as LateAnswer after a timeout, and UnreadableAnswer."""
     content = b"" if body is None else json.dumps(body).encode()
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await http.request(method, path, content, max_bytes=MAX_ANSWER_BYTES)
-    except TimeoutError as error:
-        raise NoAnswer(f"no answer within {timeout_s:g} s") from error
+    return await http.request(method, path, content, max_bytes=MAX_ANSWER_BYTES, timeout_s=timeout_s)
 
 
 @asynccontextmanager
@@ -285,7 +293,11 @@ async def open_vllm(
         try:
             probe = await _request(http, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
             policy.reports_versions = probe.status != 404
-            await policy.sample([1], Sampling(max_tokens=1))
+            async with asyncio.timeout(settings.timeout_s):
+                await policy.sample([1], Sampling(max_tokens=1))
+        except TimeoutError as error:
+            limit = f"no answer within {settings.timeout_s:g} s"
+            raise ConfigError(f"vllm: {url}: the first request failed: {limit}") from error
         except (NoAnswer, UnreadableAnswer, PolicyInfraError) as error:
             raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
         yield policy

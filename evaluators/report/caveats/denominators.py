@@ -51,6 +51,8 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
         ]
     if evidence.recipe is None:
         rows.append(("coverage floor of the headline", percent(evidence.min_coverage)))
+    if net := net_of_price(evidence):
+        rows.append(("mean score, less the price of questions and calls", net))
     with_score = metrics.tasks - metrics.tasks_without_score
     gone = (
         f"; no figure says anything about the other {metrics.tasks_without_score}" if with_score < metrics.tasks else ""
@@ -113,4 +115,4 @@ def between(bounds: Bounds) -> str:
 
 def describe_refusals(runs: Sequence[Evidence]) -> list[str]:
     """The reasons why runs have no headline figure, each after the run's name."""
-    return [f"{each.name}: {each.refusal}" for each in runs if each.refusal]
+    return [f"{each.name}: {why}" for each in runs for why in each.refusals]

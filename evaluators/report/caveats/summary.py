@@ -24,7 +24,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
     return {
         "covered": metrics.overall.coverage_share,
         "min_coverage": evidence.min_coverage,
-        "refused": evidence.refusal or None,
+        "refused": "; ".join(evidence.refusals) or None,
         "success_bounds": _bounds(metrics.overall.bounds),
         "score": metrics.score.value,
         "score_bounds": _bounds(metrics.score_bounds),

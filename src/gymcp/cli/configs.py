@@ -12,7 +12,7 @@ from gymcp.types import Sampling
 KEY_VARIABLE = "OPENAI_API_KEY"
 """Environment variable that holds an endpoint's key by default."""
 REQUEST_TIMEOUT_S = 120.0
-"""Seconds for one answer of an endpoint by default."""
+"""Seconds for one answer of a judge's or a user's model by default; an agent's model has the agent's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class ModelConfig:
     """Environment variable that holds an endpoint's key."""
     requests_per_minute: float | None = None
     """Most requests to an endpoint in a minute; None: no limit."""
-    request_timeout_s: float = REQUEST_TIMEOUT_S
-    """Seconds for one answer of an endpoint."""
+    request_timeout_s: float | None = None
+    """Seconds for one answer; None: the agent's time for its model, `REQUEST_TIMEOUT_S` for a judge's or a user's."""
     stream: bool = False
     """Ask an endpoint for answers as streams, which shows the time to the first token."""
     slots: int = 16

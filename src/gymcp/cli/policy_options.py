@@ -21,7 +21,7 @@ from gymcp.agents.runner.preflight import check_model, check_servers, check_user
 from gymcp.agents.strategies.budgets import MAX_TOKENS, Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
-from gymcp.cli.configs import ModelConfig
+from gymcp.cli.configs import REQUEST_TIMEOUT_S, ModelConfig
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
@@ -176,7 +176,11 @@ def plan_user(policy: str | None, config: ModelConfig, *, concurrency: int) -> P
     if not policy:
         return None
     # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
-    greedy = replace(config, sampling=replace(config.sampling, temperature=0.0))
+    greedy = replace(
+        config,
+        sampling=replace(config.sampling, temperature=0.0),
+        request_timeout_s=config.request_timeout_s or REQUEST_TIMEOUT_S,
+    )
     return plan_policy(policy, greedy, concurrency=concurrency, max_cost=None)
 
 

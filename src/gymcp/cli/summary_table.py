@@ -87,7 +87,7 @@ def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
-    """Lines that say what the success rests on; empty if every episode was scored at its first attempt."""
+    """Lines that say what the success rests on and what it cost; empty if all were scored at once and cost nothing."""
     lines = []
     if summary.get("refused"):
         lines.append(f"no headline figure: {summary['refused']}")
@@ -96,6 +96,8 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
         lines.append(
             f"over all episodes, success is {100 * low:.1f} % if the lost ones failed, else up to {100 * high:.1f} %"
         )
+    if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None and not summary.get("refused"):
+        lines.append(f"less the price of questions and calls, the score is {100 * net:.1f} %")
     if lost := summary.get("tasks_without_score"):
         lines.append(f"{lost} of {summary['tasks']} tasks have no scored episode: no figure says anything about them")
     retries = summary.get("retries")

@@ -140,8 +140,13 @@ class HostedEpisode:
         return wire.Reply(over=False, messages=describe_messages(heard), tools=self.tools)
 
     async def call_tool(self, name: str, arguments: dict[str, object]) -> wire.ToolAnswer:
-        """The result of a call. Raises RequestRefused after the end."""
+        """The result of a call. Raises RequestRefused after the end, and while an MCP session is open."""
         self._check_live()
+        if self.mcp_session is not None:
+            why = f"episode {self.id} has an MCP session, and one agent acts in an episode"
+            raise RequestRefused(
+                409, f"{why}: call its tools through MCP, or end that session first (DELETE)", "mcp_open"
+            )
         self._has_agent = True
         message = await self.conversation.exchange.call_tool(name, arguments)
         over = self.conversation.exchange.is_closed

@@ -29,6 +29,7 @@ from gymcp.cli.option_types import (
     Concurrency,
     EnvName,
     Limit,
+    MinCoverage,
     RunEnvironment,
     RunFolder,
     SandboxName,
@@ -101,18 +102,21 @@ def stress(
     temperature: TemperatureOption = 1.0,
     max_episode_seconds: MaxEpisodeSecondsOption = None,
     key_env: KeyEnvOption = KEY_VARIABLE,
+    request_timeout: RequestTimeoutOption = None,
     sandbox: SandboxName = "bwrap",
     tasks: TaskPatterns = None,
     limit: Limit = 40,
     seed: Seed = 0,
     concurrency: Concurrency = 8,
+    min_coverage: MinCoverage = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure how far a score falls when the tools get worse.
 
     The same tasks are played with the same seeds without and with each stressor. The drop in the mean score has a 95 %
-    interval over the tasks. The agent may be a model's, your own or any program. To keep the episodes, or to set other
-    limits, use `gymcp eval --stress`, which has --privileges, --attack and --retrieve, too.
+    interval over the tasks that have a score in both; if too few have one, there is no drop. The agent may be a
+    model's, your own or any program. To keep the episodes, or to set other limits, use `gymcp eval --stress`, which has
+    --privileges, --attack and --retrieve, too.
     """
 
 
@@ -157,7 +161,9 @@ def host(
     user_policy: UserPolicyOption = None,
     judge: JudgeOption = None,
     key_env: KeyEnvOption = KEY_VARIABLE,
-    request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for one answer of the models.")
+    ] = REQUEST_TIMEOUT_S,
     openapi: Annotated[bool, typer.Option("--openapi", help="Print the OpenAPI document, and serve nothing.")] = False,
 ) -> None:
     """Serve the episodes of environments over HTTP until Ctrl-C.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
-from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, EvalConfig, ModelConfig, ProgramConfig
+from gymcp.cli.configs import KEY_VARIABLE, EvalConfig, ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
     AgentOption,
@@ -98,7 +98,7 @@ def command(
     tokenizer: TokenizerOption = None,
     key_env: KeyEnvOption = KEY_VARIABLE,
     requests_per_minute: RequestsPerMinuteOption = None,
-    request_timeout: RequestTimeoutOption = REQUEST_TIMEOUT_S,
+    request_timeout: RequestTimeoutOption = None,
     stream: StreamOption = False,
     slots: SlotsOption = 16,
     device: DeviceOption = None,

@@ -169,7 +169,10 @@ KeyEnvOption = Annotated[str, _of(MODEL_PANEL, "Environment variable that holds 
 RequestsPerMinuteOption = Annotated[
     float | None, _of(MODEL_PANEL, "Maximum number of requests per minute to the endpoint; default: no limit.")
 ]
-RequestTimeoutOption = Annotated[float, _of(MODEL_PANEL, "Seconds to wait for one answer of the endpoint.")]
+RequestTimeoutOption = Annotated[
+    float | None,
+    _of(MODEL_PANEL, "Seconds for one answer of the model, after which its episode ends; default: the agent's time."),
+]
 StreamOption = Annotated[
     bool,
     typer.Option(

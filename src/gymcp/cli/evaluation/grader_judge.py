@@ -10,7 +10,7 @@ from dataclasses import replace
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import open_model
 from gymcp.aio import hold_open
-from gymcp.cli.configs import ModelConfig
+from gymcp.cli.configs import REQUEST_TIMEOUT_S, ModelConfig
 from gymcp.cli.policy_options import PolicyPlan, plan_policy
 from gymcp.envs.spec import LoadedEnv
 from gymcp.evaluators.judge.answers import JudgeAnswers
@@ -35,7 +35,7 @@ def plan_judge(
         prices=settings.prices,
         key_env=settings.key_env,
         requests_per_minute=settings.requests_per_minute,
-        request_timeout_s=settings.request_timeout_s,
+        request_timeout_s=settings.request_timeout_s or REQUEST_TIMEOUT_S,
         slots=settings.slots,
         device=settings.device,
     )
@@ -68,6 +68,6 @@ def open_judge(runner: asyncio.Runner, plan: PolicyPlan | None) -> Iterator[Call
             name=f"{plan.spec.kind}:{plan.spec.model}",
             judge=as_judge(model),
             answers=JudgeAnswers({}, None),
-            timeout_s=PATIENCE_FACTOR * plan.options.timeout_s,
+            timeout_s=PATIENCE_FACTOR * (plan.options.timeout_s or REQUEST_TIMEOUT_S),
         )
         yield lambda env: replace(env, judge=seat)
