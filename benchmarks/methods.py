@@ -30,7 +30,7 @@ from gymcp.errors import ConfigError, UsageError
 
 PAGE = Path(__file__).parent / "results" / "methods"
 REASONS = PAGE / "reasons.toml"
-"""Arm -> why the claim of its paper does not show, as far as it was found out."""
+"""A section for each registration: arm -> why the claim of its paper does not show, as far as it was found out."""
 Work = list[tuple[Bench, list[Arm]]]
 
 

@@ -19,8 +19,8 @@ from comparisons.tuning import find_rate_arm
 from comparisons.verdicts import Results, estimate_figure
 
 NOT_MEASURED = "not measured yet"
-Reasons = Mapping[str, str]
-"""Arm -> why its claim does not show, as far as it was found out."""
+Reasons = Mapping[str, Mapping[str, str]]
+"""Registration -> arm -> why its claim does not show, as far as it was found out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,11 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     )
     headings = ("method", "seeds", "rate", *(FIGURES[name].title for name in registration.figures), "runs")
     yield make_table(headings, [_figure_row(ground, arm) for arm in registration.arms])
-    rows = [_claim_row(ground, arm, reasons) for arm in registration.arms if arm.paper is not None]
+    rows = [
+        _claim_row(ground, arm, reasons.get(registration.name, {}))
+        for arm in registration.arms
+        if arm.paper is not None
+    ]
     yield make_table(("method", "its paper claims", "compared with", "difference", "here"), rows)
     yield _describe_ranking(ground)
 
@@ -103,7 +107,7 @@ def _show_rate(registration: Registration, arm: Arm, rate: float) -> str:
     return f"{rate:g} (end of its grid)" if rate in (min(grid), max(grid)) else f"{rate:g}"
 
 
-def _claim_row(ground: Ground, arm: Arm, reasons: Reasons) -> tuple[str, ...]:
+def _claim_row(ground: Ground, arm: Arm, reasons: Mapping[str, str]) -> tuple[str, ...]:
     assert arm.paper is not None
     registration, paper = ground.registration, arm.paper
     answer, gain = judge_paper(registration, ground.results, arm)
