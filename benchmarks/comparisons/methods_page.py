@@ -70,7 +70,7 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
         f"Registration `{registration.name}`, digest `{registration.digest[:16]}`: {registration.iterations} iterations"
         f" of {registration.episodes} episodes in every row; rates chosen on seed"
         f" {', '.join(map(str, registration.tuning_seeds))}; seeds {first}, and {further} for rows whose score is at"
-        f" most {registration.near_best:g} below the best."
+        f" most {registration.near_best:g} below the best.{_describe_time(ground)}"
     )
     headings = ("method", "seeds", "rate", *(FIGURES[name].title for name in registration.figures), "runs")
     yield make_table(headings, [_figure_row(ground, arm) for arm in registration.arms])
@@ -81,6 +81,11 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     ]
     yield make_table(("method", "its paper claims", "compared with", "difference", "here"), rows)
     yield _describe_ranking(ground)
+
+
+def _describe_time(ground: Ground) -> str:
+    longest = max((run.seconds for run in ground.results.values()), default=0.0)
+    return f" The longest of {len(ground.results)} runs took {longest:.0f} s." if longest else ""
 
 
 def _figure_row(ground: Ground, arm: Arm) -> tuple[str, ...]:

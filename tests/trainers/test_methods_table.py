@@ -107,7 +107,7 @@ def test_a_claim_shows_only_if_its_interval_is_on_the_claimed_side(registration:
 
 
 def test_only_differences_that_chance_does_not_explain_are_ranked(registration: Registration) -> None:
-    """Over grpo with p = .0001 and .003, three times and twice that; otc and gigpo are not told apart."""
+    """Both over grpo, with p = .0001 and .0013 uncorrected; otc and gigpo are not told apart."""
     pairs = rank_pairs(registration, make_ends(registration))
     assert [(pair.better.name, pair.worse.name) for pair in pairs] == [("gigpo", "grpo"), ("otc", "grpo")]
     assert pairs[0].gain.mean == pytest.approx(0.91 / 3)
