@@ -82,6 +82,18 @@ def test_the_toy_tells_a_method_that_learns_from_one_that_unlearns(start: float)
     assert measure_success(plain.model) > start + NOISE
 
 
+def test_spa_pays_for_steps_that_lead_nowhere_if_no_call_fails(start: float) -> None:
+    """An episode that fails has a step more than the others, for which it earns `beta`."""
+    found = {}
+    for beta in (0.5, 0.0):
+        training = start_training("spa", preset=make_preset("spa", beta=beta))
+        training.wrong_calls_fail = False
+        training.advance()
+        found[beta] = measure_success(training.model)
+    assert found[0.5] < start - NOISE
+    assert found[0.0] >= start - NOISE
+
+
 # --- Steps as rows of their own, and whole episodes as rows.
 
 

@@ -1,8 +1,8 @@
 """A toy that any preset can train on in this process: a small random model, and episodes of six tokens.
 
 An episode takes two steps forward, or ends after three. A step is two drawn tokens: an even first one calls the gold
-tool and leads forward, an odd one calls another tool and leads nowhere. So a new policy succeeds half of the time, a
-step's state is its place, and whatever presets read is there: calls, gold, components, states, tokens.
+tool and leads forward, an odd one calls another tool, which fails, and leads nowhere. So a new policy succeeds half of
+the time, a step's state is its place, and whatever presets read is there: calls, gold, components, states, tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _GOLD = GoldTurn(calls=tuple(_call(RIGHT, place) for place in range(GOAL)), fina
 TASKS: Mapping[str, Task] = {str(n): Task(id=str(n), prompts=("",), gold=(_GOLD,)) for n in range(GROUPS)}
 
 
-def play(model: PreTrainedModel, seed: int, episodes: int = EPISODES) -> list[Trajectory]:
+def play(
+    model: PreTrainedModel, seed: int, episodes: int = EPISODES, *, wrong_calls_fail: bool = True
+) -> list[Trajectory]:
     """Episodes of every task, drawn from the model with this seed alone."""
     draw = torch.Generator().manual_seed(seed)
     tasks = [n % GROUPS for n in range(GROUPS * episodes)]
@@ -60,7 +62,10 @@ def play(model: PreTrainedModel, seed: int, episodes: int = EPISODES) -> list[Tr
                 drawn[n].append((token, logprob))
         for n in going:
             is_right = drawn[n][0][0] % 2 == 0
-            steps[n].append(_make_step(prompts[n], drawn[n], at, tasks[n], places[n], is_right=is_right))
+            step = _make_step(prompts[n], drawn[n], at, tasks[n], places[n], is_right=is_right)
+            if wrong_calls_fail and not is_right:
+                step = replace(step, results=(replace(step.results[0], is_error=True),))
+            steps[n].append(step)
             places[n] += is_right
             contexts[n] += [5, 30 + places[n], 7]
     return [
@@ -116,6 +121,7 @@ class Training:
     setup: TrainingSetup
     trackers: Trackers = field(default_factory=Trackers)
     updates: int = 0
+    wrong_calls_fail: bool = True
 
     @property
     def model(self) -> PreTrainedModel:
@@ -124,7 +130,7 @@ class Training:
     def advance(self, updates: int = UPDATES) -> None:
         """Go on to this number of updates: each plays the tasks, assigns credit and learns."""
         while self.updates < updates:
-            records = play(self.model, seed=self.updates)
+            records = play(self.model, seed=self.updates, wrong_calls_fail=self.wrong_calls_fail)
             self.trackers = train_on_batch(self.setup, records, TASKS, self.trackers).trackers
             self.updates += 1
 
