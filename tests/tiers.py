@@ -75,6 +75,7 @@ SLOW = (
     "tests/store/test_trajectory_store.py::test_a_loaded_episode_equals_the_appended_one",
     "tests/agents/test_vllm_retries.py",
     "tests/trainers/test_warm_start.py",
+    "tests/trainers/test_every_preset.py",
 )
 """Needs nothing, and yet takes seconds."""
 

@@ -32,7 +32,10 @@ def package_curves(
 
 
 def collect_curves(registration: Registration, results: Results, recipes: Path = RECIPES) -> RegisteredCurves | None:
-    """Curves of the ranked arms; None unless every run of them has ended with two evaluations or more."""
+    """Curves of the ranked arms; None unless something is claimed of them, and every run of them has ended with two
+    evaluations or more."""
+    if not registration.claims:
+        return None
     arms = []
     for arm in (each for each in registration.arms if each.ranked):
         found = {seed: results.get((arm.name, seed)) for seed in registration.seeds}

@@ -24,17 +24,17 @@ def write_page(registration: Registration, results: Results, tuning: Tuning) -> 
         "\n".join(_list_facts(registration, results)),
         *_show_pictures(registration, results),
         "## Claims",
-        _table(CLAIM_HEADINGS, [_claim_row(registration, finding) for finding in findings]),
+        make_table(CLAIM_HEADINGS, [_claim_row(registration, finding) for finding in findings]),
         "## Arms",
         f"Means over seeds with 95 % intervals (Student's t); below, the difference from {_label(registration)} of the"
         " same seed. In brackets, what was expected. Two seeds rank nothing.",
-        _table(_arm_headings(registration), [row for arm in arms for row in _arm_rows(registration, results, arm)]),
+        make_table(_arm_headings(registration), [row for arm in arms for row in _arm_rows(registration, results, arm)]),
         "## Learning rates",
-        _table(
+        make_table(
             ("arm", "rate", "mean score on the tuning seeds, by rate"), list(_rate_rows(registration, results, tuning))
         ),
         "## Every registered run",
-        _table(
+        make_table(
             RUN_HEADINGS,
             [_run_row(registration, results, arm, seed) for arm in arms for seed in registration.seeds_of(arm)],
         ),
@@ -92,7 +92,7 @@ def _claim_row(registration: Registration, finding: Finding) -> tuple[str, ...]:
 
 def _show_found(claim: Claim, found: Estimate) -> str:
     spread = f", SD {_amount(found.sd, claim)}" if found.sd is not None else ""
-    return _show(found, claim.figure, signed=bool(claim.over)) + spread
+    return show_estimate(found, claim.figure, signed=bool(claim.over)) + spread
 
 
 def _bounds(claim: Claim) -> str:
@@ -113,14 +113,14 @@ def _arm_rows(registration: Registration, results: Results, arm: Arm) -> Iterato
     cells = []
     for name, value in found.items():
         expected = f" [{_span(arm.expected[name], name)}]" if name in arm.expected else ""
-        cells.append((_show(value, name) if value else "") + expected)
+        cells.append((show_estimate(value, name) if value else "") + expected)
     yield arm.label + ("" if arm.ranked else " (not ranked)"), str(count), *cells
     gains = {name: estimate_gain(registration, results, arm, name) for name in registration.figures}
     if arm.name != registration.baseline and any(gains.values()):
         yield (
             f"less {_label(registration)}",
             "",
-            *(_show(gain, name, signed=True) if gain else "" for name, gain in gains.items()),
+            *(show_estimate(gain, name, signed=True) if gain else "" for name, gain in gains.items()),
         )
 
 
@@ -166,7 +166,7 @@ def _label(registration: Registration) -> str:
     return registration.arm(registration.baseline).label
 
 
-def _show(value: Estimate, figure: str, *, signed: bool = False) -> str:
+def show_estimate(value: Estimate, figure: str, *, signed: bool = False) -> str:
     """Mean and interval: "+12.3 points (8.0 to 16.6)", "81.2 % (78.0 to 84.4)", "0.52 (0.31 to 0.73)"."""
     factor, unit, digits = _unit(figure, signed)
     sign = "+" if signed else ""
@@ -196,6 +196,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -33,7 +33,7 @@ def draw_curves(registration: Registration, results: Results, folder: Path) -> l
     written = []
     for scheme in SCHEMES:
         path = folder / f"curves-{scheme}.png"
-        with mpl.rc_context(_style(scheme)):
+        with mpl.rc_context(make_style(scheme)):
             _draw(registration, results).savefig(path)
         written.append(path)
     return written
@@ -75,7 +75,8 @@ def _has(results: Results, column: str) -> bool:
     return any(evaluations(run.rows, column) for run in results.values())
 
 
-def _style(scheme: str) -> Any:
+def make_style(scheme: str) -> Any:
+    """Settings of matplotlib for a light or a dark page."""
     colours = _COLOURS[scheme]
     back = dict.fromkeys(
         ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor"), colours["back"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from comparisons.figures import FIGURES
 from gymcp.envs.anchors import StateAnchor
@@ -28,6 +28,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaperClaim:
+    """A method's claim as its paper has it, to be compared with what the arm shows (`methods.judge_paper`)."""
+
+    says: str
+    direction: Literal["higher", "lower", "none"]
+    """Expected sign of the difference; none: the paper claims no difference that this ground could show."""
+    over: str = ""
+    """Arm that is subtracted; empty: the baseline."""
+    figure: str = "success"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One way to train, compared with the others from the same start, on the same tasks."""
 
@@ -41,13 +53,16 @@ class Arm:
     anchor: StateAnchor | None = None
     """Anchor of steps; None: the environment's own."""
     ranked: bool = False
-    """True: measured on all seeds; False: on the first ones, shown and never ranked."""
+    """True: measured on all seeds; False: on the first ones, shown and never ranked. A table of methods ranks by
+    itself."""
     rates: tuple[float, ...] = ()
     """Learning rates that are tried on the tuning seed."""
     rate_of: str = ""
     """Arm whose tuned rate this one takes, in place of `rates`."""
     expected: Mapping[str, Range] = field(default_factory=dict)
     """Figure -> the range in which its mean over seeds was expected."""
+    paper: PaperClaim | None = None
+    """Claim of the method's paper, in a table of methods."""
 
     @property
     def label(self) -> str:
@@ -124,6 +139,14 @@ class Registration:
     stop: StopRule | None = None
     by_default: bool = True
     """True: run by ``make curves``; False: only if it is named (``--only``)."""
+    near_best: float = 0.0
+    """In a table of methods: arms whose score (`tuned_by`) is no further than this below the best are measured on all
+    seeds, the others on the first `shown_seeds`."""
+    accepts_ends: bool = False
+    """True: the best rate may be an end of its grid, which the table shows. A rate that is added to the file would make
+    all that was measured before void."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """In a table of methods: preset that has no arm -> the reason."""
     arms: tuple[Arm, ...]
     claims: tuple[Claim, ...]
 
@@ -136,8 +159,8 @@ class Registration:
         raise ConfigError(f"registration '{self.name}': no arm '{name}'; have {names}")
 
     def seeds_of(self, arm: Arm) -> tuple[int, ...]:
-        """Seeds on which the arm is measured."""
-        return self.seeds if arm.ranked else self.seeds[: self.shown_seeds]
+        """Seeds on which the arm may be measured; in a table of methods `methods.choose_seeds` names some of them."""
+        return self.seeds if arm.ranked or arm.paper is not None else self.seeds[: self.shown_seeds]
 
 
 def read_registrations(folder: Path = REGISTRATIONS) -> list[Registration]:
@@ -168,7 +191,7 @@ def read_registration(path: Path, recipes: Path = RECIPES) -> Registration:
     who = f"registration '{path.stem}'"
     table = _read_toml(path, who)
     arms = _sections(table.pop("arms", {}), who, "arms")
-    claims = _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
+    claims = _read_claims(table, arms, who)
     whole = {"registration": {**table, "arms": arms, "claims": list(claims.values())}}
     recipe = _read_toml(recipes / f"{table.get('recipe')}.toml", f"{who}: recipe '{table.get('recipe')}'")
     if "tuning_seed" in table:
@@ -221,6 +244,13 @@ def _sections(value: Json, who: str, key: str) -> dict[str, dict[str, Json]]:
     return value
 
 
+def _read_claims(table: dict[str, Json], arms: Mapping[str, dict[str, Json]], who: str) -> dict[str, dict[str, Json]]:
+    """Take the claims out of the table. They may be missing if the arms have those of their papers instead."""
+    if "claims" not in table and any("paper" in arm for arm in arms.values()):
+        return {}
+    return _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
+
+
 def _make_arm(name: str, table: Mapping[str, Json], who: str) -> Arm:
     expected = {
         figure: _range(value, f"{who}.expected.{figure}") for figure, value in table.get("expected", {}).items()
@@ -249,7 +279,9 @@ def _make(cls: type[T], table: Mapping[str, Json], who: str, **given: object) ->
     return cls(**values, **given)
 
 
-_INNER: Mapping[tuple[type, str], type] = {(Registration, "stop"): StopRule, (Claim, "power"): PowerAssumption}
+_INNER: Mapping[tuple[type, str], type] = {
+    (Registration, "stop"): StopRule, (Claim, "power"): PowerAssumption, (Arm, "paper"): PaperClaim,
+}  # fmt: skip
 """Keys whose value is a record of its own."""
 
 
@@ -293,6 +325,10 @@ def _check(registration: Registration) -> None:
     if unranked := [name for name in named if not registration.arm(name).ranked]:
         raise ConfigError(f"{who}: arm '{unranked[0]}' is not ranked, so nothing can be claimed of it")
     figures = [*registration.figures, *registration.tuned_by, *(claim.figure for claim in registration.claims)]
+    papers = [arm.paper for arm in registration.arms if arm.paper is not None]
+    figures += [paper.figure for paper in papers]
+    for paper in papers:
+        registration.arm(paper.over or registration.baseline)
     figures += [figure for arm in registration.arms for figure in arm.expected]
     if unknown := [name for name in figures if name not in FIGURES]:
         raise ConfigError(f"{who}: no figure '{unknown[0]}'; have {', '.join(FIGURES)}")

@@ -140,15 +140,24 @@ def is_left(bench: Bench, job: Job, *, retry: bool) -> bool:
     return ending is None or (ending.reason == FINISHED and ending.iterations < job.iterations)
 
 
-def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bool) -> None:
+def run_jobs(
+    bench: Bench,
+    jobs: Sequence[Job],
+    progress: Progress,
+    *,
+    retry: bool,
+    may_start: Callable[[], bool] = lambda: True,
+) -> None:
     """Run the jobs that are left and write their results; a run that fails is a result, too, and the next one begins.
 
     Several processes may do so at once in the same folders: each takes jobs that no other has, and returns when all are
-    done. Raises UsageError if a job cannot even start.
+    done, or when a further one may not start. Raises UsageError if a job cannot even start.
     """
     left = [job for job in jobs if is_left(bench, job, retry=retry)]
     elsewhere = []
     for number, job in enumerate(left, 1):
+        if not may_start():
+            return
         with hold_lock(bench.runs / f"{job.name}.lock", wait=False) as is_free:
             if not is_free:
                 elsewhere.append(job)
@@ -157,7 +166,7 @@ def run_jobs(bench: Bench, jobs: Sequence[Job], progress: Progress, *, retry: bo
                 _run_and_write(bench, job, progress)
     for job in elsewhere:
         with hold_lock(bench.runs / f"{job.name}.lock", wait=True):
-            if is_left(bench, job, retry=False):  # its process was killed
+            if may_start() and is_left(bench, job, retry=False):  # its process was killed
                 _run_and_write(bench, job, progress)
 
 

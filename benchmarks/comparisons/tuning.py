@@ -75,7 +75,8 @@ def find_rate(registration: Registration, arm: Arm, folder: Path) -> float:
         if score is None:
             raise ConfigError(f"{who}: {run.path} has no result: python benchmarks/credit.py --tune --retry")
         scores.setdefault(run.rate, []).append(score)
-    return choose_rate({rate: fmean(found) for rate, found in scores.items()}, who)
+    means = {rate: fmean(found) for rate, found in scores.items()}
+    return choose_rate(means, who, accepts_ends=registration.accepts_ends)
 
 
 def score_rates(registration: Registration, arm: Arm, folder: Path) -> list[tuple[float, float | None]]:
@@ -100,14 +101,14 @@ def score_tuning(registration: Registration, result: RunResult) -> float | None:
     return sum(weight * value for weight, value in values if value is not None)
 
 
-def choose_rate(scores: Mapping[float, float], who: str) -> float:
+def choose_rate(scores: Mapping[float, float], who: str, *, accepts_ends: bool = False) -> float:
     """The rate with the highest score, the lower one of two equals.
 
-    Raises ConfigError if it is an end of the grid: a rate beyond it may be better.
+    Raises ConfigError, unless ends are accepted, if it is an end of the grid: a rate beyond it may be better.
     """
     rates = sorted(scores)
     best = max(rates, key=lambda rate: (scores[rate], -rate))
-    if best in (rates[0], rates[-1]):
+    if best in (rates[0], rates[-1]) and not accepts_ends:
         side = "lower" if best == rates[0] else "higher"
         listed = ", ".join(f"{rate:g}: {scores[rate]:.3g}" for rate in rates)
         raise ConfigError(f"{who}: the best rate is an end of the grid ({listed}): add a {side} one, and tune again")

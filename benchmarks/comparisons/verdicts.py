@@ -58,9 +58,11 @@ def estimate_figure(registration: Registration, results: Results, arm: Arm, figu
     return estimate([value for value in values if value is not None])
 
 
-def estimate_gain(registration: Registration, results: Results, arm: Arm, figure: str) -> Estimate | None:
-    """The figure of an arm less the baseline's of the same seed, over seeds."""
-    claim = Claim(says="", arm=arm.name, over=registration.baseline, figure=figure)
+def estimate_gain(
+    registration: Registration, results: Results, arm: Arm, figure: str, over: str = ""
+) -> Estimate | None:
+    """The figure of an arm less that of arm `over` (empty: the baseline) of the same seed, over seeds."""
+    claim = Claim(says="", arm=arm.name, over=over or registration.baseline, figure=figure)
     values = _differences(results, claim, registration.seeds_of(arm))
     return estimate([value for value in values.values() if value is not None])
 

@@ -1,4 +1,4 @@
-"""Presets, one for each paper: the signals that are compared, their groups, and the loss. docs/credit.md explains each.
+"""Presets, one for each paper: the signals that are compared, their groups, and the loss. docs/methods.md lists all.
 
 Defaults are the sane choice; `PARITY` names the settings under which a preset reproduces its authors' code.
 """

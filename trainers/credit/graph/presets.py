@@ -1,4 +1,4 @@
-"""Presets that read the graph of a task's states. docs/credit.md says of each what could not be read of its source."""
+"""Presets that read the graph of a task's states. docs/methods.md says of each what could not be read of its source."""
 
 from __future__ import annotations
 

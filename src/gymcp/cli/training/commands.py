@@ -33,7 +33,7 @@ def export(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Preset whose advantages are included, see docs/credit.md; default: none.",
+            help="Preset whose advantages are included, see docs/methods.md; default: none.",
             autocompletion=complete_preset,
         ),
     ] = None,
