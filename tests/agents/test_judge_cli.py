@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, Reply, chat_server, says
-from typer.testing import CliRunner, Result
+from inner_command import gymcp
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.outcome import Outcome
@@ -24,10 +23,6 @@ name = "manners"
 points = [{id = "paid", text = "It was paid."}, {id = "polite", text = "It was polite."}]
 """
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def make_trajectory(task: str, text: str, **fields: Any) -> Trajectory:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import warm_command
+from cli_runner import gymcp
 from local_wheels import write_index, write_wheel
 from stderr_lines import errors
 
@@ -282,10 +280,6 @@ ENV = EnvSpec(
     grade=final_state_equals(),
 )
 """
-
-
-def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return warm_command.run(list(map(str, words)), cwd=cwd, env=os.environ, timeout_s=300)
 
 
 def test_an_environment_with_packages_passes_its_checks_once_they_are_locked(index: Path, tmp_path: Path) -> None:
