@@ -37,7 +37,7 @@ class ReasonKind:
     task: str
     """Task of the example: the first by name."""
     example: str
-    """Reason of one of them in full, shortened."""
+    """Reason of one of the episodes with its values, shortened."""
 
 
 def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:

@@ -33,7 +33,7 @@ Snapshot = dict[str, Section]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOKEN = "GYMCP_GUARD"
-"""In the environment of everything that `around` starts."""
+"""Variable in the environment of everything that `around` starts."""
 OWNER = re.compile(rb"(?:^|\0)GYMCP_OWNER=(\d+)-(\d+)(?:\0|$)")
 SETTLE_S = 6.0
 ABSENT = "absent"
@@ -194,7 +194,7 @@ def is_new_and_others(name: str) -> bool:
 
 
 def processes(_: list[Path]) -> Section:
-    """Those that this run has started, and those that bear the mark of an owner that is dead."""
+    """Processes that this run has started, and those that bear the mark of an owner that is dead."""
     above = set(ancestors(os.getpid()))
     found = {}
     for entry in os.scandir("/proc"):

@@ -69,7 +69,7 @@ class Machine:
     is_user: bool = False
     """An ordinary user without root's rights."""
     is_busy: bool = False
-    """It has one core, which it keeps busy."""
+    """True for a machine with one core, which is kept busy."""
     installs_suite: bool = False
     """The short demo installs its suite from an empty cache; else it finds the host's install there."""
     quick_tests: tuple[str, ...] = QUICK_TESTS

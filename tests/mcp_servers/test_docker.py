@@ -297,7 +297,7 @@ def test_a_missing_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, hos
 
 
 def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:
-    """It is unknown in this PID namespace whether their owner lives."""
+    """Nothing in this PID namespace says if the owner of such a container lives."""
     labels = {OWNER_LABEL: "1-1", "gymcp.user": str(os.getuid()), "gymcp.pids": "pid:[1]"}
     config = {"Image": image_name(None), "Cmd": ["true"], "Labels": labels}
     with open_engine() as client:

@@ -28,7 +28,7 @@ OFFICIAL: dict[str, Any] = json.loads(Path(__file__).with_name("graph_vectors.js
 REWARD = 10.0
 """Reward of the authors' code for success, which scales their advantages unless a deviation divides them."""
 GRAPH_PRESETS = ("hgpo", "graphgpo", "g2po", "gagpo")
-"""Those that can have texts as nodes."""
+"""Presets that can have texts as nodes."""
 
 
 def official_batch() -> StepBatch:

@@ -46,7 +46,7 @@ class TrainingSetup:
     heads: Mapping[str, Critic] = field(default_factory=dict)
     """Heads beside the critic by name (`model_columns.FURTHER_HEADS`)."""
     renderer: Renderer | None = None
-    """That of the learner's model, for signals that encode text; None: such a signal is an error."""
+    """Renderer of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
     """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
     learner would compute."""
