@@ -69,7 +69,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
             world_key="w0",
             state_ref="state-0",
             agent_s=0.1,
-            sampled=drawn("0"),
+            sampled=make_sample("0"),
         ),
         Step(
             turn=0,
@@ -81,7 +81,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
             world_key="w1" if pays else "w0",
             state_ref="state-1" if pays else "state-0",
             agent_s=0.3,
-            sampled=drawn("1"),
+            sampled=make_sample("1"),
         ),
     )
     return Trajectory(
@@ -112,7 +112,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
     )
 
 
-def drawn(version: str) -> Sampled:
+def make_sample(version: str) -> Sampled:
     return Sampled(
         prompt_ids=(1, 2, 3, 4, 5, 6, 7),
         ids=(11, 12, 13, 14),

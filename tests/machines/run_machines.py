@@ -276,7 +276,7 @@ def mount(*words: str) -> None:
 # ----------------------------------------------------------------------------------------------------- on the host
 
 
-def made(name: str, full: bool, tests: str | None) -> Outcome:
+def play_machine(name: str, full: bool, tests: str | None) -> Outcome:
     """The machine's outcome; whatever runs on it is ended, and its folder removed."""
     stage, token, began = Path(tempfile.mkdtemp(prefix="gymcp-m-")), secrets.token_hex(8), time.monotonic()
     stage.chmod(0o755)
@@ -307,7 +307,7 @@ def run_all(names: Sequence[str], at_once: int, full: bool, tests: str | None) -
     """The machines' outcomes, those of the busy ones first, since they take longest."""
     with ThreadPoolExecutor(at_once) as threads:
         ordered = sorted(names, key=lambda name: not MACHINES[name].is_busy)
-        yield from threads.map(lambda name: made(name, full, tests), ordered)
+        yield from threads.map(lambda name: play_machine(name, full, tests), ordered)
 
 
 def show(outcome: Outcome) -> None:

@@ -229,7 +229,7 @@ out = count
 
 
 def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
-    """Descriptors in flight count for the user, whichever process sends, and a process may send while they are fewer than its limit."""
+    """The kernel counts descriptors in flight by user, and lets a process send while they are fewer than its limit."""
 
     async def episodes() -> tuple[str, str]:
         async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as greedy:
