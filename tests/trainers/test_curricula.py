@@ -83,8 +83,8 @@ def count_blocks(env: LoadedEnv, made: list[int]) -> LoadedEnv:
 
 @pytest.mark.parametrize("pool", [0, 10])
 def test_the_sequence_shuffles_each_block_and_makes_it_once(rounds: LoadedEnv, pool: int) -> None:
-    recipe, made = recipe_of(tasks={"pool": pool}), []
-    env = count_blocks(rounds, made)
+    made: list[int] = []
+    recipe, env = recipe_of(tasks={"pool": pool}), count_blocks(rounds, made)
     size = len(make_training_block(rounds, recipe.tasks, 0))
     blocks = [make_training_block(rounds, recipe.tasks, number) for number in range(4)]
     for number, block in enumerate(blocks):
