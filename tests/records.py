@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from gymcp.outcome import Outcome
+from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import (
     Action,
     Json,
@@ -238,3 +240,10 @@ HOSTILE = replace(
         ),
     ),
 )
+
+
+def write_run(folder: Path, record: Trajectory) -> Path:
+    """The folder of a run with this one episode."""
+    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
+        store.append(record, {})
+    return folder

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from code_runner import CodeRunner
+from session_calls import call
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.native.server import native_server
@@ -13,7 +14,6 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import ToolCall
 
 FORKED = native_server("code_runner", CodeRunner, start="fork")
 STARTED = native_server("code_runner", CodeRunner)
@@ -26,14 +26,7 @@ async def open_code_runner(sandbox: Sandbox, spec: ServerSpec = FORKED) -> Async
 
 
 async def write(opened: ToolSession, note: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
-    return result.content
-
-
-async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
-    assert not result.is_error, result.content
-    return result.content
+    return (await call(opened, "write", note=note)).content
 
 
 def process_of(opened: ToolSession) -> ForkedProcess:

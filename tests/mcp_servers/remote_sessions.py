@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from session_calls import call
+
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import ToolCall, ToolResult
 
 TIMEOUT_S = 60.0
 NOWHERE = "http://127.0.0.1:9/mcp"
@@ -27,14 +28,6 @@ def inside(spec: ServerSpec, work: Callable[[ToolSession], Awaitable[None]], *, 
             await work(session)
 
     asyncio.run(main())
-
-
-async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
-
-
-async def nothing(session: ToolSession) -> None:
-    """Body of a session that is expected not to open."""
 
 
 def stateless(url: str, **more: Any) -> ServerSpec:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from remote_servers import TOKEN, ByHand, sdk_serving
-from remote_sessions import NOWHERE, TIMEOUT_S, answers_of, call, inside, nothing, stateless
+from remote_sessions import NOWHERE, TIMEOUT_S, answers_of, inside, stateless
+from session_calls import call, nothing
 
 from gymcp.errors import CassetteMiss, ConfigError, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox

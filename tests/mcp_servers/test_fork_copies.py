@@ -8,7 +8,8 @@ import os
 import signal
 
 import pytest
-from fork_sessions import STARTED, open_code_runner, process_of, run, write
+from fork_sessions import STARTED, open_code_runner, process_of, write
+from session_calls import run
 
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from code_runner import CodeRunner, Threaded
-from fork_sessions import FORKED, STARTED, open_code_runner, process_of, run, write
+from fork_sessions import FORKED, STARTED, open_code_runner, process_of, write
+from session_calls import run
 
 from gymcp.errors import ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess

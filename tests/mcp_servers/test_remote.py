@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from remote_servers import HANG_UP, TOKEN, ByHand, sdk_serving
-from remote_sessions import NOWHERE, TIMEOUT_S, call, inside, nothing, stateless
+from remote_sessions import NOWHERE, TIMEOUT_S, inside, stateless
+from session_calls import call, nothing
 
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.mcp_servers.native.runtime import CALL_LIMIT

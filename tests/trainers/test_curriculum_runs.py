@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
 
-from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.training.credit_run import load_tasks
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
@@ -41,12 +40,6 @@ class Interruption(Exception):
 @pytest.fixture(scope="module")
 def rounds() -> LoadedEnv:
     return load_env(load_spec("rounds"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
-    return make_tiny_model(tmp_path_factory.mktemp("model"), "compact", size=size)
 
 
 @pytest.mark.parametrize(
