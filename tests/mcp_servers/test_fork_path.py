@@ -186,7 +186,7 @@ def test_a_program_with_a_shared_network_or_folder_is_started_instead(
 
 HARNESS = """
 import asyncio, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from fork_sessions import open_code_runner, process_of
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -202,7 +202,7 @@ asyncio.run(main())
 
 
 def test_killed_harness_leaves_no_process() -> None:
-    script = HARNESS.format(folder=str(Path(__file__).parent))
+    script = HARNESS.format(folders=[str(folder) for folder in Path(__file__).parents[:2]])
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as harness:
         assert harness.stdout is not None
         handles = [os.pidfd_open(int(pid)) for pid in harness.stdout.readline().split()]
