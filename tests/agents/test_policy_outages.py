@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kill_resume
 import pytest
 import warm_command
 from chat_server import Reply, chat_server, says
-from kill_resume import count_recorded
 
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
@@ -187,14 +187,14 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
             killed = warm_command.start(command, out.fileno(), out.fileno(), cwd=None, env=os.environ)
         deadline = time.monotonic() + WAIT_S
         try:
-            while count_recorded(folder) < 8:
+            while kill_resume.count_recorded(folder) < 8:
                 assert not killed.ends_within(0.02)
                 assert time.monotonic() < deadline
         finally:
             os.kill(killed.pid, signal.SIGKILL)
         assert killed.wait(60) == -signal.SIGKILL
         is_killed.set()
-        before = count_recorded(folder)
+        before = kill_resume.count_recorded(folder)
         done = warm_command.run(command, cwd=None, env=os.environ, timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert 8 <= before < 24

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+from session_calls import run
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
@@ -16,6 +17,8 @@ from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
+
+__all__ = ["ARGV", "HARMLESS", "MODULE", "Make", "is_forked", "make", "run", "session"]
 
 ARGV = ("python3", "-s", "-B", "/srv/script_server/server.py", "--level", "3")
 MODULE = ("python3", "-s", "-B", "-m", "zipapp")

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from script_sessions import Make, make, session
-from session_calls import run
+from script_sessions import Make, make, run, session
 
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox

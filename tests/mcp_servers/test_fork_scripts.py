@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from script_sessions import HARMLESS, Make, is_forked, make, session
-from session_calls import run
+from script_sessions import HARMLESS, Make, is_forked, make, run, session
 
 from gymcp.envs.catalog import git, time
 from gymcp.envs.spec import EnvSpec, load_env

@@ -1,4 +1,7 @@
-"""Signals from records and models: the registry, its costs and errors, and the scale that presets bear."""
+"""Signals from records and models: the registry, its costs and errors, and the scale that presets bear.
+
+What each method computes is tested in a file named after its module, against the vectors or by hand.
+"""
 
 from __future__ import annotations
 
