@@ -57,7 +57,7 @@ def choose_arms(registration: Registration, names: Sequence[str], *, shown: bool
 def help_from(
     count: int, work: Callable[[Bench, Sequence[Arm], bool], None], bench: Bench, arms: Sequence[Arm], retry: bool
 ) -> Iterator[None]:
-    """`count` more processes do the same work beside this one; they end with it."""
+    """Do the same work in `count` more processes; leaving the context waits for their ends."""
     context = multiprocessing.get_context("spawn")
     helpers = [context.Process(target=_help, args=(work, bench, arms, retry), daemon=True) for _ in range(count)]
     for helper in helpers:

@@ -8,7 +8,6 @@ same run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import statistics
@@ -16,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from child_processes import measure_descendants
 from report_table import Result, options, show
 
 from gymcp.agents.runner.rollout import Rollout
@@ -109,25 +109,8 @@ async def _watch_memory(into: list[float], concurrency: int) -> None:
     """Sample the proportional set size of the servers in MiB, per live episode, twice a second."""
     while True:
         await asyncio.sleep(0.5)
-        into.append(await asyncio.to_thread(_servers_pss_mib) / concurrency)
-
-
-def _servers_pss_mib() -> float:
-    """The proportional set size of all descendants of this process, in MiB."""
-    own, parents = os.getpid(), {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    kib = 0
-    for pid, parent in parents.items():
-        ancestor = parent
-        while ancestor in parents and ancestor != own:
-            ancestor = parents[ancestor]
-        if ancestor == own:
-            with contextlib.suppress(OSError):
-                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return kib / 1024
+        _, memory_mib = await asyncio.to_thread(measure_descendants)
+        into.append(memory_mib / concurrency)
 
 
 def _cpu_s() -> tuple[float, float]:

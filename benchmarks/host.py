@@ -34,7 +34,7 @@ from gymcp.types import Action, Json, Observation, Task, ToolCall
 
 ENV = "backoffice"
 CLIENTS = 32
-"""Requests of the client at a time."""
+"""Requests that the client has under way at a time."""
 CALLS = 15
 """Calls in an episode whose CPU is measured: the environment allows 16 steps."""
 TICKS = os.sysconf("SC_CLK_TCK")

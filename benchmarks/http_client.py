@@ -14,10 +14,9 @@ import contextlib
 import importlib
 import json
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 
 import httpx
 from canned_server import ANSWERS
+from child_processes import run_port_server
 from report_table import Result, all_against, options, show
 
 from gymcp.agents.policies.http_client import open_http_client
@@ -117,19 +117,6 @@ def can_import(name: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def run_server() -> Iterator[str]:
-    """The address of a server in a process of its own."""
-    with subprocess.Popen(
-        [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.kill()
-
-
 async def measure_cpu_us(open_client: Open, url: str, workload: Workload, connections: int, requests: int) -> float:
     """Microseconds of this process's CPU time per request, with all connections open and busy."""
     expected = len(ANSWERS[workload.path])
@@ -177,7 +164,7 @@ def main() -> None:
     else:
         also += ", aiohttp ABSENT"
         print("aiohttp cannot be imported in this virtualenv, so it was not measured", file=sys.stderr)
-    with run_server() as url:
+    with run_port_server(str(SERVER)) as (_, url):
         results = measure(clients, url, rounds, requests)
     show("http client", results, as_json=args.json, title="CPU time of HTTP clients", also=also)
 

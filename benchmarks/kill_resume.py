@@ -29,12 +29,12 @@ def main() -> None:
         moments = sorted(random.Random(args.seed).sample(range(1, tasks - tasks // 8), 5))
         for moment in moments:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while _count_recorded(run) < moment and process.poll() is None:
+            while count_recorded(run) < moment and process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=0.02)
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=60)
-            print(f"killed with {_count_recorded(run)} episodes recorded", file=sys.stderr, flush=True)
+            print(f"killed with {count_recorded(run)} episodes recorded", file=sys.stderr, flush=True)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         with TrajectoryStore.open(run) as store:
             rows = store.summaries()
@@ -54,7 +54,8 @@ def main() -> None:
     sys.exit(done.returncode or [result.value for result in results] != expected)
 
 
-def _count_recorded(run: Path) -> int:
+def count_recorded(run: Path) -> int:
+    """Attempts at episodes in the run folder so far."""
     if not (run / "trajectories.sqlite").exists():
         return 0
     with TrajectoryStore.open(run) as store:

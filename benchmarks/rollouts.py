@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import functools
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from child_processes import run_port_server
 from counter import ENV, TURNS
 from report_table import Result, against, options, show
 from rollout_peers import PEERS, install, play
@@ -117,17 +117,12 @@ def main() -> None:
 @contextlib.contextmanager
 def run_policy(latency_s: float) -> Iterator[PolicyServer]:
     """A policy process; its counts are known after the context."""
-    command = [sys.executable, str(STUB), "--turns", str(TURNS), "--latency", str(latency_s)]
     server = PolicyServer()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        server.url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
-        try:
-            yield server
-            counts = json.loads(process.communicate(timeout=30)[0])
-            server.requests, server.seconds = counts["requests"], counts["seconds"]
-        finally:
-            process.kill()
+    with run_port_server(str(STUB), "--turns", str(TURNS), "--latency", str(latency_s)) as (process, address):
+        server.url = f"{address}/v1"
+        yield server
+        counts = json.loads(process.communicate(timeout=30)[0])
+        server.requests, server.seconds = counts["requests"], counts["seconds"]
 
 
 def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:

@@ -11,10 +11,9 @@ import asyncio
 import contextlib
 import json
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+
+from child_processes import run_port_server
 
 from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
 from gymcp.types import Message, Sampling
@@ -59,18 +58,6 @@ async def serve(tokens: int) -> None:
     await server.serve_forever()
 
 
-@contextlib.contextmanager
-def run_endpoint(tokens: int) -> Iterator[str]:
-    """The address of an endpoint in a process of its own."""
-    words = [sys.executable, __file__, "--serve", "--tokens", str(tokens)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-        finally:
-            process.terminate()
-
-
 async def cpu_of_answer(url: str, answers: int, *, stream: bool) -> float:
     """CPU seconds of this process for one answer, from the request to the decision."""
     async with open_endpoint(Endpoint(url=url, model="m", stream=stream)) as policy:
@@ -93,10 +80,10 @@ def main() -> None:
         asyncio.run(serve(args.tokens))
         return
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    with run_endpoint(args.tokens) as url:
+    with run_port_server(__file__, "--serve", "--tokens", str(args.tokens)) as (_, address):
         for _ in range(args.rounds):
             for stream, found in seconds.items():
-                found.append(asyncio.run(cpu_of_answer(url, args.answers, stream=stream)))
+                found.append(asyncio.run(cpu_of_answer(f"{address}/v1", args.answers, stream=stream)))
     whole, streamed = (statistics.median(seconds[stream]) for stream in (False, True))
     print(
         f"{args.tokens} tokens: whole {whole * 1e3:.2f} ms, streamed {streamed * 1e3:.2f} ms: {streamed / whole:.0f}x"

@@ -10,14 +10,13 @@ memory are those of this process's descendants; memory is the proportional share
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 
+from child_processes import measure_descendants
 from report_table import Result, against, options, show
 
 from gymcp.agents.runner.run import Plan
@@ -113,14 +112,14 @@ async def _measure_worlds(
     for seed in range(count):
         if warm is not None:
             await warm.wait_until_full()
-        before = _below()
+        before = measure_descendants()
         started = time.perf_counter()
         async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
-            open_s, after_opening = time.perf_counter() - started, _below()
+            open_s, after_opening = time.perf_counter() - started, measure_descendants()
             again = time.perf_counter()
             await _call_all(world, task)
             whole = open_s + time.perf_counter() - again
-            after_calls = _below()
+            after_calls = measure_descendants()
         counts = [after_opening[n] - before[n] for n in (0, 1)], [after_calls[n] - before[n] for n in (0, 1)]
         rows.append([open_s * 1000, whole * 1000, counts[0][0], counts[1][0], counts[0][1], counts[1][1]])
     return {name: statistics.median(row[n] for row in rows) for n, (name, _) in enumerate(_FIGURES)}
@@ -143,32 +142,6 @@ async def _seconds(work: Callable[[], Awaitable[None]]) -> float:
     started = time.perf_counter()
     await work()
     return time.perf_counter() - started
-
-
-def _below() -> tuple[int, float]:
-    """(number of this process's descendants, their memory in MB)."""
-    parents: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                fields = (folder / "stat").read_text().rpartition(") ")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(folder.name))
-    descendants, waiting = [], [os.getpid()]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        descendants += children
-        waiting += children
-    return len(descendants), sum(map(_memory_mb, descendants))
-
-
-def _memory_mb(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def measure_retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:

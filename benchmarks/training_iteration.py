@@ -11,10 +11,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from report_table import Result, against
@@ -24,15 +24,21 @@ from gymcp.envs.episodes.episode import open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.protocols import Policy
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import training_tasks
-from gymcp.trainers.run import loop
+from gymcp.trainers.rollouts.engines import Sampler
 from gymcp.trainers.run.checkpoints import CHECKPOINT
-from gymcp.trainers.run.iteration import train_on_batch
+from gymcp.trainers.run.loop import iterate
 from gymcp.trainers.run.metrics_log import read_metrics
+from gymcp.trainers.run.preconditions import create_run_folder
+from gymcp.trainers.run.provenance import record_training_start
+from gymcp.trainers.run.training_run import RunInputs, open_run
 from gymcp.types import Json, Task
 
+T = TypeVar("T")
 LIMIT_S = 30.0
 """Seconds that an iteration of 256 episodes may take."""
 PARTS = ("rollout", "credit", "update")
@@ -58,9 +64,9 @@ def iteration(*, quick: bool) -> list[Result]:
             "learn": {**TABLE["learn"], "iterations": 2},
         }
     recipe, env = make_recipe(table), load_env(load_spec("backoffice"))
-    with tempfile.TemporaryDirectory() as folder, _measure_cores() as cores:
+    with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        loop.train(recipe, env, out, resume=False, on_row=_tell)
+        cores = asyncio.run(_train(recipe, env, out))
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())
@@ -78,22 +84,42 @@ def iteration(*, quick: bool) -> list[Result]:
     return [limit, whole, *parts, *others]
 
 
-@contextmanager
-def _measure_cores() -> Iterator[list[float]]:
-    """A list that gets, for each update, the cores that this process has kept busy in it."""
-    cores: list[float] = []
+class _MeasuredSampler:
+    """A sampler with the cores that this process has kept busy in each change of the weights."""
 
-    def train_and_measure(*args: Any, **options: Any) -> Any:
+    def __init__(self, sampler: Sampler) -> None:
+        self.cores: list[float] = []
+        self._sampler = sampler
+
+    @property
+    def policy(self) -> Policy:
+        return self._sampler.policy
+
+    @property
+    def version(self) -> str:
+        return self._sampler.version
+
+    async def update(self, version: str, change: Callable[[], T]) -> T:
+        return await self._sampler.update(version, lambda: self._measure(change))
+
+    def _measure(self, change: Callable[[], T]) -> T:
         wall, busy = time.perf_counter(), time.process_time()
-        result = train_on_batch(*args, **options)
-        cores.append((time.process_time() - busy) / (time.perf_counter() - wall))
+        result = change()
+        self.cores.append((time.process_time() - busy) / (time.perf_counter() - wall))
         return result
 
-    loop.train_on_batch = train_and_measure  # type: ignore[attr-defined]
-    try:
-        yield cores
-    finally:
-        loop.train_on_batch = train_on_batch  # type: ignore[attr-defined]
+
+async def _train(recipe: Recipe, env: LoadedEnv, folder: Path) -> list[float]:
+    """Train as `gymcp.trainers.train` does with such a recipe; the cores that were busy in each update."""
+    create_run_folder(folder)
+    record_training_start(folder, recipe, env, None, None)
+    torch.manual_seed(recipe.seed)
+    preset = build_preset(recipe)
+    inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=_tell, processes=None)
+    async with open_run(inputs, None, "") as (run, state):
+        sampler = _MeasuredSampler(run.sampler)
+        await iterate(replace(run, sampler=sampler), state)
+    return sampler.cores
 
 
 async def _open_first(recipe: Recipe, env: LoadedEnv) -> float:

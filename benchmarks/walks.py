@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from child_processes import run_port_server
 from report_table import Result, options, show
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -129,15 +130,10 @@ def rise(run_folder: Path) -> list[Result]:
 @contextmanager
 def stub_endpoint() -> Iterator[str]:
     """Address of an endpoint on loopback that answers at once."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "stub_policy.py"), "--turns", "3", "--latency", "0"]
     quiet = subprocess.DEVNULL  # it complains of requests without a body
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
-        finally:
-            process.stdin.close()
+    stub = str(ROOT / "benchmarks" / "stub_policy.py")
+    with run_port_server(stub, "--turns", "3", "--latency", "0", stderr=quiet) as (_, address):
+        yield f"{address}/v1"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Length of tests that take a sample: GYMCP_FULL_TESTS=1 has them take all, as `benchmarks/full_tests.py` does."""
+"""Length of tests that take a sample; in a full run, as in `benchmarks/full_tests.py`, they take all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-IS_FULL = os.environ.get("GYMCP_FULL_TESTS") == "1"
+FULL_TESTS = "GYMCP_FULL_TESTS"
+"""Environment variable: "1" asks for a full run."""
+IS_FULL = os.environ.get(FULL_TESTS) == "1"
 
 
 def take_spread(items: Sequence[T], count: int) -> list[T]:

@@ -41,13 +41,13 @@ def as_ordinary_user(argv: Sequence[str], stage: Path, groups: Sequence[int] = (
 
 
 def _closed_above(path: Path) -> Path | None:
-    """The topmost folder on the way that others may not pass."""
+    """The topmost folder above the path that other users may not pass."""
     above = [*reversed(path.parents), path]
     return next((folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def groups_for(socket: Path) -> list[int]:
-    """Those whose members may use it."""
+    """Groups whose members may use the socket."""
     try:
         found = socket.stat()
     except OSError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from gymcp.outcome import Outcome
+from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import (
     Action,
     Json,
@@ -69,7 +71,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
             world_key="w0",
             state_ref="state-0",
             agent_s=0.1,
-            sampled=drawn("0"),
+            sampled=make_sample("0"),
         ),
         Step(
             turn=0,
@@ -81,7 +83,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
             world_key="w1" if pays else "w0",
             state_ref="state-1" if pays else "state-0",
             agent_s=0.3,
-            sampled=drawn("1"),
+            sampled=make_sample("1"),
         ),
     )
     return Trajectory(
@@ -112,7 +114,7 @@ def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "
     )
 
 
-def drawn(version: str) -> Sampled:
+def make_sample(version: str) -> Sampled:
     return Sampled(
         prompt_ids=(1, 2, 3, 4, 5, 6, 7),
         ids=(11, 12, 13, 14),
@@ -238,3 +240,10 @@ HOSTILE = replace(
         ),
     ),
 )
+
+
+def write_run(folder: Path, record: Trajectory) -> Path:
+    """The folder of a run with this one episode."""
+    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
+        store.append(record, {})
+    return folder

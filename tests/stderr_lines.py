@@ -12,5 +12,8 @@ ACTS = re.compile(
 
 
 def errors(stderr: str) -> list[str]:
-    """Its lines, but for the one on what dead processes have left: tests beside this one may have killed some."""
+    """Lines of standard error, without the one on what dead processes have left.
+
+    Tests beside this one may have killed some.
+    """
     return [line for line in stderr.splitlines() if not line.startswith("gymcp: removed what dead runs had left (")]

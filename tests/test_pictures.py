@@ -84,7 +84,7 @@ def test_the_dark_picture_is_darker(shot: Shot) -> None:
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
 def test_a_drawing_is_read_in_light_and_dark_and_on_a_phone(path: Path) -> None:
-    """It brings its own background: the site can be dark on a light system, which a picture does not see."""
+    """The picture brings its own background: the site can be dark on a light system, which a picture does not see."""
     text = path.read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"

@@ -1,7 +1,7 @@
-"""The episode's tools as an MCP server over streamable HTTP: one endpoint, on which the key tells the episode.
+"""The tools of live episodes as an MCP server over streamable HTTP: one endpoint; a request's key names the episode.
 
-The SDK serves it. A plain call of a tool is answered here, because the SDK's stateless transport starts three tasks for
-each request, which costs more than all else; the answer is the same.
+The SDK serves the endpoint. Plain calls of tools are answered here, with the same answers, because the SDK's stateless
+transport starts three tasks for each request, which would cost more than everything else.
 
 Answers are JSON. If the tools on offer change within an episode, the answer to the call that changed them is a stream
 of two events: ``notifications/tools/list_changed``, then the result. Only clients that name a protocol version with a

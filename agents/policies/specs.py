@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
@@ -20,6 +19,7 @@ from gymcp.agents.policies.vllm.keys import find_key
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.http_headers import is_http_address
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TRAINED = Path(__file__).with_name("tiny")
@@ -88,19 +88,11 @@ def parse_policy(text: str) -> PolicySpec:
         return PolicySpec(text=text, kind="local", model=rest)
     if kind in ("vllm", "openai") and rest:
         url, _, model = rest.partition("#")
-        if not (_is_address(url) and model):
+        if not (is_http_address(url) and model):
             path = "/v1" if kind == "openai" else ""
             raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT{path}#MODEL")
         return PolicySpec(text=text, kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
     raise ConfigError(f"no policy '{text}'; write {FORMS}")
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # such as an unmatched bracket or an invalid port
-        return False
 
 
 @contextlib.asynccontextmanager

@@ -37,9 +37,9 @@ class ModelAnswer:
     """The name by which the program asked for the model."""
     decision: Decision
     namespaces: Mapping[str, str] = field(default_factory=dict)
-    """Those of the request."""
+    """Namespaces of the request."""
     streams_usage: bool = False
-    """That of the request."""
+    """True if the request asked for usage in the stream."""
 
     @property
     def prompt_tokens(self) -> int:

@@ -39,7 +39,7 @@ class UserAgent:
     name: str
     """Name in records and tables: "careful.py:Careful", or "my_package.agents:careful"."""
     source: str
-    """The same with the absolute path of the file."""
+    """Name with the absolute path of the file."""
     digest: str
     """SHA-256 of the file that defines it; empty if it is in no file."""
     make: Callable[..., object]

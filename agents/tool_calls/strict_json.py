@@ -90,7 +90,7 @@ def _find_brackets(text: str, start: int) -> Iterator[str]:
 
 
 def _list_brackets(text: str) -> str:
-    """The same for a whole text, and faster. Behind the first character that is not JSON they may be others."""
+    """All brackets outside of strings, faster than one by one; wrong after the first character that is not JSON."""
     without_escapes = text.replace("\\\\", "").replace('\\"', "")
     outside = "".join(without_escapes.split('"')[::2])
     return outside.encode(errors="replace").translate(None, _ALL_BUT_BRACKETS).decode()

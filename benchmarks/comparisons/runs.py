@@ -39,7 +39,7 @@ class Job:
     rate: float
     iterations: int
     digest: str
-    """Digest that its result holds."""
+    """Digest that the run's result holds."""
     result: Path
 
 

@@ -24,7 +24,7 @@ class TuningRun:
     digest: str
     """Digest of all that the run depends on but its rate: a change of it makes the run void."""
     path: Path
-    """File of its result."""
+    """File that holds the run's result."""
 
 
 def list_tuning(registration: Registration, arm: Arm, folder: Path) -> list[TuningRun]:

@@ -20,7 +20,7 @@ class Verdicts:
     """People's verdicts on a run."""
 
     labels: tuple[Label, ...]
-    """One for each episode with a verdict."""
+    """A label for each episode with a verdict."""
     problems: tuple[str, ...]
     """Episodes that are left out, in words."""
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gymcp.visible_text import shorten
+
 CUT = "…"
 MAX_REASON_CHARS = 600
 """Characters of a reason that its kind is made of."""
@@ -37,7 +39,7 @@ class ReasonKind:
     task: str
     """Task of the example: the first by name."""
     example: str
-    """Reason of one of them in full, shortened."""
+    """Reason of one of the episodes with its values, shortened."""
 
 
 def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
@@ -49,7 +51,7 @@ def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
     for kind, of_kind in sorted(kinds.items(), key=lambda each: (-len(each[1]), each[0])):
         task, example = min(of_kind)
         groups.append(
-            ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=_shorten(example, MAX_EXAMPLE_CHARS))
+            ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=shorten(example, MAX_EXAMPLE_CHARS))
         )
     return groups
 
@@ -69,11 +71,7 @@ def reason_kind(reason: str) -> str:
     kind = kind.replace(f"({CUT})", "[*]")
     kind = _COMPARED.sub(lambda found: f"{found['is'] or found['after']}{CUT}", kind)
     kind = _WORD.sub(_cut_digits, kind)
-    return _shorten(kind or "no reason given", MAX_KIND_CHARS)
-
-
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[:limit] + " ..."
+    return shorten(kind or "no reason given", MAX_KIND_CHARS)
 
 
 def _cut_quoted(found: re.Match[str]) -> str:

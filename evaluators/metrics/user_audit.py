@@ -151,7 +151,7 @@ def _finding(trajectory: Trajectory, step: int, kind: str, what: str) -> UserFin
 
 
 def _count_turns(trajectory: Trajectory) -> int:
-    """Number of times that the user spoke, or called its own tools; both before one step are one turn."""
+    """Number of times that the user spoke, or called its own tools; doing both before one step is one turn."""
     spoke = {n for n, step in enumerate(trajectory.steps) if any(m.role == "user" for m in step.observation.messages)}
     acted = {n + 1 for n, step in enumerate(trajectory.steps) if step.user_acts}
     return len(spoke | acted)

@@ -22,10 +22,10 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shorten,
     transcripts,
     worst,
 )
+from gymcp.visible_text import shorten
 
 MAX_DIFFERING = 20
 _EFFORTS = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gymcp.evaluators.report.charts import join_points, share_axis
 from gymcp.evaluators.report.html import Html, element, join
-from gymcp.evaluators.report.sections import shorten
+from gymcp.visible_text import shorten
 
 Points = Sequence[tuple[float, float]]
 MAX_PANELS = 240

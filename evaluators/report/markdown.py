@@ -32,9 +32,9 @@ from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, shorten
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance
 from gymcp.evaluators.training_curves import read_held_out
-from gymcp.visible_text import visible
+from gymcp.visible_text import shorten, visible
 
 MAX_LISTED = 10
 MAX_REASON_CHARS = 200

@@ -20,12 +20,12 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shorten,
     transcripts,
     worst,
 )
 from gymcp.evaluators.report.training_page import anchor_of, trainings
 from gymcp.evaluators.suite_groups import group_by_suite, list_models, model_of
+from gymcp.visible_text import shorten
 
 MAX_NAME_CHARS = 60
 

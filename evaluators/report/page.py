@@ -39,13 +39,13 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shorten,
     transcripts,
     worst,
 )
 from gymcp.evaluators.statistics import Latency
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
+from gymcp.visible_text import shorten
 
 MAX_NAMED = 60
 """Most tools or models in a table."""

@@ -67,7 +67,7 @@ class CreditAdvice:
     advice: tuple[str, ...]
     """Sentences, the most important first."""
     figures: tuple[tuple[str, str], ...]
-    """(name, value) of each figure behind them."""
+    """(name, value) of each figure that the advice rests on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +166,9 @@ class FaultyTasks:
     tasks: Mapping[str, FaultyTask]
     """Task id of the run -> its fault."""
     everything: Rate
-    """Success with these tasks."""
+    """Success with the faulty tasks."""
     without: Rate
-    """Success without them."""
+    """Success without the faulty tasks."""
     left_out: bool
     """True if the other figures of the report are without these tasks."""
 

@@ -25,6 +25,7 @@ from gymcp.evaluators.transcript import (
 from gymcp.outcome import Outcome
 from gymcp.store import Run
 from gymcp.types import Json, ToolCall, ToolResult, Trajectory
+from gymcp.visible_text import shorten
 
 _STYLE = Path(__file__).with_name("style.css")
 MAX_REASON_CHARS = 600
@@ -229,11 +230,6 @@ def _result_line(result: ToolResult) -> tuple[str, str]:
 def _format_call(call: ToolCall) -> str:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
     return f"{call.name} {arguments}"
-
-
-def shorten(text: str, limit: int) -> str:
-    """The text, or its first `limit` characters and a mark."""
-    return text if len(text) <= limit else text[:limit] + " ..."
 
 
 def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:

@@ -31,13 +31,13 @@ from gymcp.evaluators.report.sections import (
     problems,
     rows_section,
     section,
-    shorten,
     transcripts,
     worst,
 )
 from gymcp.evaluators.report.training_data import RecipeGroup, group_by_recipe, spread_of
 from gymcp.evaluators.training_curves import HeldOut, Rows, columns_of, practice_of, read_held_out
 from gymcp.types import Json
+from gymcp.visible_text import shorten
 
 PRACTICE_COLOUR = 5
 MAX_SPLITS = 12

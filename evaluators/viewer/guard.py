@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import hmac
 import html
 import secrets
 from urllib.parse import parse_qs
@@ -19,6 +18,8 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gymcp.http_headers import is_same_token
 
 HEADERS = {
     "content-security-policy": (
@@ -80,7 +81,7 @@ class AccessGuard:
             return PlainTextResponse("gymcp view: writes nothing but the notes of its own pages\n", status_code=405)
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and asked:
-            known = [token for token in self._tokens if _same(token, asked)]
+            known = [token for token in self._tokens if is_same_token(token, asked)]
             if scope["method"] != "GET" or not known:
                 return _no_token()
             self._tokens.remove(known[0])
@@ -92,14 +93,10 @@ class AccessGuard:
             return _no_token()
         pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
         sent = [value for name, _, value in pairs if name == self._cookie]
-        return None if any(_same(value, self._session) for value in sent) else _no_token()
+        return None if any(is_same_token(value, self._session) for value in sent) else _no_token()
 
 
 _ONWARD = '<!doctype html><meta charset="utf-8"><title>gymcp</title><meta http-equiv="refresh" content="0; url={}">\n'
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
 
 
 def _is_own_write(method: str, headers: Headers) -> bool:

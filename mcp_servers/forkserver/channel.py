@@ -75,7 +75,7 @@ def close_fds(fds: Iterable[int]) -> None:
 def raise_file_limit() -> bool:
     """Raise this process's limit on open files as far as it may go; True if that is higher.
 
-    Descriptors that servers have in flight count against it, as those of one user.
+    Descriptors on their way to servers count against this limit, because the kernel counts them by user.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

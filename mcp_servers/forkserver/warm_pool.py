@@ -104,7 +104,7 @@ class WarmPool(Generic[T]):
         await asyncio.gather(*self._ending)
 
     async def wait_until_full(self) -> None:
-        """Return when no member is being started: all are ready, or there is a pause."""
+        """Return when no member is being started: all are ready, or the pool pauses."""
         while starting := [member.ready for member in self._waiting if not member.ready.done()]:
             await asyncio.wait(starting)
             await asyncio.sleep(0)  # the next members start in a later turn of the loop

@@ -56,12 +56,12 @@ class UserObject:
     name: str
     """Name in records and tables: "careful.py:Careful", or "my_package.agents:careful"."""
     source: str
-    """The same with the absolute path of the file."""
+    """Name with the absolute path of the file."""
     digest: str
     """SHA-256 of the file that defines it; empty if it is in no file."""
     value: object
     who: str
-    """Beginning of a message about it: "agent 'careful.py:Careful'"."""
+    """Beginning of a message about the object: "agent 'careful.py:Careful'"."""
 
 
 def load_user_object(text: str, *, kind: str, plugins: str) -> UserObject | None:

@@ -29,6 +29,11 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
+def shorten(text: str, limit: int) -> str:
+    """The text, or its first `limit` characters and a mark."""
+    return text if len(text) <= limit else text[:limit] + " ..."
+
+
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from equipment import lacking, usable
+from length import FULL_TESTS
 from ordinary_user import UID, as_ordinary_user, groups_for
 from sandbox_runs import Ended, run_to_end, sandbox_of
-from start_paths import FULL_TESTS, START_PATHS
+from start_paths import START_PATHS
 
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -101,6 +102,7 @@ def _play(paths: str, user: str) -> str:
             argv = as_ordinary_user(argv, made / "stage", groups_for(socket_path()))
         env = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", FULL_TESTS) if name in os.environ}
         env |= {"LANG": "C.UTF-8", "HOME": str(made / "home"), "GYMCP_HOME": str(made / "home"), "A_SECRET": token}
+        env["PYTHONPATH"] = str(Path(__file__).parents[1])
         # a session of its own: what is signalled there must not reach the tests
         done = subprocess.run(
             argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True

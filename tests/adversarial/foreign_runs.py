@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner, Result
+from inner_command import gymcp
 
-from gymcp.cli.app import app
 from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.runs import open_runs
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit")
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def refused(verb: str, run: Path, other: Path) -> str:

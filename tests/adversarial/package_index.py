@@ -8,11 +8,12 @@ import hashlib
 import http.server
 import io
 import json
-import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from archives import make_tar
 
 _INSIDE = Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
 
@@ -60,7 +61,7 @@ def _npm(address: str, marker: Path) -> dict[str, tuple[str, bytes]]:
     for name, says_so in (("open-script", True), ("hidden-script", False)):
         about = {"name": name, "version": "1.0.0", "bin": {name: "main.js"}}
         scripts = {"scripts": {"postinstall": f"touch {marker}", "preinstall": f"touch {marker}"}}
-        archive = _tar(
+        archive = make_tar(
             {"package/package.json": json.dumps(about | scripts), "package/main.js": "#!/usr/bin/env node\n"}
         )
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
@@ -78,7 +79,7 @@ def _python(marker: Path) -> dict[str, tuple[str, bytes]]:
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     project += '[project]\nname = "source-only"\nversion = "1.0"\n'
     about = "Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n"
-    source = _tar(
+    source = make_tar(
         {
             f"source_only-1.0/{name}": text
             for name, text in {
@@ -139,14 +140,4 @@ def _wheel(name: str, files: Mapping[str, str]) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in content.items():
             archive.writestr(path, text)
-    return buffer.getvalue()
-
-
-def _tar(files: Mapping[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for path, text in files.items():
-            entry = tarfile.TarInfo(path)
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
     return buffer.getvalue()

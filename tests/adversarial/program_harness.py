@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -18,8 +17,8 @@ from typing import Any
 
 from expected import GREED
 from harness import AT_ONCE, processes_named
+from length import IS_FULL
 from rogue_program import PARTS
-from start_paths import FULL_TESTS
 from surroundings import surroundings
 
 import gymcp.envs.suites
@@ -64,7 +63,7 @@ async def play(sandbox: SandboxName, folder: Path, token: str, set_id: str) -> d
                 **outside,
                 "name": f"attempt-{token}",
                 "set_id": set_id,
-                "walks_all": os.environ.get(FULL_TESTS) == "1",
+                "walks_all": IS_FULL,
             }
             given |= about(other, ended, shown, control=sandbox == "none")
             (shown / "given.json").write_text(json.dumps(given))

@@ -7,13 +7,13 @@ also runs as a script (``python3 /srv/program/server_main.py``), as servers of o
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
 from expected import LISTS, REPLIES, WORLDS
+from length import IS_FULL
 from rogue import MODULES
 
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
@@ -26,8 +26,6 @@ from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
 
-FULL_TESTS = "GYMCP_FULL_TESTS"
-"""Environment variable, as in tests/length.py: "1" plays on each path what is left out of it otherwise."""
 JUDGED_ALIKE = frozenset(
     {
         *(name for name in REPLIES if name.startswith("flood_of_")),
@@ -55,7 +53,7 @@ class StartPath:
     """Users as whom all of JUDGED_ALIKE are played, too: "root", "user"."""
 
     def plays_all(self, user: str) -> bool:
-        return user in self.plays_all_as or os.environ.get(FULL_TESTS) == "1"
+        return user in self.plays_all_as or IS_FULL
 
     def plays(self, name: str, user: str) -> bool:
         """True if an attempt that needs a session of its own is made on this path as this user."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_command
 from chat_server import Answer, Reply, chat_server, says
+from cli_runner import gymcp
 from page_blocks import DOCS, read_blocks
 from page_player import play_page
 from stderr_lines import errors
@@ -21,11 +19,6 @@ from stderr_lines import errors
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
-
-
-def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The finished command, from a process that has imported gymcp already."""
-    return warm_command.run(list(map(str, words)), cwd=cwd, env=os.environ, timeout_s=300)
 
 
 def polite_if_greeted(number: int, body: dict[str, Any]) -> Reply:

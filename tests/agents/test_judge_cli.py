@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, Reply, chat_server, says
+from inner_command import gymcp
 from page_blocks import DOCS, read_blocks
-from typer.testing import CliRunner, Result
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.outcome import Outcome
@@ -26,10 +25,6 @@ name = "manners"
 points = [{id = "paid", text = "It was paid."}, {id = "polite", text = "It was polite."}]
 """
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def make_trajectory(task: str, text: str, **fields: Any) -> Trajectory:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from chat_server import Answer, Reply, as_stream, chat_server, says
-from typer.testing import CliRunner, Result
+from inner_command import gymcp
+from typer.testing import Result
 
 from gymcp.agents.policies.prices import Price, load_prices
 from gymcp.agents.policies.specs import PolicySpec, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore
@@ -26,7 +26,7 @@ BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 
 
 def evaluate(*options: object) -> Result:
-    return CliRunner().invoke(app, ["eval", str(BANK), "--agent", "react", *map(str, options)])
+    return gymcp("eval", BANK, "--agent", "react", *options)
 
 
 def why(result: Result) -> str:
@@ -118,7 +118,7 @@ def test_a_model_plays_the_user(tmp_path: Path, prices: Path) -> None:
     with chat_server(is_served) as server:
         policy = f"openai:{server.url}#m"
         options = ["--user-policy", policy, "--prices", str(prices), "--out", str(tmp_path / "run"), "--json"]
-        done = CliRunner().invoke(app, ["eval", str(file), "--agent", "null", *options])
+        done = gymcp("eval", file, "--agent", "null", *options)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["success"], found["outcomes"], found["tool_calls"]) == (1.0, {"scored": 3}, 0)

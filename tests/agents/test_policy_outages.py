@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kill_resume
 import pytest
 import warm_command
 from chat_server import Reply, chat_server, says
@@ -223,14 +224,14 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
             killed = warm_command.start(command, out.fileno(), out.fileno(), cwd=None, env=os.environ)
         deadline = time.monotonic() + WAIT_S
         try:
-            while count_records(folder) < 8:
+            while kill_resume.count_recorded(folder) < 8:
                 assert not killed.ends_within(0.02)
                 assert time.monotonic() < deadline
         finally:
             os.kill(killed.pid, signal.SIGKILL)
         assert killed.wait(60) == -signal.SIGKILL
         is_killed.set()
-        before = count_records(folder)
+        before = kill_resume.count_recorded(folder)
         done = warm_command.run(command, cwd=None, env=os.environ, timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert 8 <= before < 24
@@ -241,13 +242,6 @@ def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None
     used = json.loads(done.stdout)["utilisation"]
     assert 0 < used["policy_share"] < 1
     assert used["policy_requests"] > 0
-
-
-def count_records(folder: Path) -> int:
-    if not (folder / "trajectories.sqlite").exists():
-        return 0
-    with TrajectoryStore.open(folder) as store:
-        return len(store.attempts())
 
 
 def test_two_hundred_concurrent_episodes_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:

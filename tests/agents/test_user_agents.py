@@ -204,7 +204,7 @@ def test_an_agent_that_raises_is_shown_and_not_tried_again(
     packages: Callable[[str, str, str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its outcome is ``agent_error``, which no schedule tries again, whichever way the agent came in."""
+    """The outcome is ``agent_error``, which no schedule tries again, whichever way the agent came in."""
     packages("gymcp_test_crashing", SOURCE, f"[gymcp.agents]\ncrash = gymcp_test_crashing:{name}\n")
     agent = load_agent("crash" if is_plug_in else f"{file}:{name}")
     assert agent is not None

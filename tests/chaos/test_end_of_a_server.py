@@ -29,7 +29,7 @@ def end_of(process: object) -> ProcessEnd:
 
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_waiter_learns_the_limit_of_an_end_seen_just_before(forked: bool, require: Callable[[str], None]) -> None:
-    """Its pipe and its end are seen in the same turn of the loop, in any order."""
+    """The server's pipe and its end are seen in the same turn of the loop, in any order."""
     require("bwrap")
     if not Bubblewrap().uses_cgroup:
         pytest.skip("no writable cgroup with memory and pids")  # the watchdog stands still with the loop

@@ -29,13 +29,6 @@ def pages(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in run.iterdir() if "sqlite" not in path.name}
 
 
-@pytest.fixture(scope="module")
-def bank_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bank") / "run"
-    assert gymcp("eval", BANK, "--out", folder, "--json").returncode == 0
-    return folder
-
-
 @pytest.fixture
 def run(bank_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(bank_run, tmp_path / "run")

@@ -201,13 +201,6 @@ def grades(run: Path) -> list[Json]:
         return [(row.task, row.trial, row.outcome, row.score, row.components, row.reason) for row in store.summaries()]
 
 
-@pytest.fixture(scope="module")
-def bank_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bank") / "run"
-    assert gymcp("eval", BANK, "--out", folder, "--json").returncode == 0
-    return folder
-
-
 @pytest.mark.parametrize("env", [BANK, "backoffice"])
 def test_grading_again_gives_the_same_scores_to_the_last_bit(env: object, type_command: Typed, tmp_path: Path) -> None:
     run = tmp_path / "run"

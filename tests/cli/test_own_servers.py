@@ -196,7 +196,7 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
 
 
 def test_typescript_becomes_an_environment(node: None, tmp_path: Path) -> None:
-    """Its types are left out in the sandbox by the compiler that its package.json names."""
+    """The program's types are left out in the sandbox by the compiler that its package.json names."""
     write_typescript(tmp_path / "ts")
     text = make_env(tmp_path, "kv", "--path", "ts", "--server-name", "kv")
     assert "state=FileState()" in text
@@ -280,7 +280,7 @@ def test_a_file_for_an_older_library_is_locked_with_it(given: bool, tmp_path: Pa
 
 
 def test_a_package_is_locked_with_the_packages_of_its_release(tmp_path: Path) -> None:
-    """It needs "mcp>=1.6.0", and dies with an AttributeError on version 2."""
+    """The server needs "mcp>=1.6.0", and dies with an AttributeError on version 2."""
     text = make_env(tmp_path, "db", "--server", "uvx mcp-server-sqlite==2025.4.25 --db-path notes.db")
     assert 'state=FileState(kind="sqlite", path="notes.db")' in text
     entry = read_lock(tmp_path / "servers.lock")["sqlite"]

@@ -202,7 +202,7 @@ def call(params: Object) -> Object:
         return {"content": [text(str(error))], "isError": True}
 
 
-def listed() -> list[Object]:
+def list_tools() -> list[Object]:
     return [{"name": name, "description": f"{name}.", "inputSchema": schema} for name, (schema, _) in TOOLS.items()]
 
 
@@ -226,7 +226,7 @@ METHODS: dict[str, Callable[[Object], Object]] = {
     "ping": lambda params: {},
     "logging/setLevel": lambda params: {},
     "completion/complete": lambda params: {"completion": {"values": ["paris", "park"], "total": 2, "hasMore": False}},
-    "tools/list": lambda params: {"tools": listed()},
+    "tools/list": lambda params: {"tools": list_tools()},
     "tools/call": call,
     "resources/list": lambda params: {"resources": RESOURCES},
     "resources/templates/list": lambda params: {"resourceTemplates": [TEMPLATE]},

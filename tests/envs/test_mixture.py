@@ -75,7 +75,7 @@ def test_each_task_is_played_and_graded_as_in_its_own_environment(agent: str, mi
         assert alone[0] == float(agent == "oracle")
 
 
-def changed(**changes: Any) -> EnvSpec:
+def change_looks(**changes: Any) -> EnvSpec:
     return replace(LOOKS, **changes)
 
 
@@ -83,11 +83,11 @@ def changed(**changes: Any) -> EnvSpec:
     ("other", "message"),
     [
         (ROUNDS, "needs two or more environments of different names"),
-        (changed(lazy=True), "environment 'looks' has layers, a list of tools, tools of the user or lazy servers"),
-        (changed(tools=frozenset({"look"})), "environment 'looks' has layers, a list of tools"),
-        (changed(costs=ToolCosts()), "have different costs for tools that they do not name"),
+        (change_looks(lazy=True), "environment 'looks' has layers, a list of tools, tools of the user or lazy servers"),
+        (change_looks(tools=frozenset({"look"})), "environment 'looks' has layers, a list of tools"),
+        (change_looks(costs=ToolCosts()), "have different costs for tools that they do not name"),
         (
-            changed(costs=replace(LOOKS.costs, tools={"take": CallCost(money=1.0)})),
+            change_looks(costs=replace(LOOKS.costs, tools={"take": CallCost(money=1.0)})),
             "have different costs for a call of 'take'",
         ),
     ],

@@ -8,13 +8,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from inner_command import gymcp
 from playwright.sync_api import Browser, expect
 from recorded_runs import make_run, write_run
 from records import HOSTILE_TEXT, order_episode
 from test_export_page import open_export
-from typer.testing import CliRunner
 
-from gymcp.cli.app import app
 from gymcp.evaluators.metrics.reasons import group_reasons
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.links import query_of_reason, query_of_task
@@ -73,7 +72,7 @@ def test_a_report_has_commands_until_an_export_lies_beside_it(tmp_path: Path) ->
     command = f"gymcp view '{run}' --find 'is:failed task=\"task001\"'"
     assert html.escape(command) in before
     assert "view/index.html" not in before
-    done = CliRunner().invoke(app, ["view", str(run), "--export", str(run / "view")])
+    done = gymcp("view", run, "--export", run / "view")
     assert done.exit_code == 0, done.output
     after = (run / "report.html").read_text()
     links = [urlsplit(html.unescape(link)) for link in re.findall(r'href="(view/[^"]+)"', after)]
@@ -91,7 +90,7 @@ def test_a_report_has_commands_until_an_export_lies_beside_it(tmp_path: Path) ->
 def test_an_export_of_several_runs_is_no_place_to_lead_to(tmp_path: Path) -> None:
     run, other = (write_run(tmp_path / name, name, paying=1, tasks=2) for name in "ab")
     for words in ([run, other], [tmp_path]):
-        done = CliRunner().invoke(app, ["view", *map(str, words), "--export", str(run / "view")])
+        done = gymcp("view", *words, "--export", run / "view")
         assert done.exit_code == 0, done.output
         write_report(run)
         assert "view/index.html" not in (run / "report.html").read_text()
@@ -101,7 +100,7 @@ def test_an_export_of_several_runs_is_no_place_to_lead_to(tmp_path: Path) -> Non
 def test_links_of_a_report_open_the_failed_episodes(browser: Browser, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [*failing(), order_episode("plain", 1, pays=True, run="good")])
     write_report(run)
-    assert CliRunner().invoke(app, ["view", str(run), "--export", str(run / "view")]).exit_code == 0
+    assert gymcp("view", run, "--export", run / "view").exit_code == 0
     for page in open_export(browser, run, "report.html"):
         page.get_by_role("row", name=re.compile("^two words")).get_by_role("link", name="open").click()
         expect(page.locator("#found")).to_contain_text("1 episode")

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from recorded_runs import write_run, write_training_run
-from records import SEARCH, drawn, episode, order_episode
+from records import SEARCH, episode, make_sample, order_episode
 from test_suite_matrix import no_tasks, write_suite_run
 from test_viewer import enter
 from viewer_process import run_viewer
@@ -129,7 +129,7 @@ def test_answers_beside_the_steps_are_counted_and_shown_by_kind(tmp_path: Path) 
     steps = tuple(replace(step, context=1) for step in record.steps)
     call = ToolCall(id="9", name="ask_helper")
     answers = (
-        SideAnswer(step=0, context=0, asked="A title?", action=Action(text="Order 7"), sampled=drawn("0")),
+        SideAnswer(step=0, context=0, asked="A title?", action=Action(text="Order 7"), sampled=make_sample("0")),
         SideAnswer(step=1, context=2, action=Action(tool_calls=(call,))),
     )
     with create_run(tmp_path, {"env": "shop"}), TrajectoryStore.open(tmp_path, write=True) as store:

@@ -7,17 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from inner_command import gymcp
 
-from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.training_comparison import compare_training, read_training_run
 from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout, record_heldout
 from gymcp.types import Json
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def outcomes(passed: int, tasks: int = 40) -> dict[str, bool]:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from inner_command import gymcp
 from recorded_runs import write_run
 from records import order_episode
 from test_viewer import enter
-from typer.testing import CliRunner, Result
 from viewer_process import run_viewer
 
-from gymcp.cli.app import app
 from gymcp.cli.runs.view import read_name, user_name
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.notes import collect_verdicts, pair_points
@@ -137,10 +136,6 @@ def test_notes_stay_on_episodes_that_are_recorded_again(run: Path) -> None:
         runs.refresh()
         (row,) = runs.index.page(0, "label:odd", "recorded", 0)["rows"]
         assert (row["score"], row["noted"]) == (0.0, 1)
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def row(id: str, **components: float) -> EpisodeRow:

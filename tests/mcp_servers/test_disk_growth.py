@@ -82,7 +82,7 @@ def own_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said_in_three_walks(folder: Path, clock: Clock) -> str | None:
+def walk_three_times(folder: Path, clock: Clock) -> str | None:
     added = AddedBytes(folder, ALLOWED_BYTES, lambda: [os.getpid()])
     said = None
     for _ in range(3):
@@ -94,17 +94,17 @@ def said_in_three_walks(folder: Path, clock: Clock) -> str | None:
 
 def test_a_descriptor_that_stays_in_flight_is_refused(monkeypatch: pytest.MonkeyPatch, own_workspace: Path) -> None:
     clock = Clock(monkeypatch, tick_s=0.0)
-    assert said_in_three_walks(own_workspace, clock) is None
+    assert walk_three_times(own_workspace, clock) is None
     one, other = socket.socketpair()
     with one, other, (own_workspace / "file").open("wb") as file:
         socket.send_fds(one, [b"x"], [file.fileno()])
-        assert said_in_three_walks(own_workspace, clock) == (
+        assert walk_three_times(own_workspace, clock) == (
             "disk: it keeps 1 descriptors in a socket, where they cannot be measured"
         )
 
 
 @contextlib.contextmanager
-def mapped_without_a_name(folder: Path, count: int) -> Iterator[None]:
+def map_without_a_name(folder: Path, count: int) -> Iterator[None]:
     """Files of `ALLOWED_BYTES` each, of which this process maps a page and has no descriptor."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
@@ -128,8 +128,8 @@ def test_mapped_files_without_a_name_are_measured(monkeypatch: pytest.MonkeyPatc
         next(links.iterdir()).stat()
     except PermissionError:
         lacking("root", "only root of the host can follow the links of mapped files")
-    with mapped_without_a_name(own_workspace, 2):
-        said = said_in_three_walks(own_workspace, Clock(monkeypatch, tick_s=0.0))
+    with map_without_a_name(own_workspace, 2):
+        said = walk_three_times(own_workspace, Clock(monkeypatch, tick_s=0.0))
     assert said == "disk: the workspace grew by more than 0 MB"
 
 
@@ -147,7 +147,7 @@ def test_an_ordinary_user_allows_one_file_of_unknown_size(
     monkeypatch.setattr(
         disk_growth, "_find_unnamed_mappings", lambda process: ((inode, Refused(link)) for inode, link in find(process))
     )
-    with mapped_without_a_name(own_workspace, count):
-        said = said_in_three_walks(own_workspace, Clock(monkeypatch, tick_s=0.0))
+    with map_without_a_name(own_workspace, count):
+        said = walk_three_times(own_workspace, Clock(monkeypatch, tick_s=0.0))
     refused = "disk: it keeps 2 mapped files and 0 closed processes or descriptors that cannot be measured"
     assert said == (None if count == 1 else refused)

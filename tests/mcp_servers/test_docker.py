@@ -28,8 +28,7 @@ from gymcp.mcp_servers.sandbox.docker.container import Container, State, parse_o
 from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, open_engine, remove
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, SharedReading, StreamDemultiplexer
-from gymcp.mcp_servers.sandbox.process_ending import StderrTail
+from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.seccomp import docker_profile
 from gymcp.mcp_servers.spec import FileState
@@ -297,81 +296,8 @@ def test_a_missing_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, hos
     assert "container" not in [found.kind for found in find_leftovers()]
 
 
-def _frame(stream: int, content: bytes) -> bytes:
-    return struct.pack(">BxxxL", stream, len(content)) + content
-
-
-@pytest.mark.parametrize("size", [1, 3, 8, 1000])
-def test_streams_are_separated_wherever_their_frames_are_split(size: int) -> None:
-    wire = _frame(1, b"out ") + _frame(2, b"error one, ") + _frame(1, b"") + _frame(1, b"more\n") + _frame(2, b"two")
-
-    async def feed() -> tuple[bytes, bytes]:
-        stdout = asyncio.StreamReader()
-        stderr = StderrTail(5)
-        streams = StreamDemultiplexer(stdout, stderr)
-        for start in range(0, len(wire), size):
-            streams.data_received(wire[start : start + size])
-        streams.eof_received()
-        assert stderr.ended.done()
-        return await stdout.read(), bytes(stderr.content)
-
-    assert asyncio.run(feed()) == (b"out more\n", b", two")
-
-
-class Connection(asyncio.ReadTransport):
-    """A connection that records when it is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[bool] = []
-        self.resumed = asyncio.Event()
-
-    def pause_reading(self) -> None:
-        self.reads.append(False)
-
-    def resume_reading(self) -> None:
-        self.reads.append(True)
-        self.resumed.set()
-
-    def is_closing(self) -> bool:
-        return False
-
-
-def test_a_flood_of_standard_error_is_read_no_faster_than_its_share() -> None:
-    async def flood(frames: int, reads: int) -> list[bool]:
-        connection = Connection()
-        streams = StreamDemultiplexer(asyncio.StreamReader(), StderrTail(5))
-        streams.connection_made(connection)
-        for _ in range(reads):
-            streams.data_received(_frame(2, b"e") * frames)
-            if connection.reads:
-                break
-        if connection.reads:
-            async with asyncio.timeout(TIMEOUT_S):
-                await connection.resumed.wait()
-        return connection.reads
-
-    assert asyncio.run(flood(8_000, reads=1)) == []
-    assert asyncio.run(flood(1, reads=50_000)) == [False, True]
-
-
-def test_a_connection_is_read_while_none_of_its_streams_is_paused() -> None:
-    async def reads() -> list[bool]:
-        connection, paused = Connection(), set[SharedReading]()
-        stdout, stderr = SharedReading(connection, paused), SharedReading(connection, paused)
-        stdout.pause_reading()
-        stderr.pause_reading()
-        stderr.resume_reading()
-        assert True not in connection.reads
-        assert (stdout.is_reading(), stderr.is_reading()) == (False, True)
-        stdout.resume_reading()
-        return connection.reads
-
-    assert asyncio.run(reads()) == [False, False, True]
-
-
 def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:
-    """It is unknown in this PID namespace whether their owner lives."""
+    """Nothing in this PID namespace says if the owner of such a container lives."""
     labels = {OWNER_LABEL: "1-1", "gymcp.user": str(os.getuid()), "gymcp.pids": "pid:[1]"}
     config = {"Image": image_name(None), "Cmd": ["true"], "Labels": labels}
     with open_engine() as client:

@@ -1,4 +1,4 @@
-"""Servers of a fork server: the same answers as started ones, nothing carried over, clean ends, live copies."""
+"""Servers of a fork server: the same answers as started ones, nothing carried over, clean ends."""
 
 from __future__ import annotations
 
@@ -9,55 +9,30 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from code_runner import CodeRunner, Threaded
+from fork_sessions import FORKED, STARTED, open_code_runner, process_of, write
+from session_calls import run
 
-from gymcp.errors import CannotFork, ServerDied
+from gymcp.errors import ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sessions.connect import open_session
-from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import ToolCall
 
-FORKED = native_server("code_runner", CodeRunner, start="fork")
-STARTED = native_server("code_runner", CodeRunner)
-
-
-@contextlib.asynccontextmanager
-async def session(sandbox: Sandbox, spec: ServerSpec = FORKED) -> AsyncIterator[ToolSession]:
-    async with open_session(spec, sandbox, initial_state={"note": "first"}, seed=1) as opened:
-        yield opened
-
-
-async def write(opened: ToolSession, note: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
-    return result.content
-
-
-async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
-    assert not result.is_error, result.content
-    return result.content
-
-
-def forked(opened: ToolSession) -> ForkedProcess:
-    assert isinstance(opened.process, ForkedProcess)
-    return opened.process
-
 
 def test_forked_server_answers_as_a_started_one(bwrap: Bubblewrap) -> None:
     async def record(sandbox: Sandbox, spec: ServerSpec) -> list[object]:
-        async with session(sandbox, spec) as opened:
+        async with open_code_runner(sandbox, spec) as opened:
             first = opened.world_key
             look = "import os, sys; out = os.getcwd(), os.getpid(), sorted(os.environ.items()), sys.path, sys.argv"
             return [first, await write(opened, "a"), opened.world_key, opened.tools, await run(opened, look)]
@@ -82,11 +57,11 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap) -> None:
 
     async def episodes() -> tuple[str, str]:
         async with open_warm_sandbox(bwrap) as warm:
-            async with session(warm) as opened:
+            async with open_code_runner(warm) as opened:
                 await run(opened, leave)
-                async with session(warm) as beside:
+                async with open_code_runner(warm) as beside:
                     during = await run(beside, look)
-            async with session(warm) as opened:
+            async with open_code_runner(warm) as opened:
                 return during, await run(opened, look)
 
     assert asyncio.run(episodes()) == ("([], None, False, [], [], [], 'first')",) * 2
@@ -94,12 +69,12 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap) -> None:
 
 def test_killed_server_takes_only_its_own_episode(bwrap: Bubblewrap) -> None:
     async def episodes() -> str:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as one, session(warm) as other:
-            os.kill(forked(one).pid, signal.SIGKILL)
-            assert await forked(one).wait() == -signal.SIGKILL
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as one, open_code_runner(warm) as other:
+            os.kill(process_of(one).pid, signal.SIGKILL)
+            assert await process_of(one).wait() == -signal.SIGKILL
             with pytest.raises(ServerDied, match="the server ended"):
                 await write(one, "x")
-            async with session(warm) as later:
+            async with open_code_runner(warm) as later:
                 assert await write(later, "y") == "y"
             return await write(other, "z")
 
@@ -108,7 +83,7 @@ def test_killed_server_takes_only_its_own_episode(bwrap: Bubblewrap) -> None:
 
 def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
     async def episode() -> None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as opened:
             await run(opened, "import os; os._exit(7)")
 
     with pytest.raises(ServerDied, match="exit status 7"):
@@ -117,7 +92,7 @@ def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
 
 def test_server_that_leaves_children_behind_has_died_too(bwrap: Bubblewrap) -> None:
     async def episode() -> None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as opened:
             await run(opened, "import os, signal\nif os.fork() == 0: signal.pause()\nos._exit(5)")
 
     with pytest.raises(ServerDied, match="exit status 5"):
@@ -128,13 +103,13 @@ def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) ->
     async def episodes() -> str:
         async with open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
-            async with session(warm) as opened:
+            async with open_code_runner(warm) as opened:
                 fork_server = warm.fork_servers[0]
                 os.kill(fork_server.process.pid, signal.SIGKILL)
-                await asyncio.gather(fork_server.gone.wait(), forked(opened).wait())
+                await asyncio.gather(fork_server.gone.wait(), process_of(opened).wait())
                 with pytest.raises(ServerDied):
                     await write(opened, "x")
-            async with session(warm) as opened:
+            async with open_code_runner(warm) as opened:
                 assert warm.fork_servers[0] is not fork_server
                 return await write(opened, "y")
 
@@ -148,7 +123,7 @@ def test_more_servers_live_than_one_servers_memory_would_hold(bwrap: Bubblewrap)
     async def live() -> list[str]:
         spec = replace(FORKED, limits=Limits(memory_mb=40))
         async with open_warm_sandbox(bwrap) as warm, contextlib.AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(session(warm, spec)) for _ in range(count)]
+            servers = [await stack.enter_async_context(open_code_runner(warm, spec)) for _ in range(count)]
             assert all(isinstance(server.process, ForkedProcess) for server in servers)
             return [await write(server, "a") for server in servers]
 
@@ -170,7 +145,11 @@ def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: 
     spec = native_server("code_runner", CodeRunner, start="fork", limits=limits)
 
     async def episodes() -> str:
-        async with open_warm_sandbox(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
+        async with (
+            open_warm_sandbox(limited) as warm,
+            open_code_runner(warm, spec) as greedy,
+            open_code_runner(warm, spec) as beside,
+        ):
             call = greedy.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
             (ended,) = await asyncio.gather(call, return_exceptions=True)
             # where the kernel refuses a fork the server hears of it and lives
@@ -207,20 +186,23 @@ def test_a_program_with_a_shared_network_or_folder_is_started_instead(
 
 HARNESS = """
 import asyncio, sys
-sys.path.insert(0, {folder!r})
-from test_fork_path import fork_session, forked, session, open_warm_sandbox
+sys.path[:0] = {folders!r}
+from fork_sessions import open_code_runner, process_of
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 async def main():
-    async with open_warm_sandbox(Bubblewrap()) as warm, session(warm) as opened:
+    async with open_warm_sandbox(Bubblewrap()) as warm, open_code_runner(warm) as opened:
         copies = await fork_session(opened, 2)
-        print(forked(opened).pid, warm.fork_servers[0].process.pid, *(copy._process.pid for copy in copies), flush=True)
+        own = process_of(opened).pid, warm.fork_servers[0].process.pid
+        print(*own, *(copy._process.pid for copy in copies), flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
 """
 
 
 def test_killed_harness_leaves_no_process() -> None:
-    script = HARNESS.format(folder=str(Path(__file__).parent))
+    script = HARNESS.format(folders=[str(folder) for folder in Path(__file__).parents[:2]])
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as harness:
         assert harness.stdout is not None
         handles = [os.pidfd_open(int(pid)) for pid in harness.stdout.readline().split()]
@@ -229,99 +211,6 @@ def test_killed_harness_leaves_no_process() -> None:
             assert select.select([handle], [], [], 20.0)[0], "still there"
             os.close(handle)
     assert len(handles) == 4
-
-
-def test_copies_go_on_independently_from_the_same_state(bwrap: Bubblewrap) -> None:
-    draw = "import random; out = random.random(), random.getrandbits(64), list({'a', 'b', 'c'}), open('/tmp/f').read()"
-
-    async def tree() -> None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
-            await write(opened, "shared")
-            await run(opened, "import random; random.seed(3); open('/tmp/f', 'w').write('text'); self._kept.append(3)")
-            copies = await fork_session(opened, 3)
-            async with contextlib.AsyncExitStack() as stack:
-                branches = [await stack.enter_async_context(copy.open()) for copy in copies]
-                assert {branch.world_key for branch in branches} == {opened.world_key}
-                assert {str(await branch.state()) for branch in branches} == {str(await opened.state())}
-                everyone = [opened, *branches]
-                assert len({await run(one, draw) for one in everyone}) == 1
-                assert {await run(one, "out = self._kept") for one in everyone} == {"[3]"}
-                for number, one in enumerate(everyone):
-                    await write(one, f"note {number}")
-                    await run(one, f"open('/tmp/f', 'w').write('{number}')")
-                notes = [await run(one, "out = self.note, open('/tmp/f').read()") for one in everyone]
-                assert notes == [f"('note {number}', '{number}')" for number in range(4)]
-
-    asyncio.run(tree())
-
-
-def test_copies_outlive_their_origin_and_can_be_copied(bwrap: Bubblewrap) -> None:
-    async def tree() -> list[str]:
-        async with open_warm_sandbox(bwrap) as warm:
-            async with session(warm) as opened:
-                first, second = await fork_session(opened, 2)
-            await second.discard()
-            async with first.open() as branch:
-                await write(branch, "deeper")
-                (third,) = await fork_session(branch, 1)
-            async with third.open() as branch:
-                return [await run(branch, "out = self.note"), branch.world_key]
-
-    note, key = asyncio.run(tree())
-    assert note == "deeper"
-    assert len(key) == 64
-
-
-def test_a_killed_copy_ends_no_other_server(bwrap: Bubblewrap) -> None:
-    async def tree() -> list[str]:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
-            first, second = await fork_session(opened, 2)
-            async with first.open() as one, second.open() as two:
-                os.kill(forked(one).pid, signal.SIGKILL)
-                await forked(one).wait()
-                with pytest.raises(ServerDied):
-                    await write(one, "x")
-                return [await write(two, "two"), await write(opened, "origin")]
-
-    assert asyncio.run(tree()) == ["two", "origin"]
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("self._kept.append(open('/tmp/f', 'w'))", "open files"),
-        ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", "2 threads"),
-        ("import mmap; self._kept.append(mmap.mmap(-1, 4096))", "memory that its copies would share"),
-        (
-            "import mmap\nwith open('/workspace/f', 'wb+') as file:\n"
-            "    file.write(b'x'); file.flush(); self._kept.append(mmap.mmap(file.fileno(), 1))",
-            "memory that its copies would share \\(/workspace/f\\)",
-        ),
-        (
-            "import mmap\nwith open('/tmp/f', 'wb') as file: file.write(b'x')\n"
-            "with open('/tmp/f', 'rb') as file: self._kept.append(mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ))",
-            "memory that its copies would share \\(/tmp/f\\)",
-        ),
-    ],
-)
-def test_an_uncopyable_server_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:
-    async def episode() -> str:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
-            await run(opened, code)
-            with pytest.raises(CannotFork, match=said):
-                await fork_session(opened, 2)
-            return await write(opened, "on")
-
-    assert asyncio.run(episode()) == "on"
-
-
-def test_started_server_cannot_be_copied(bwrap: Bubblewrap) -> None:
-    async def episode() -> None:
-        async with session(bwrap, STARTED) as opened:
-            await fork_session(opened, 1)
-
-    with pytest.raises(CannotFork, match="replay"):
-        asyncio.run(episode())
 
 
 IN_FLIGHT = """
@@ -341,12 +230,12 @@ out = count
 
 
 def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
-    """They count for the user, whichever process sends, and a process may send while they are fewer than its limit."""
+    """The kernel counts descriptors in flight by user, and lets a process send while they are fewer than its limit."""
 
     async def episodes() -> tuple[str, str]:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as greedy:
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as greedy:
             said = await run(greedy, IN_FLIGHT)
-            async with session(warm) as beside:
+            async with open_code_runner(warm) as beside:
                 (copy,) = await fork_session(beside, 1)
                 async with copy.open() as branch:
                     return said, await write(branch, "unharmed")
@@ -358,7 +247,7 @@ def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
     spec = native_server("code_runner", CodeRunner, start="fork", limits=Limits(open_files=99))
 
     async def episode() -> str:
-        async with open_warm_sandbox(bwrap) as warm, session(warm, spec) as opened:
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm, spec) as opened:
             return await run(opened, "import resource; out = resource.getrlimit(resource.RLIMIT_NOFILE)")
 
     assert asyncio.run(episode()) == "(99, 99)"
@@ -366,7 +255,7 @@ def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
 
 def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
     async def episodes() -> None:
-        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as opened:
             first, *_ = await fork_session(opened, 3)
             async with first.open():
                 pass
@@ -388,7 +277,7 @@ def test_an_interrupted_start_is_no_failure(bwrap: Bubblewrap, monkeypatch: pyte
         return await connect(loop, protocol_factory, pipe)
 
     async def start(warm: Sandbox) -> None:
-        async with session(warm):
+        async with open_code_runner(warm):
             pass
 
     async def interrupted_start() -> None:

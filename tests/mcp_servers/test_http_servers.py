@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+from session_calls import call, nothing
 
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.episodes.episode import open_episode
@@ -22,7 +23,7 @@ from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
 from gymcp.mcp_servers.transports.http_bridge import bridge_launch
-from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
+from gymcp.types import Action, Score, Suite, Task, ToolCall
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 PORT = 8765
@@ -159,14 +160,6 @@ def inside(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Awa
             await work(session)
 
     asyncio.run(main())
-
-
-async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
-
-
-async def nothing(session: ToolSession) -> None:
-    """Body of a session that is expected not to open."""
 
 
 @pytest.fixture(params=["bwrap", "docker"])

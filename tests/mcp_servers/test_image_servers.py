@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import warm_command
+from cli_runner import gymcp
 from equipment import usable
 from shout_image import Shout
 from stderr_lines import errors
@@ -226,8 +225,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with a cache of the test's own, so that only its own images can be cleaned."""
     folder = shout.folder.parent
-    env = {**os.environ, "GYMCP_HOME": str(folder / "home")}
-    return warm_command.run(words, cwd=folder, env=env, timeout_s=300)
+    return gymcp(*words, cwd=folder, env={"GYMCP_HOME": str(folder / "home")})
 
 
 @unchanged

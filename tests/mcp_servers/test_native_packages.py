@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import warm_command
+from cli_runner import gymcp
 from local_wheels import write_index, write_wheel
 from stderr_lines import errors
 
@@ -80,7 +78,7 @@ def entry(lock: Path) -> LockedServer:
     return read_lock(lock)["crier"]
 
 
-def shouted(spec: ServerSpec, sandbox: Sandbox) -> str:
+def ask_to_shout(spec: ServerSpec, sandbox: Sandbox) -> str:
     async def run() -> str:
         async with open_session(spec, sandbox, initial_state={"text": "Hear"}, seed=0) as session:
             result = await session.call_tool(ToolCall(id="c", name="shout", arguments={}), {}, timeout_s=20)
@@ -93,7 +91,7 @@ def shouted(spec: ServerSpec, sandbox: Sandbox) -> str:
 def test_a_class_imports_its_packages_inside_the_sandbox(lock: Path, bwrap: Sandbox) -> None:
     """Package loudly 2.0 needs softly, which is locked and installed with it; this process has neither."""
     server = native_server("crier", Crier, packages=locked_packages("crier", "loudly==2.0", lock=lock))
-    assert shouted(server, bwrap) == "HEAR!!"
+    assert ask_to_shout(server, bwrap) == "HEAR!!"
     assert [package.name for package in entry(lock).packages] == ["loudly", "softly"]
     with pytest.raises(ModuleNotFoundError):
         Crier().shout()
@@ -282,10 +280,6 @@ ENV = EnvSpec(
     grade=final_state_equals(),
 )
 """
-
-
-def gymcp(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return warm_command.run(list(map(str, words)), cwd=cwd, env=os.environ, timeout_s=300)
 
 
 def test_an_environment_with_packages_passes_its_checks_once_they_are_locked(index: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ for line in sys.stdin:
 """
 
 
-async def _asked(process: SandboxProcess, name: str) -> str:
+async def _ask(process: SandboxProcess, name: str) -> str:
     process.stdin.write(f"{name}\n".encode())
     return (await process.stdout.readline()).decode().strip()
 
@@ -132,9 +132,9 @@ def test_under_root_a_folder_lent_twice_is_lent_until_the_last_server_ends(bwrap
         async with asyncio.timeout(30), AsyncExitStack() as earlier:
             first = await earlier.enter_async_context(bwrap.start(launch))
             async with bwrap.start(launch) as second:
-                said = [await _asked(first, "one"), await _asked(second, "two")]
+                said = [await _ask(first, "one"), await _ask(second, "two")]
                 await earlier.aclose()
-                return [*said, await _asked(second, "three")]
+                return [*said, await _ask(second, "three")]
 
     assert asyncio.run(play()) == ["written"] * 3
     assert {path.lstat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))} == {0}

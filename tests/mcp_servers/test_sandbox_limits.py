@@ -231,7 +231,7 @@ def test_waiting_for_a_cgroup_to_empty_lets_other_episodes_go_on(tmp_path: Path)
 
 
 def test_a_cgroup_that_could_not_be_removed_is_removed_when_the_next_one_is_created(tmp_path: Path) -> None:
-    """Its server was cancelled while a killed process had not ended yet."""
+    """The server of the cgroup was cancelled while a killed process had not ended yet."""
     hierarchy = Hierarchy(version=2, memory=tmp_path, pids=tmp_path, cpu=tmp_path)
     folder = tmp_path / "late"
     late = Cgroup(version=2, memory=folder, pids=folder, cpu=folder)

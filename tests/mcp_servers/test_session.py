@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from session_calls import call
 
 from gymcp.errors import EnvInfraError, ServerDied
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import ToolCall, ToolResult
 
 SERVER = """
 import asyncio, os
@@ -75,10 +75,6 @@ def inside(program: Path, wire: str, work: Callable[[ToolSession], Awaitable[Non
             await work(session)
 
     asyncio.run(main())
-
-
-async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import episode
+from records import episode, write_run
 
 from gymcp.agents.policies.openai.wire_format import MAX_REASONING_CHARS, parse_decision
 from gymcp.agents.policies.prices import Price
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
-from gymcp.store import TrajectoryStore, create_run
+from gymcp.store import TrajectoryStore
 from gymcp.store.codec import MAX_ROW_BYTES, unpack
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Decision, Json, Trajectory
@@ -26,12 +26,6 @@ def thinking(*thoughts: str) -> Trajectory:
     shown = episode("pay", steps=len(thoughts))
     steps = (replace(step, reasoning=each) for step, each in zip(shown.steps, thoughts, strict=True))
     return replace(shown, steps=tuple(steps))
-
-
-def write(folder: Path, record: Trajectory) -> Path:
-    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
-        store.append(record, {})
-    return folder
 
 
 def payloads(folder: Path) -> list[Json]:
@@ -64,29 +58,29 @@ def test_a_megabyte_of_reasoning_is_cut_with_a_note() -> None:
 
 def test_reasoning_comes_back_from_the_store(tmp_path: Path) -> None:
     record = thinking(THOUGHT, "", "More.")
-    with TrajectoryStore.open(write(tmp_path, record)) as store:
+    with TrajectoryStore.open(write_run(tmp_path, record)) as store:
         assert store.load(record.id) == record
 
 
 def test_long_rows_are_split_with_their_reasoning(tmp_path: Path) -> None:
     long = "y" * (MAX_ROW_BYTES // 2 - 1000)
     record = thinking(long, "short", long, THOUGHT)
-    with TrajectoryStore.open(write(tmp_path, record)) as store:
+    with TrajectoryStore.open(write_run(tmp_path, record)) as store:
         assert [step.reasoning for step in store.load(record.id).steps] == [long, "short", long, THOUGHT]
     assert len(payloads(tmp_path)) > 1
 
 
 def test_steps_keep_the_fields_that_earlier_versions_read(tmp_path: Path) -> None:
     """An earlier version reads only ``steps`` and ``kinds``, and refuses a step with a field that it does not know."""
-    (with_reasoning,) = payloads(write(tmp_path / "a", thinking(THOUGHT, "")))
-    (without,) = payloads(write(tmp_path / "b", thinking("", "")))
+    (with_reasoning,) = payloads(write_run(tmp_path / "a", thinking(THOUGHT, "")))
+    (without,) = payloads(write_run(tmp_path / "b", thinking("", "")))
     assert with_reasoning["steps"] == without["steps"]
     assert (with_reasoning.keys() - without.keys(), with_reasoning["reasoning"]) == ({"reasoning"}, [THOUGHT, ""])
 
 
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
 def test_exports_leave_reasoning_out(tmp_path: Path, format: str) -> None:
-    run = write(tmp_path / "run", thinking("I think of a needle.", ""))
+    run = write_run(tmp_path / "run", thinking("I think of a needle.", ""))
     out = tmp_path / "out"
     with open_source(run) as source:
         export(source, format, out)

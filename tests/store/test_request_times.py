@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import episode
+from records import episode, write_run
 
 from gymcp.errors import StoreError
 from gymcp.exchange.export import export
 from gymcp.exchange.importing import import_run
 from gymcp.exchange.source import open_source
-from gymcp.store import TrajectoryStore, create_run
+from gymcp.store import TrajectoryStore
 from gymcp.store.codec import encode_steps, pack, unpack
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Json, RequestTimes, Trajectory
@@ -29,26 +29,20 @@ def record_timed(*times: RequestTimes | None) -> Trajectory:
     return replace(shown, steps=tuple(steps))
 
 
-def write(folder: Path, record: Trajectory) -> Path:
-    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
-        store.append(record, {})
-    return folder
-
-
 def payloads(record: Trajectory) -> list[Json]:
     return [unpack(row.payload) for row in encode_steps(record.steps)[0]]
 
 
 def test_times_come_back_from_the_store(tmp_path: Path) -> None:
     record = record_timed(WHOLE, None, STREAMED)
-    with TrajectoryStore.open(write(tmp_path, record)) as store:
+    with TrajectoryStore.open(write_run(tmp_path, record)) as store:
         assert store.load(record.id) == record
 
 
 def test_a_run_without_times_still_reads(tmp_path: Path) -> None:
     record = record_timed(None, None)
     assert all("request_times" not in payload for payload in payloads(record))
-    with TrajectoryStore.open(write(tmp_path, record)) as store:
+    with TrajectoryStore.open(write_run(tmp_path, record)) as store:
         assert [step.request_times for step in store.load(record.id).steps] == [None, None]
 
 
@@ -65,7 +59,7 @@ def test_steps_keep_the_fields_that_earlier_versions_read() -> None:
 @pytest.mark.parametrize("times", [[1], [[1.0, "soon"], None], [[1.0], None], [{"request_s": 1.0}, None], 7])
 def test_invalid_times_from_elsewhere_are_refused(tmp_path: Path, times: Json) -> None:
     record = record_timed(WHOLE, None)
-    write(tmp_path, record)
+    write_run(tmp_path, record)
     (payload,) = payloads(record)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
         connection.execute("UPDATE steps SET payload = ?", (pack({**payload, "request_times": times}),))
@@ -76,7 +70,7 @@ def test_invalid_times_from_elsewhere_are_refused(tmp_path: Path, times: Json) -
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
 def test_exports_carry_the_times(tmp_path: Path, format: str) -> None:
     record = record_timed(STREAMED, None, WHOLE)
-    run, out, back = write(tmp_path / "run", record), tmp_path / "out", tmp_path / "back"
+    run, out, back = write_run(tmp_path / "run", record), tmp_path / "out", tmp_path / "back"
     with open_source(run) as source:
         export(source, format, out)
     import_run(out, back)
@@ -86,7 +80,7 @@ def test_exports_carry_the_times(tmp_path: Path, format: str) -> None:
 
 
 def test_an_atif_document_holds_the_times_in_its_metrics(tmp_path: Path) -> None:
-    with open_source(write(tmp_path / "run", record_timed(STREAMED, None))) as source:
+    with open_source(write_run(tmp_path / "run", record_timed(STREAMED, None))) as source:
         export(source, "atif", tmp_path / "out")
     (file,) = (tmp_path / "out").iterdir()
     agents = [step for step in json.loads(file.read_text())["steps"] if step["source"] == "agent"]

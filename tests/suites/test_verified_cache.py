@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-import warm_command
+from cli_runner import gymcp
 from stderr_lines import errors
 
 from gymcp.envs.suites.upstream.file_layout import SuiteFiles
@@ -70,5 +69,4 @@ def test_a_suite_that_has_changed_is_refused_and_installed_again(home: Path, fil
 
 
 def _gymcp(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "GYMCP_HOME": str(home)}
-    return warm_command.run(words, cwd=home, env=env, timeout_s=300)
+    return gymcp(*words, cwd=home, env={"GYMCP_HOME": str(home)})

@@ -1,35 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from state_records import visit
 
 from gymcp.trainers.credit.anchors import Anchor, anchor_codes
+from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.diagnostics import anchor_statistics, correlation_ratio
+from gymcp.trainers.credit.filters import DropUninformative
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
-from gymcp.types import Action, Message, Observation, Step, Trajectory
-
-
-def episode(group: str, score: float, *places: tuple[str, str]) -> Trajectory:
-    """Steps that read each text in each world; the world after a step is that of the next one."""
-    worlds = [world for world, _ in places] + ["end"]
-    steps = tuple(
-        Step(
-            turn=0,
-            observation=Observation(messages=(Message(role="tool", content=seen),), tools=()),
-            action=Action(),
-            world_key=after,
-            state_key=f"{world}{seen}",
-        )
-        for (world, seen), after in zip(places, worlds[1:], strict=True)
-    )
-    return Trajectory(id="", env="e", task=group, group=group, steps=steps, initial_key=worlds[0], score=score)
-
+from gymcp.trainers.run.iteration import credit_metrics
 
 RECORDS = [
-    episode("a", 1.0, ("w", "x"), ("w", "y"), ("v", "x")),
-    episode("a", 0.0, ("w", "x"), ("v", "x"), ("v", "x")),
-    episode("b", 0.0, ("w", "x")),
+    visit(1.0, ("w", "x"), ("w", "y"), ("v", "x"), group="a"),
+    visit(0.0, ("w", "x"), ("v", "x"), ("v", "x"), group="a"),
+    visit(0.0, ("w", "x"), group="b"),
 ]
 
 
@@ -59,6 +47,26 @@ def test_statistics_count_what_can_be_compared() -> None:
     less = make_preset("gigpo", gamma=1.0, step_weight=0.5)
     weighed = anchor_statistics(batch, state, less)
     assert weighed.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 6)), "as the preset weighs it"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"), [("recorded", (3, 3)), ("world", (3, 3)), ("text", (3, 5)), ("world+history", (6, 2))]
+)
+def test_a_run_counts_states_as_its_preset_tells_them_apart(nodes: str, expected: tuple[int, int]) -> None:
+    """The number of states, and the steps in the largest; a recorded key is the same in both groups."""
+    batch = batch_of(RECORDS)
+    for name in ("gigpo", "graphgpo"):
+        preset = make_preset(name, nodes=nodes)
+        found = credit_metrics(assign_credit(batch, preset), batch, preset)
+        assert (found["anchor/states"], found["anchor/largest_group"]) == expected
+
+
+def test_a_run_counts_the_states_of_episodes_that_a_filter_dropped() -> None:
+    batch = batch_of([*RECORDS, RECORDS[-1]])
+    preset = replace(make_preset("gigpo", nodes="text"), filters=(DropUninformative(),))
+    credit = assign_credit(batch, preset)
+    assert credit.dropped == 2  # group b has equal scores
+    assert credit_metrics(credit, batch, preset)["anchor/states"] == 3
 
 
 def test_a_step_advantage_that_only_follows_the_index_is_detected() -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from gymcp.trainers.rollouts.curricula.protocol import (
     count_result,
     restore_curriculum,
 )
-from gymcp.trainers.rollouts.curriculum import training_tasks
+from gymcp.trainers.rollouts.curriculum import make_training_block, tasks_in_sequence, training_tasks
 from gymcp.trainers.run.experience.collection import count_informative, group_results, is_informative
 from gymcp.trainers.run.run_state import read_curriculum
 from gymcp.types import Task, Trajectory
@@ -67,6 +67,32 @@ def test_the_plain_sequence_is_that_of_the_iterations(rounds: LoadedEnv) -> None
         found = [(group.task.id, group.first_trial) for group in planned]
         assert found == [(task.id, first) for task, first in training_tasks(rounds, recipe, iteration)]
     assert state == CurriculumState(groups=3 * recipe.rollout.groups)
+
+
+def count_blocks(env: LoadedEnv, made: list[int]) -> LoadedEnv:
+    """The environment, which notes in `made` the number of each block of tasks that it makes."""
+    more_tasks = env.spec.more_tasks
+    assert more_tasks is not None
+
+    def make_and_count(split: str, *, first: int, **kinds: Any) -> Iterable[Task]:
+        made.append(first)
+        return more_tasks(split, first=first, **kinds)
+
+    return replace(env, spec=replace(env.spec, more_tasks=make_and_count))
+
+
+@pytest.mark.parametrize("pool", [0, 10])
+def test_the_sequence_shuffles_each_block_and_makes_it_once(rounds: LoadedEnv, pool: int) -> None:
+    made: list[int] = []
+    recipe, env = recipe_of(tasks={"pool": pool}), count_blocks(rounds, made)
+    size = len(make_training_block(rounds, recipe.tasks, 0))
+    blocks = [make_training_block(rounds, recipe.tasks, number) for number in range(4)]
+    for number, block in enumerate(blocks):
+        random.Random(f"{recipe.seed}-{number}").shuffle(block)
+    expected = [task for block in blocks for task in block][: pool or 4 * size]
+    found = [task for task, _ in tasks_in_sequence(env, recipe, 0, 4 * size)]
+    assert found == [expected[place % len(expected)] for place in range(4 * size)]
+    assert sorted(made) == list(range(math.ceil(len(expected) / size)))
 
 
 def test_a_pool_repeats_its_tasks_with_further_trials(rounds: LoadedEnv) -> None:
@@ -163,6 +189,19 @@ def test_no_task_is_planned_twice_and_a_restored_state_plans_the_same(order: str
         state = play(curriculum, state, 8, solved=[EASY])
     assert len(set(seen)) == len(seen) == 48
     assert set(seen) <= {task.id for task in tasks_so_far(rounds, recipe_of(order), state)}
+
+
+def test_the_tasks_so_far_are_made_once(rounds: LoadedEnv) -> None:
+    """20 numbers of each kind, which are more than the generator's last blocks that are kept."""
+    made: list[int] = []
+    recipe, state = recipe_of("frontier"), CurriculumState()
+    env = count_blocks(rounds, made)
+    planned, state = make_curriculum(rounds, recipe).plan(state, 60)
+    found = {task.id for task in tasks_so_far(env, recipe, state)}
+    assert {group.task.id for group in planned} <= found
+    most = max(tally.made for tally in state.kinds.values()) + recipe.rollout.groups
+    assert most > 16
+    assert Counter(made) == Counter([0, *range(most)])  # the first block tells the kinds, too
 
 
 def test_a_run_of_an_earlier_version_goes_on_where_its_sequence_was() -> None:

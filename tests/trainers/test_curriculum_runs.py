@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
 
-from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.training.credit_run import load_tasks
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
@@ -43,12 +42,6 @@ def rounds() -> LoadedEnv:
     return load_env(load_spec("rounds"))
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
-    return make_tiny_model(tmp_path_factory.mktemp("model"), "compact", size=size)
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -75,11 +68,11 @@ def test_an_interrupted_run_plays_the_tasks_of_an_uninterrupted_one(
     )  # fmt: skip
     assert train(recipe, rounds, tmp_path / "cut", resume=True).iterations == 3
     assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
-    assert played(tmp_path / "cut") == played(tmp_path / "whole")
-    assert set(played(tmp_path / "whole")) <= {task.id for task in load_tasks(tmp_path / "whole", None)}
+    assert count_played(tmp_path / "cut") == count_played(tmp_path / "whole")
+    assert set(count_played(tmp_path / "whole")) <= {task.id for task in load_tasks(tmp_path / "whole", None)}
 
 
-def played(folder: Path) -> Counter[str]:
+def count_played(folder: Path) -> Counter[str]:
     with TrajectoryStore.open(folder) as store:
         return Counter(row.task for row in store.summaries())
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state_records import visit
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.anchors import similar_text_codes
@@ -22,13 +23,12 @@ from gymcp.trainers.credit.graph.state_graph import build_state_graph, measure_g
 from gymcp.trainers.credit.presets import PARITY, make_preset
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
-from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 OFFICIAL: dict[str, Any] = json.loads(Path(__file__).with_name("graph_vectors.json").read_text())
 REWARD = 10.0
 """Reward of the authors' code for success, which scales their advantages unless a deviation divides them."""
 GRAPH_PRESETS = ("hgpo", "graphgpo", "g2po", "gagpo")
-"""Those that can have texts as nodes."""
+"""Presets that can have texts as nodes."""
 
 
 def official_batch() -> StepBatch:
@@ -123,7 +123,7 @@ def test_hgpo_without_history_is_the_step_part_of_gigpo() -> None:
     assert assign_credit(batch, make_preset("hgpo", history=0)).advantage == pytest.approx(gigpo - without)
 
 
-def test_graphgpo_credits_progress_within_a_failed_episode() -> None:
+def test_graphgpo_credits_progress_within_a_failedvisit() -> None:
     """From s one failed episode goes on to x, which leads to success, and one to q, which does not."""
     rewards = [[0.0, 0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
     states = [["s", "x", "y"], ["s", "x"], ["s", "q"]]
@@ -157,22 +157,7 @@ def test_gagpo_sums_errors_with_lam() -> None:
 # --- Nodes: digests of worlds, or texts.
 
 
-def _episode(score: float, *places: tuple[str, str], key: str = "{0}{1}") -> Trajectory:
-    worlds = [world for world, _ in places] + ["end"]
-    steps = tuple(
-        Step(
-            turn=0,
-            observation=Observation(messages=(Message(role="tool", content=seen),), tools=()),
-            action=Action(),
-            world_key=after,
-            state_key=key.format(world, seen),
-        )
-        for (world, seen), after in zip(places, worlds[1:], strict=True)
-    )
-    return Trajectory(id="", env="e", task="t", group="g", steps=steps, initial_key=worlds[0], score=score)
-
-
-SAME_TEXT = [_episode(1.0, ("paid", "ok"), ("shipped", "sent")), _episode(0.0, ("unpaid", "ok"), ("unpaid", "failed"))]
+SAME_TEXT = [visit(1.0, ("paid", "ok"), ("shipped", "sent")), visit(0.0, ("unpaid", "ok"), ("unpaid", "failed"))]
 """Both read "ok" in their first step; the worlds differ."""
 
 
@@ -188,7 +173,7 @@ def test_worlds_that_differ_are_not_one_node_although_their_texts_are_equal(name
 
 def test_similar_texts_are_one_node_if_asked() -> None:
     seen = "one page of red shoes, number {}".format
-    records = [_episode(1.0, ("w", seen(1))), _episode(0.0, ("v", seen(2)))]
+    records = [visit(1.0, ("w", seen(1))), visit(0.0, ("v", seen(2)))]
     apart, together = (
         assign_credit(batch_of(records), make_preset("hgpo", nodes=nodes)).advantage.tolist()
         for nodes in ("text", "similar")
@@ -198,20 +183,20 @@ def test_similar_texts_are_one_node_if_asked() -> None:
 
 def test_gigpo_can_compare_steps_with_similar_texts() -> None:
     seen = "one page of red shoes, number {}".format
-    batch = batch_of([_episode(1.0, ("w", seen(1))), _episode(0.0, ("v", seen(2)))])
+    batch = batch_of([visit(1.0, ("w", seen(1))), visit(0.0, ("v", seen(2)))])
     presets = make_preset("gigpo"), make_preset("gigpo", nodes="similar")
     assert [assign_credit(batch, each).advantage.tolist() for each in presets] == [[0.5, -0.5], [1.0, -1.0]]
 
 
 def test_similar_texts_of_two_groups_are_two_nodes() -> None:
-    records = [replace(_episode(1.0, ("w", "seen")), group=group) for group in "ghg"]
+    records = [visit(1.0, ("w", "seen"), group=group) for group in "ghg"]
     assert similar_text_codes(records, 0.95).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("name", GRAPH_PRESETS)
 @pytest.mark.parametrize("nodes", ["recorded", "world"])
 def test_states_that_were_never_digested_are_refused(name: str, nodes: str) -> None:
-    batch = batch_of([_episode(1.0, ("w", "x"), key=""), _episode(0.0, ("w", "x"))])
+    batch = batch_of([visit(1.0, ("w", "x"), key=""), visit(0.0, ("w", "x"))])
     with pytest.raises(ConfigError, match="1 of 2 steps have no state key"):
         assign_credit(batch, make_preset(name, nodes=nodes))
 
@@ -223,8 +208,8 @@ def test_nodes_of_texts_need_records() -> None:
 
 # --- Memory of earlier batches.
 
-TO_X = [_episode(0.0, ("s", ""), ("x", "")), _episode(0.0, ("s", ""), ("q", ""))]
-FROM_X = [_episode(1.0, ("p", ""), ("x", ""), ("y", "")), _episode(0.0, ("p", ""), ("z", ""))]
+TO_X = [visit(0.0, ("s", ""), ("x", "")), visit(0.0, ("s", ""), ("q", ""))]
+FROM_X = [visit(1.0, ("p", ""), ("x", ""), ("y", "")), visit(0.0, ("p", ""), ("z", ""))]
 STEPS_ONLY: dict[str, Any] = {"gamma": 0.5, "norm": "mean", "episode_weight": 0.0}
 
 

@@ -159,7 +159,7 @@ def test_a_batch_without_advantage_changes_no_weight_although_there_is_momentum(
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
 
 
-def drawn_by(weights: Learner, record: Trajectory, version: str) -> Trajectory:
+def draw_again(weights: Learner, record: Trajectory, version: str) -> Trajectory:
     """The record as an engine with these weights would have it."""
     (row,), (found,) = rows_of(record), weights.logprobs(rows_of(record))
     steps = []
@@ -173,7 +173,7 @@ def drawn_by(weights: Learner, record: Trajectory, version: str) -> Trajectory:
 
 def test_tokens_of_other_weights_are_counted_and_compared_with_what_their_engine_recorded() -> None:
     earlier = Learner(tiny.model(seed=5), SETTINGS)
-    records = [drawn_by(earlier, EPISODES[0], "3"), *(drawn_by(learner(), each, "4") for each in EPISODES[1:])]
+    records = [draw_again(earlier, EPISODES[0], "3"), *(draw_again(learner(), each, "4") for each in EPISODES[1:])]
     found = {}
     for version in ("", "4"):
         setup = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
@@ -183,7 +183,7 @@ def test_tokens_of_other_weights_are_counted_and_compared_with_what_their_engine
     assert found["4"]["kl"] > 0
     assert found["4"]["clipped"] > 0
     fresh = TrainingSetup(preset=make_preset("grpo"), learner=learner(), critic=None)
-    now = [drawn_by(learner(), each, "4") for each in EPISODES]
+    now = [draw_again(learner(), each, "4") for each in EPISODES]
     assert train_on_batch(fresh, now, {}, Trackers(), version="4").metrics["tokens/stale"] == 0
 
 

@@ -54,7 +54,7 @@ def test_a_registration_may_run_only_if_it_is_named(tmp_path: Path) -> None:
 
 
 def test_arms_differ_in_what_they_declare_alone(tmp_path: Path) -> None:
-    """So task draws, held-out tasks, budgets and the shared warm start are the same."""
+    """Task draws, held-out tasks, budgets and the shared warm start are the same."""
     registration = write_registration(tmp_path)
     tables = []
     for arm in registration.arms:

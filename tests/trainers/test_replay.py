@@ -119,12 +119,6 @@ def bank() -> LoadedEnv:
     return make_coin_flip_bank()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
-    return make_tiny_model(tmp_path_factory.mktemp("model"), "compact", size=size)
-
-
 def recipe_of(run: Path | str, model: Path | str = "", preset: str = "asymre", **sections: Any) -> Recipe:
     table = {
         "env": str(BANK),

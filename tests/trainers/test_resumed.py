@@ -132,7 +132,7 @@ def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, rec
 
 
 def test_a_finished_run_can_be_continued_for_more_iterations(first: Path, recipe: Path) -> None:
-    """Its metrics are those of the longer run, except for the evaluation at the earlier end."""
+    """The metrics are those of the longer run, except for the evaluation at the earlier end."""
     folder = recipe.parent / "longer"
     shorter = load_recipe(recipe, [("learn.iterations", 2)])
     env = load_env(load_spec("backoffice"))

@@ -18,7 +18,7 @@ from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Action, Observation, Sampled, SideAnswer, Step, ToolCall, Trajectory
 
 
-def drawn(prompt: tuple[int, ...], *ids: int) -> Sampled:
+def make_sample(prompt: tuple[int, ...], *ids: int) -> Sampled:
     return Sampled(prompt_ids=prompt, ids=ids, logprobs=(-1.0,) * len(ids), versions=(("3", 0, len(ids)),))
 
 
@@ -28,12 +28,12 @@ def step(context: int, sampled: Sampled | None) -> Step:
 
 
 CALL = ToolCall(id="1", name="ask_helper", arguments={})
-DELEGATES = SideAnswer(step=0, context=0, action=Action(tool_calls=(CALL,)), sampled=drawn((1, 2), 3))
-TITLE = SideAnswer(step=0, context=1, action=Action(text="title"), sampled=drawn((40, 41), 42))
-HELPER_PAYS = step(2, drawn((10, 11), 12))
-REPORTS = SideAnswer(step=1, context=2, action=Action(text="paid"), sampled=drawn((10, 11, 12, 13), 14))
-ENDS = step(0, drawn((1, 2, 3, 4), 5))
-LATE = SideAnswer(step=2, context=0, action=Action(text="more"), sampled=drawn((1, 2, 3, 4, 5, 6), 7))
+DELEGATES = SideAnswer(step=0, context=0, action=Action(tool_calls=(CALL,)), sampled=make_sample((1, 2), 3))
+TITLE = SideAnswer(step=0, context=1, action=Action(text="title"), sampled=make_sample((40, 41), 42))
+HELPER_PAYS = step(2, make_sample((10, 11), 12))
+REPORTS = SideAnswer(step=1, context=2, action=Action(text="paid"), sampled=make_sample((10, 11, 12, 13), 14))
+ENDS = step(0, make_sample((1, 2, 3, 4), 5))
+LATE = SideAnswer(step=2, context=0, action=Action(text="more"), sampled=make_sample((1, 2, 3, 4, 5, 6), 7))
 
 
 def record(*side_answers: SideAnswer) -> Trajectory:
@@ -65,7 +65,7 @@ def test_the_tokens_of_a_step_are_those_of_all_its_answers() -> None:
 
 
 def test_a_context_that_acts_only_by_its_own_tools_is_a_row() -> None:
-    hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=drawn((70, 71), 72))
+    hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=make_sample((70, 71), 72))
     first, *others = rows_of(record(hands_over))
     assert sorted(row.token_ids for row in (first, *others)) == [(1, 2, 3, 4, 5), (10, 11, 12), (70, 71, 72)]
     (alone,) = (row for row in (first, *others) if row.token_ids[0] == 70)
@@ -75,7 +75,7 @@ def test_a_context_that_acts_only_by_its_own_tools_is_a_row() -> None:
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])
 def test_a_step_and_the_answers_that_led_to_it_are_one_sequence(kind: Literal["ppo", "gspo"]) -> None:
     """The rows of the first step: a token of the helper, one in the main context, and two in a row without a step."""
-    hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=drawn((70, 71), 72, 73))
+    hands_over = SideAnswer(step=0, context=5, action=Action(tool_calls=(CALL,)), sampled=make_sample((70, 71), 72, 73))
     flags = [np.array([True, True])]
     examples = [
         make_example(row, [np.array([0.5, -2.0])], flags, episode=0)

@@ -61,7 +61,7 @@ class FixedRenderer:
 RENDERER: Any = FixedRenderer()
 
 
-def called(record: Trajectory) -> Trajectory:
+def add_call(record: Trajectory) -> Trajectory:
     """The episode with a call of the gold tool in its second step."""
     first, second, *others = record.steps
     result = ToolResult(call_id="0", content="")
@@ -71,7 +71,7 @@ def called(record: Trajectory) -> Trajectory:
     return replace(record, steps=(first, second, *others))
 
 
-RECORDS = [called(record) for record in EPISODES]
+RECORDS = [add_call(record) for record in EPISODES]
 
 
 def logprob(context: Sequence[int], ids: Sequence[int]) -> float:

@@ -27,7 +27,7 @@ def test_a_policy_is_trained_and_used(tmp_path: Path) -> None:
 
 
 def test_the_curve_that_rises_is_drawn_as_the_page_says(tmp_path: Path) -> None:
-    """Its two minutes belong to benchmarks/walks.py: here one short iteration shows that the commands work."""
+    """The two minutes of the page belong to benchmarks/walks.py: one short iteration shows that the commands work."""
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     (block,) = (block for block in read_blocks(DOCS / "start" / "train.md") if block.mark == "slow")
     settings = "".join(f" --set {key}={value}" for key, value in SHORT.items())

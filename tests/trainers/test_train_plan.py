@@ -12,7 +12,6 @@ import tomli_w
 from coin_flip_bank import BANK
 from safetensors.torch import load_file
 
-from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.training.train_plan import check_plan, make_plan, run
 from gymcp.cli.training.train_run import run as train
 from gymcp.envs.catalog import load_spec
@@ -29,12 +28,6 @@ SMALL: dict[str, Any] = {
     "learn": {"iterations": 5},
     "evaluation": {"every": 2, "tasks": 3},
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
-    return make_tiny_model(tmp_path_factory.mktemp("model"), "compact", size=size)
 
 
 def write_recipe(folder: Path, model: Path | None = None, more: str = "", /, **sections: Any) -> Path:

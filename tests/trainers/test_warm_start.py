@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from coin_flip_bank import BANK
-from typer.testing import CliRunner
+from inner_command import gymcp
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model, make_tiny_tokenizer
 from gymcp.agents.prompts.rendering import Renderer
-from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError, StoreError
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -135,7 +134,7 @@ def test_an_agent_that_cannot_demonstrate_is_refused_before_training(agent: str,
 
 def test_demonstrations_without_tokens_are_written_in_the_form_of_the_model(tmp_path: Path) -> None:
     run = tmp_path / "oracle"
-    done = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "oracle", "--out", str(run)])
+    done = gymcp("eval", BANK, "--agent", "oracle", "--out", run)
     assert done.exit_code == 0, done.output
     model = make_tiny_model(tmp_path / "model", "compact", size=TinySize(vocabulary=600, hidden=32, layers=1, heads=2))
     table: dict[str, Any] = {

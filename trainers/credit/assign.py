@@ -53,6 +53,8 @@ class Credit:
     """Input for the credit of the next batch."""
     dropped: int
     """Trajectories that the filters dropped."""
+    shaped: StepBatch
+    """The whole batch, before the filters, with the columns and the keys of states that the shapers made."""
 
     @property
     def advantage(self) -> Floats:
@@ -70,12 +72,13 @@ def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = 
     if missing:
         raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")
     shaped, current = shape_rewards(batch, preset, trackers or Trackers())
-    before = len(shaped.tasks)
+    kept = shaped
     for keep in preset.filters:
-        if len(shaped.tasks):
-            shaped = shaped.keep(keep(shaped))
-    terms = tuple(_credit_term(term, shaped) for term in preset.loss_terms)
-    return Credit(batch=shaped, terms=terms, trackers=current, dropped=before - len(shaped.tasks))
+        if len(kept.tasks):
+            kept = kept.keep(keep(kept))
+    terms = tuple(_credit_term(term, kept) for term in preset.loss_terms)
+    dropped = len(shaped.tasks) - len(kept.tasks)
+    return Credit(batch=kept, terms=terms, trackers=current, dropped=dropped, shaped=shaped)
 
 
 def shape_rewards(batch: StepBatch, preset: Preset, trackers: Trackers) -> tuple[StepBatch, Trackers]:

@@ -281,7 +281,7 @@ class Learner:
             raise FloatingPointError(f"the {name} of update {self.steps + 1} is not finite; no weight was changed")
 
     def _clip_gradients(self) -> float:
-        """Clip the gradient; its norm before."""
+        """Clip the gradient; returns its norm before that."""
         weights = self._trained.values()
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         norm = full_tensor(torch.nn.utils.get_total_norm(gradients))

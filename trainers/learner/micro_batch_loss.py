@@ -48,11 +48,11 @@ class LearnerBatch:
     weights: Sequence[float]
     """Weight of each term of the preset in the loss."""
     terms: Sequence[SequenceCounts]
-    """Those of the tokens that each term counts."""
+    """Counts of the tokens that each term counts."""
     drawn: SequenceCounts
-    """That of all drawn tokens, over which the KL term is averaged."""
+    """Counts of all drawn tokens, over which the KL term is averaged."""
     old: Sequence[Floats] | None
-    """[L] for each row: log-probabilities before the first update on this batch. None: those of the current weights."""
+    """[L] for each row: log-probabilities before the first update on this batch. None: of the current weights."""
     reference: Sequence[Floats] | None
     """[L] for each row: log-probabilities under the reference policy. None: the loss has no KL term."""
 

@@ -30,7 +30,7 @@ class Row:
 
     @property
     def spans(self) -> tuple[tuple[int, int, int], ...]:
-        """Those of `steps` and `inner`, in order: every token that was drawn."""
+        """Spans of `steps` and `inner` in order of position: every token that was drawn."""
         return tuple(sorted((*self.steps, *self.inner), key=lambda span: span[1])) if self.inner else self.steps
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -23,22 +24,25 @@ def training_tasks(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple
 def tasks_in_sequence(env: LoadedEnv, recipe: Recipe, first: int, count: int) -> list[tuple[Task, int]]:
     """The tasks at `count` places of the run's endless sequence from `first` on, each with its first trial's number.
 
-    The sequence repeats the tasks of a fixed suite, and with ``tasks.pool`` as many generated ones.
+    The sequence repeats the tasks of a fixed suite, and with ``tasks.pool`` as many generated ones. Each block of it is
+    made once for all its places.
     """
-    return [_training_task(env, recipe, place) for place in range(first, first + count)]
+    is_fixed = env.spec.more_tasks is None
+    block_of = functools.cache(lambda number: _training_block(env, recipe, number))
+    size, pool = len(block_of(0)), 0 if is_fixed else recipe.tasks.pool
+    found = []
+    for place in range(first, first + count):
+        again, within = divmod(place, pool) if pool else (0, place)
+        number, at = divmod(within, size)
+        found.append((block_of(number)[at], (number if is_fixed else again) * recipe.rollout.episodes))
+    return found
 
 
-def _training_task(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, int]:
-    """The task at a place in the run's endless sequence of tasks, and the number of its first trial."""
-    if env.spec.more_tasks is None:
-        tasks = _suite_tasks(env)
-        again, at = divmod(place, len(tasks))
-        return _shuffle(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
-    again, place = divmod(place, recipe.tasks.pool) if recipe.tasks.pool else (0, place)
-    size = len(make_training_block(env, recipe.tasks, 0))
-    number, at = divmod(place, size)
-    block = _shuffle(make_training_block(env, recipe.tasks, number), recipe.seed, number)
-    return block[at], again * recipe.rollout.episodes
+def _training_block(env: LoadedEnv, recipe: Recipe, number: int) -> list[Task]:
+    """The block of that number in the run's sequence: the fixed suite, or one generated task of each kind, shuffled."""
+    is_fixed = env.spec.more_tasks is None
+    tasks = _suite_tasks(env) if is_fixed else make_training_block(env, recipe.tasks, number)
+    return _shuffle(tasks, recipe.seed, number)
 
 
 def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:

@@ -46,7 +46,7 @@ class TrainingSetup:
     heads: Mapping[str, Critic] = field(default_factory=dict)
     """Heads beside the critic by name (`model_columns.FURTHER_HEADS`)."""
     renderer: Renderer | None = None
-    """That of the learner's model, for signals that encode text; None: such a signal is an error."""
+    """Renderer of the learner's model, for signals that encode text; None: such a signal is an error."""
     engine_shares_weights: bool = False
     """True: the engine computes with the learner's weights, precision and temperature, so what it records is what the
     learner would compute."""
@@ -121,10 +121,11 @@ def train_on_batch(
 def credit_metrics(credit: Credit, batch: StepBatch, preset: Preset) -> dict[str, Json]:
     """Metrics of the credit: dropped episodes, size of advantages, and statistics of the anchors in the whole batch.
 
-    ``advantage/size`` is the mean absolute advantage, ``advantage/active`` the share of steps that have one.
+    States are told apart as the preset does. `batch` is the one before shaping. ``advantage/size`` is the mean absolute
+    advantage, ``advantage/active`` the share of steps that have one.
     """
     advantage = credit.advantage
-    anchors = anchor_statistics(batch, batch.keys["state"], preset)
+    anchors = anchor_statistics(batch, credit.shaped.keys["state"], preset)
     return {
         "dropped": credit.dropped,
         "advantage/size": float(np.abs(advantage).mean()) if len(advantage) else 0.0,

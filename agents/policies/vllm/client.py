@@ -69,7 +69,7 @@ class ServedModel:
     folder: Path | None
     """Folder that the model, or the base of an adapter, was loaded from; None if this machine has no such folder."""
     root: str
-    """The same folder as the server names it."""
+    """Folder of the model as the server names it."""
     context: int
     """Maximum number of tokens of prompt and sample together."""
 

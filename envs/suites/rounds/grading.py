@@ -35,7 +35,7 @@ def grade_round(task: Task, trajectory: Trajectory, states: StateReader) -> Scor
 
 
 def grade_looks(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """The same score; components ``needed_looks``, ``needless_looks`` and ``sealed``, the number of sealed parcels.
+    """Score as `grade_round` gives it; components ``needed_looks``, ``needless_looks`` and ``sealed`` (sealed parcels).
 
     A look is needed if it is the first at a sealed parcel of the round. Calls that failed are not counted.
     """

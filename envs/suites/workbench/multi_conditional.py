@@ -7,7 +7,7 @@ import random
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
-from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 OPENS, CLOSES = 9 * 60, 17 * 60
@@ -27,12 +27,12 @@ def if_free(office: Office, rng: random.Random, level: int) -> Draft:
     office.event("Fire drill", day, start, 60, attendees=", ".join(sorted(others[:2])))
     title = f"{rng.choice(WORDS).title()} demo"
     looks = tuple(("events_of", {"person": who}) for who in asked)
+    hour = {"start": clock(start), "end": clock(start + 60)}
     if busy:
         done = one("create_ticket", title=f"Find a time for {title}", contact="", priority="normal", assignee=asked[0])
     else:
-        event = {"title": title, "day": day, "start": at(start), "end": at(start + 60), "attendees": sorted(asked)}
-        done = one("create_event", **event)
-    slots = {"people": " and ".join(asked), "title": title, "day": day, "start": at(start), "end": at(start + 60)}
+        done = one("create_event", title=title, day=day, **hour, attendees=sorted(asked))
+    slots = {"people": " and ".join(asked), "title": title, "day": day, **hour}
     slots["first"] = asked[0]
     return Draft(slots=slots, stages=(looks, done), other_branch=frozenset({"calendar", "desk"}))
 
@@ -97,11 +97,11 @@ def office_hours(office: Office, rng: random.Random, level: int) -> Draft:
         conversion = {"source_timezone": ours, "time": clock(now), "target_timezone": zone}
         conversions.append(("convert_time", conversion))
         if OPENS <= there < CLOSES:
-            event = {"title": f"Call {who}", "day": day, "start": clock(now), "end": at(now + 30), "attendees": [who]}
-            changes.append(("create_event", event))
+            event = {"title": f"Call {who}", "day": day, "start": clock(now), "end": clock(now + 30)}
+            changes.append(("create_event", {**event, "attendees": [who]}))
         else:
             changes.append(("add_observations", {"observations": [{"entityName": who, "contents": ["send an email"]}]}))
-    slots = {"people": ", ".join(people), "ours": ours, "time": clock(now), "day": day, "end": at(now + 30)}
+    slots = {"people": ", ".join(people), "ours": ours, "time": clock(now), "day": day, "end": clock(now + 30)}
     stages = (tuple(looks), tuple(conversions), tuple(changes))
     return Draft(slots=slots, stages=stages, other_branch=frozenset({"calendar", "memory"}))
 

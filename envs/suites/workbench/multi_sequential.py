@@ -7,7 +7,7 @@ import random
 
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
-from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
@@ -23,7 +23,7 @@ def meeting_abroad(office: Office, rng: random.Random, level: int) -> Draft:
     there = shift(here, ZONES[theirs] - ZONES[ours])
     title = f"Call with {who}"
     day = rng.choice(DAYS)
-    event = {"title": title, "day": day, "start": clock(here), "end": at(here + 30), "attendees": [who]}
+    event = {"title": title, "day": day, "start": clock(here), "end": clock(here + 30), "attendees": [who]}
     stages = [
         one("find_contact", name=who),
         one("convert_time", source_timezone=theirs, time=clock(there), target_timezone=ours),

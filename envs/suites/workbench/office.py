@@ -11,6 +11,7 @@ from copy import deepcopy
 from pathlib import PurePosixPath
 from typing import Any
 
+from gymcp.envs.suites.generation.fixed_offset_zones import clock
 from gymcp.envs.suites.generation.memory_graph import FILE, Graph, copy_graph, write_graph
 from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.repository import Repository
@@ -128,7 +129,7 @@ class Office:
         """Add an event; `start` is in minutes after midnight."""
         key = f"E{len(self.events) + 1:03d}"
         names = ", ".join(sorted(self.rng.sample(self.people, 2)))
-        row = {"id": key, "title": title, "day": day, "start": at(start), "end": at(start + minutes), "room": ""}
+        row = {"id": key, "title": title, "day": day, "start": clock(start), "end": clock(start + minutes), "room": ""}
         row |= {"attendees": names, **more}
         self.events[key] = row
         return row
@@ -174,11 +175,6 @@ class Office:
     def _empty_folders(self) -> list[str]:
         used = {str(parent) for path in [*self.files, *self.folders] for parent in PurePosixPath(path).parents}
         return sorted(self.folders - used - {ROOT})
-
-
-def at(minutes: int) -> str:
-    """A time in minutes after midnight, as HH:MM."""
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def _write(office: Office, given: Mapping[str, Any]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from gymcp.envs.suites.generation.fixed_offset_zones import clock
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
-from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOMS, ROOT, Office, at
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOMS, ROOT, Office
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
@@ -86,15 +87,15 @@ def book_room(office: Office, rng: random.Random, level: int) -> Draft:
         office.event(f"{WORDS[number].title()} workshop", day, start - 15, 60, room=room)
     title = f"{rng.choice(WORDS).title()} kick-off"
     free = [room for room in fitting if room not in taken]
-    stages = [one("free_rooms", day=day, start=at(start), end=at(start + 60))]
+    stages = [one("free_rooms", day=day, start=clock(start), end=clock(start + 60))]
     begin = start
     if not free:
         begin = start + 60
         free = fitting
-        stages.append(one("free_rooms", day=day, start=at(begin), end=at(begin + 60)))
-    arguments = {"title": title, "day": day, "start": at(begin), "end": at(begin + 60), "room": free[0]}
+        stages.append(one("free_rooms", day=day, start=clock(begin), end=clock(begin + 60)))
+    arguments = {"title": title, "day": day, "start": clock(begin), "end": clock(begin + 60), "room": free[0]}
     stages.append(one("create_event", **arguments))
-    slots = {"title": title, "day": day, "start": at(start), "people": people}
+    slots = {"title": title, "day": day, "start": clock(start), "people": people}
     return Draft(slots=slots, stages=tuple(stages), answer=free[0], reply="the name of the room")
 
 

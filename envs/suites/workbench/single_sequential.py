@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 
+from gymcp.envs.suites.generation.fixed_offset_zones import clock
 from gymcp.envs.suites.workbench.draft import Draft, Family, one
-from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office
 
 WORDS = ["amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "indigo", "jasper", "kelp", "lotus"]
 
@@ -85,7 +86,7 @@ def back_to_back(office: Office, rng: random.Random, level: int) -> Draft:
         one("find_events", text=first["title"]),
         one("list_events", day=day),
         one("find_events", text=moved["title"]),
-        one("move_event", event=moved["id"], day=day, start=at(end), end=at(end + length)),
+        one("move_event", event=moved["id"], day=day, start=clock(end), end=clock(end + length)),
     )
     slots = {"moved": moved["title"], "which": which, "first": first["title"]}
     return Draft(slots=slots, stages=stages)

@@ -6,7 +6,8 @@ from gymcp.evaluators.metrics import Rate
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.html import Html, element, join
 from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
-from gymcp.evaluators.report.sections import rows_section, section, shorten
+from gymcp.evaluators.report.sections import rows_section, section
+from gymcp.visible_text import shorten
 
 TITLE = "Tasks known to be faulty upstream"
 RATE_HEADINGS = ("success", "of scored episodes", "95 % interval", "coverage")

@@ -9,7 +9,8 @@ from gymcp.evaluators.metrics.user_audit import MEANING, UserAudit, UserFinding
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.html import Html, element, join
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import MAX_LISTED, rows_section, section, shorten, transcript
+from gymcp.evaluators.report.sections import MAX_LISTED, rows_section, section, transcript
+from gymcp.visible_text import shorten
 
 PLAYED_USER = "The user that a model played"
 KIND_HEADINGS = ("finding", "times", "meaning")

@@ -63,7 +63,7 @@ def _find(recipe: Mapping[str, Json], part: str, key: str) -> Json:
 
 
 def _show_comparison(found: RegisteredCurves, title: str, recipe: Mapping[str, Json]) -> list[Html]:
-    """Its curves with bands over seeds, its arms in figures, its claims, and what its recipe differs in."""
+    """Curves with bands over seeds, figures of the arms, claims, and the settings in which recipes differ."""
     seeds = ", ".join(map(str, found.seeds))
     facts = f"Seeds {seeds}; {describe_ground(found.recipe)}."
     bands = "Bold: the mean over seeds, in a band from the lowest to the highest."

@@ -30,7 +30,7 @@ class Project:
     requires: tuple[str, ...] = ()
     """Requirements that the source names."""
     named_in: str = ""
-    """File that names them. Empty: no file does."""
+    """File that names the requirements. Empty: no file does."""
     python: str = ""
     """Specifier of the Python versions that it supports. Empty: any."""
     name: str = ""

@@ -1,4 +1,4 @@
-"""Values that the shell offers for an option, read from light tables and the file system."""
+"""Values that the shell offers for an option, read from small tables and the file system."""
 
 from __future__ import annotations
 

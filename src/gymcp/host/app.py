@@ -22,7 +22,8 @@ from gymcp.host.host import Host
 from gymcp.host.mcp_door import MCP_PATH, McpDoor
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
 from gymcp.host.operations import OPERATIONS, Access, Asked, Operation
-from gymcp.host.tokens import TOKEN_VARIABLE, is_same_token, read_presented_token
+from gymcp.host.tokens import TOKEN_VARIABLE, read_presented_token
+from gymcp.http_headers import is_same_token
 
 _HEADERS = {**REFUSAL_HEADERS, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 

@@ -16,7 +16,8 @@ from gymcp.host import wire
 from gymcp.host.conversation import Conversation
 from gymcp.host.descriptions import describe_messages, describe_tools, make_verdict
 from gymcp.host.runs import HostedRun
-from gymcp.host.tokens import is_same_token, make_episode_token
+from gymcp.host.tokens import make_episode_token
+from gymcp.http_headers import is_same_token
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Message
 

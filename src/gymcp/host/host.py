@@ -14,7 +14,8 @@ from gymcp.host import wire
 from gymcp.host.descriptions import describe_environment, describe_task
 from gymcp.host.episode import LOST, HostedEpisode
 from gymcp.host.runs import HostedRun, Runs
-from gymcp.host.tokens import episode_named_by, is_same_token
+from gymcp.host.tokens import episode_named_by
+from gymcp.http_headers import is_same_token
 from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb
 from gymcp.mcp_servers.sandbox import Sandbox
 

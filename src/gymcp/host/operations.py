@@ -20,7 +20,7 @@ class Access(StrEnum):
     """Clients that may ask."""
 
     ALL = "all"
-    """All; no token is needed."""
+    """Every client; no token is needed."""
     HOST = "host"
     """Clients with the host's token."""
     EPISODE = "episode"

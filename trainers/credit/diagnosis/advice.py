@@ -48,10 +48,8 @@ def _advise_on_steps(found: Diagnosis) -> str:
     against = reasons_against(found)
     if against:
         return f"Step credit is not likely to pay here: {'; '.join(against)}."
-    facts = (
-        f"{_percent(1 - found.anchors.singletons)} of steps recur, episodes have {found.steps_per_episode:.0f} steps,"
-        f" {_percent(found.success)} succeed"
-    )
+    recurring, success = format_percent(1 - found.anchors.singletons), format_percent(found.success)
+    facts = f"{recurring} of steps recur, episodes have {found.steps_per_episode:.0f} steps, {success} succeed"
     best = best_step_preset(found)
     has_signal = best is None or (best.low > 1 and best.ratio >= MIN_GAIN)
     pays = found.steps_per_episode >= ENOUGH_STEPS and has_signal
@@ -65,13 +63,13 @@ def reasons_against(found: Diagnosis) -> list[str]:
     if found.steps_per_episode < MIN_STEPS:
         reasons.append(f"episodes have {found.steps_per_episode:.1f} steps, so there is little to tell apart")
     if recurring < MIN_RECURRING:
-        reasons.append(f"only {_percent(recurring)} of steps share their state with another step")
+        reasons.append(f"only {format_percent(recurring)} of steps share their state with another step")
     if found.success < MIN_SUCCESS:
-        reasons.append(f"{_percent(found.success)} of episodes succeed, so most groups hold no success")
+        reasons.append(f"{format_percent(found.success)} of episodes succeed, so most groups hold no success")
     if found.success > MAX_SUCCESS:
-        reasons.append(f"{_percent(found.success)} of episodes succeed already")
+        reasons.append(f"{format_percent(found.success)} of episodes succeed already")
     if found.anchors.step_share and found.anchors.follows_turn > MAX_FOLLOWS_TURN:
-        share = _percent(found.anchors.follows_turn)
+        share = format_percent(found.anchors.follows_turn)
         reasons.append(f"the index of a step explains {share} of its step part, which then only says that late is good")
     if best is not None and best.high < 1:
         reasons.append("its gradient has less signal than GRPO's")
@@ -109,5 +107,6 @@ def _times(signal: Signal) -> str:
     return f"{signal.ratio:.1f} times ({signal.low:.1f} to {signal.high:.1f})"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+def format_percent(share: float | None) -> str:
+    """``"42 %"``; a dash for None."""
+    return "–" if share is None else f"{100 * share:.0f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gymcp.evaluators.report import CreditAdvice
-from gymcp.trainers.credit.diagnosis.advice import advise
+from gymcp.trainers.credit.diagnosis.advice import advise, format_percent
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.prediction import Prediction
 from gymcp.trainers.credit.diagnosis.progress import Progress
@@ -33,15 +33,16 @@ def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
     """All figures but the signals."""
     ends, anchors = found.ends, found.anchors
     alike = f"{ends.alike} of {ends.groups} ({ends.failed} failed, {ends.solved} solved)"
+    solved = format_percent(found.success)
     single = f"; {ends.single} more have one episode" if ends.single else ""
     return (
-        ("episodes", f"{found.episodes}, {_percent(found.success)} solved, {found.steps_per_episode:.1f} steps each"),
+        ("episodes", f"{found.episodes}, {solved} solved, {found.steps_per_episode:.1f} steps each"),
         ("groups that ended alike", alike + single),
-        ("steps alone in their state", _percent(anchors.singletons)),
-        ("|advantage| that comes from steps", _percent(anchors.step_share)),
-        ("of that explained by the step's index", _percent(anchors.follows_turn)),
+        ("steps alone in their state", format_percent(anchors.singletons)),
+        ("|advantage| that comes from steps", format_percent(anchors.step_share)),
+        ("of that explained by the step's index", format_percent(anchors.follows_turn)),
         *(row for progress in found.progress for row in _progress_rows(progress)),
-        ("steps that the signals rest on", _percent(found.signal.steps_used)),
+        ("steps that the signals rest on", format_percent(found.signal.steps_used)),
     )
 
 
@@ -67,8 +68,8 @@ def format_share(share: float) -> str:
 def _progress_rows(progress: Progress) -> tuple[Row, ...]:
     measure = _MEASURE[progress.by]
     return (
-        (f"progress in failed episodes, {measure}", _percent(progress.in_failed)),
-        (f"no progress in solved ones, {measure}", _percent(progress.none_in_solved)),
+        (f"progress in failed episodes, {measure}", format_percent(progress.in_failed)),
+        (f"no progress in solved ones, {measure}", format_percent(progress.none_in_solved)),
     )
 
 
@@ -76,7 +77,3 @@ def _ratio(signal: Signal) -> str:
     if signal.low == signal.high:  # the preset that the others are compared with
         return f"{signal.ratio:.2f}"
     return f"{signal.ratio:.2f} ({signal.low:.2f} to {signal.high:.2f})"
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.0f} %"

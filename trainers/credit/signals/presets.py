@@ -162,4 +162,4 @@ def spa(*, alpha: float = 1.0, beta: float = 0.5, gamma: float = 1.0, lam: float
 
 
 MAKERS: tuple[Callable[..., Preset], ...] = (epo, igpo, infopo, capo, poad, spa, hiper, seeupo, spo)
-"""In the order in which they are listed."""
+"""Functions that make the presets, in the order of lists."""

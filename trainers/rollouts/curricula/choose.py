@@ -54,14 +54,18 @@ def turns_of(recipe: Recipe, iteration: int) -> int:
 
 
 def tasks_so_far(env: LoadedEnv, recipe: Recipe, state: CurriculumState) -> Iterator[Task]:
-    """All tasks that were planned before that state, and those of an iteration that was cut off after it."""
+    """All tasks that were planned before that state, and those of an iteration that was cut off after it.
+
+    Tasks of one number come together, because the environment makes one of each kind at a time.
+    """
     under_way = recipe.rollout.groups * (1 + recipe.curriculum.refill)
     if recipe.curriculum.order == "sequence":
         yield from (task for task, _ in tasks_in_sequence(env, recipe, 0, state.groups + under_way))
         return
     kinds = find_kinds(env, recipe)
-    for kind in kinds.names:
-        yield from (kinds.make_task(kind, number) for number in range(state.tally(kind).made + under_way))
+    counts = {kind: state.tally(kind).made + under_way for kind in kinds.names}
+    for number in range(max(counts.values())):
+        yield from (kinds.make_task(kind, number) for kind, count in counts.items() if number < count)
 
 
 def curriculum_metrics(

@@ -24,7 +24,7 @@ class Rollouts:
     curriculum: CurriculumState = field(default_factory=CurriculumState)
     """The state of the curriculum after these rollouts."""
     metrics: Mapping[str, Json] = field(default_factory=dict)
-    """Those of the curriculum."""
+    """Metrics of the curriculum."""
 
     @property
     def scored(self) -> list[Trajectory]:

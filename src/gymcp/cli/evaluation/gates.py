@@ -27,7 +27,7 @@ GATE_SCORES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> score that every task must get, except tasks that the suite's own grader passes at once (`gate_score`)."""
 
 ASKING_GATE_SCORES = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
-"""The same for tasks whose user knows a fact; a question has a cost, which lowers the score net of
+"""Agent -> score that every task must get whose user knows a fact. A question has a cost, which lowers the score net of
 the price and is no failure."""
 
 

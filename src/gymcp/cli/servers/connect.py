@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gymcp.errors import ConfigError
-from gymcp.http_headers import check_headers
+from gymcp.http_headers import check_headers, is_http_address
 from gymcp.mcp_servers.programs.stdio_relay import KEY_VARIABLE, URL_VARIABLE, Relay
 
 
@@ -17,19 +16,11 @@ def execute(url: str | None, token: Path | None) -> None:
     address = url or os.environ.get(URL_VARIABLE)
     if not address:
         raise ConfigError(f"connect: no address: give a URL, or set {URL_VARIABLE}")
-    if not _is_http(address):
+    if not is_http_address(address):
         raise ConfigError(f"connect: '{address}' is no address of an MCP server: write http://HOST:PORT/PATH")
     key = os.environ.get(KEY_VARIABLE, "") if token is None else _read_token(token)
     check_headers("connect", {"Authorization": key})
     Relay(address, key, sys.stdout.buffer).run(sys.stdin.buffer)
-
-
-def _is_http(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
 
 
 def _read_token(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Run the installed command as a user does."""
+"""Run the installed command as a user does; `inner_command` runs it in the process of the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import warm_command
 
 GYMCP = Path(sys.executable).with_name("gymcp")
-BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+BANK = Path(__file__).parents[1] / "examples" / "bank.py"
 TIMEOUT_S = 300
 
 
