@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from foreign_runs import BANK, gymcp, named, refused
+from foreign_runs import BANK, named, refused
+from inner_command import gymcp
 from recorded_runs import make_run
 from records import HOSTILE
 
