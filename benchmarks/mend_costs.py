@@ -43,7 +43,7 @@ COPIED_FILES, COPIED_BYTES = 1_000, 10_000
 """Number and size of the files of a program of others, as it is copied where a mount would tell its path."""
 
 PIPE = """
-import fcntl, os, sys, time
+import fcntl, os, sys
 size, reader, writer = int(sys.argv[1]), *os.pipe()
 fcntl.fcntl(writer, 1031, size)
 if os.fork() == 0:
@@ -51,9 +51,10 @@ if os.fork() == 0:
     for _ in range(4_000): os.write(writer, bytes(65_536))
     os._exit(0)
 os.close(writer)
-began = time.perf_counter()
+before = sum(os.times()[:4])
 while os.read(reader, 65_536): pass
-print(4_000 * 65_536 / (time.perf_counter() - began) / 1e6)
+os.wait()
+print(4_000 * 65_536 / (sum(os.times()[:4]) - before) / 1e6)
 """
 SOCKETS = """
 import contextlib, resource, socket, sys
@@ -144,9 +145,10 @@ def ask(code: str, *words: str, before: tuple[str, ...] = ()) -> str:
 
 
 def measure_pipes() -> list[Result]:
-    """Speed through pipes as a user has them, and as they are when the user's quota for pipes is used up."""
-    full = Result(metric="pipe of 64 kB", value=float(ask(PIPE, "65536")), unit="MB/s")
-    return [full, against("pipe of 8 kB, when the quota is used up", float(ask(PIPE, "8192")), "MB/s", full)]
+    """Megabytes through a pipe per second of CPU time, also with the user's quota for pipes used up; best of five."""
+    fastest = {size: max(float(ask(PIPE, str(size))) for _ in range(5)) for size in (65_536, 8_192)}
+    full = Result(metric="pipe of 64 kB", value=fastest[65_536], unit="MB/CPU s")
+    return [full, against("pipe of 8 kB, when the quota is used up", fastest[8_192], "MB/CPU s", full)]
 
 
 def measure_sockets() -> list[Result]:

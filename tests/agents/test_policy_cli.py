@@ -270,6 +270,14 @@ def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(
     assert not (tmp_path / "none").exists()
 
 
+def test_the_timeout_of_a_request_holds_for_a_model_in_this_process(tmp_path: Path) -> None:
+    options = ("--request-timeout", 0.000001, "--max-tokens", 8, "--out", tmp_path / "run", "--json")
+    done = evaluate("--policy", "tiny:compact", *options)
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    assert (found["outcomes"], found["scored"], found["retries"]) == ({"budget_exhausted": 3}, 3, None)
+
+
 def test_policy_names_are_parsed() -> None:
     assert (parse_policy("tiny").model, parse_policy("tiny:qwen").model) == ("", "qwen")
     url = "http://127.0.0.1:8000/v1"

@@ -138,6 +138,14 @@ def test_the_bar_and_the_overview_have_success_with_its_interval(page: Page) -> 
     expect(page.locator("#headline")).to_contain_text("240/241 scored")
 
 
+def test_a_run_with_too_few_scores_has_two_bounds_on_its_page(browser: Browser, tmp_path: Path) -> None:
+    with run_viewer(write_run(tmp_path / "run", "strict", paying=1, tasks=1, trials=1)) as address:
+        for page in open_page(browser, enter(browser, address)):
+            expect(page.locator("#headline")).to_have_text("50.0 .. 100.0 %1/2 scored, 1 infra")
+            expect(page.locator(".total").first).to_contain_text("solved, if those without a score had failed .. succ")
+            expect(page.locator(".whisker")).to_have_count(0)
+
+
 def test_a_page_follows_its_run_and_the_cursor_on_a_curve_stays(browser: Browser, tmp_path: Path) -> None:
     run = write_training_run(tmp_path / "train")
     with run_viewer(run) as address:

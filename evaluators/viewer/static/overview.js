@@ -32,10 +32,12 @@ export function renewOverview(where, about, number) {
 
 function totals(run) {
   const scored = run.episodes - run.unscored;
+  const either = "solved, if those without a score had failed .. succeeded";
+  const says = run.bounds ? either : run.training ? "solved in practice, of those scored" : "solved, of those scored";
   return [
-    el("div", { class: "total" }, successFigure({ ...run, held_out: null }), el("span", {}, run.training ? "solved in practice, of those scored" : "solved, of those scored")),
+    el("div", { class: "total" }, successFigure({ ...run, held_out: null }), el("span", {}, says)),
     total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
-    run.unscored > 0 && !run.bounds && total(`${((100 * run.solved) / run.episodes).toFixed(1)} .. ${((100 * (run.solved + run.unscored)) / run.episodes).toFixed(1)} %`, "solved, if those without a score had failed .. succeeded"),
+    run.unscored > 0 && !run.bounds && total(`${((100 * run.solved) / run.episodes).toFixed(1)} .. ${((100 * (run.solved + run.unscored)) / run.episodes).toFixed(1)} %`, either),
     ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
   ];
 }
