@@ -254,6 +254,11 @@ CASES: tuple[Case, ...] = (
     ),
     Case("view a folder that is not there", "view nowhere", "run folder nowhere: no such folder"),
     Case(
+        "view with an environment file that is not there",
+        "view nowhere --env nope.py",
+        "environment file 'nope.py': not found",
+    ),
+    Case(
         "view at a port in use",
         "view run --no-open --port {port}",
         ("view: port ", " of 127.0.0.1 cannot be had: Address already in use; try --port "),
