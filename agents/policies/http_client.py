@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 import time
 import urllib.request
@@ -29,6 +30,10 @@ CONNECT_TIMEOUT_S = 10.0
 """Maximum seconds for opening a connection, its TLS handshake and a proxy's tunnel included."""
 CLOSE_TIMEOUT_S = 5.0
 """Maximum seconds for closing all connections."""
+PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 70_000}
+"""Options of a connection: seconds of silence before the kernel asks whether the peer is there, seconds between
+questions, questions without an answer after which the connection is broken; milliseconds for which a sent byte may stay
+unacknowledged. So a host that is gone is noticed after 70 s (``man 7 tcp``)."""
 MAX_HEAD_BYTES = 256 * 1024
 """Maximum number of bytes of an answer beside its body."""
 
@@ -274,6 +279,7 @@ class HttpClient:
             HttpConnection, peer.host, peer.port or (443 if secure else 80), ssl=self._context if secure else None
         )
         self._connections.add(connection)
+        _notice_lost_peers(connection.transport)
         if self._proxy and self._tls:
             try:
                 await self._open_tunnel(connection, self._proxy)
@@ -305,6 +311,15 @@ class HttpClient:
             connection.abort()
         if connections:
             await asyncio.wait([connection.closed for connection in connections], timeout=CLOSE_TIMEOUT_S)
+
+
+def _notice_lost_peers(transport: asyncio.BaseTransport) -> None:
+    """Have the connection break if its peer is gone without a word, because an answer may take hours otherwise."""
+    connected = transport.get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in PROBES.items():
+        if hasattr(socket, name):  # Linux has all of them
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:

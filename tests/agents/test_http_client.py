@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Sequence
@@ -20,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from gymcp.agents.policies.http_client import NoAnswer, Response, UnreadableAnswer, find_proxy, open_http_client
+from gymcp.agents.policies.http_client import PROBES, NoAnswer, Response, UnreadableAnswer, find_proxy, open_http_client
 from gymcp.errors import ConfigError
 
 
@@ -151,6 +152,24 @@ def test_a_connection_is_reused_unless_the_server_closes_it_or_sends_too_much() 
     hello = HEAD + b"content-length: 5\r\n\r\nhello"
     for answer in (hello, hello.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n"), hello + HEAD, hello + hello):
         assert [found.body for found in ask_raw([answer, hello, hello], times=3)] == [b"hello"] * 3
+
+
+def test_the_kernel_asks_whether_a_silent_peer_is_there() -> None:
+    empty = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+    async def read_options() -> dict[str, int]:
+        # the second answer is never asked for, so the connection stays open
+        async with (
+            raw_server(empty, empty, asked=[]) as port,
+            open_http_client(f"http://127.0.0.1:{port}", {}) as client,
+        ):
+            await client.request("GET", "/", max_bytes=0)
+            (connection,) = client._connections
+            used = connection.transport.get_extra_info("socket")
+            options = {name: used.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in PROBES}
+            return options | {"on": used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)}
+
+    assert asyncio.run(read_options()) == {**PROBES, "on": 1}
 
 
 def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) -> tuple[list[bytes], str]:
