@@ -116,17 +116,6 @@ def test_an_episode_out_of_budget_is_graded_as_it_stands(
     assert said in done.trajectory.reason
 
 
-def test_an_agent_that_raises_costs_one_episode_without_a_score() -> None:
-    class Broken:
-        async def act(self, observation: Observation) -> Action:
-            raise KeyError("oh")
-
-    job = Job(task=TASK, trial=0, seed=0)
-    done = asyncio.run(rollout(SHELF, get_sandbox("bwrap"), lambda task, seed: Broken(), job, timeout_s=60))
-    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.POLICY_INFRA, None)
-    assert "KeyError" in done.trajectory.reason
-
-
 def test_an_agent_of_the_user_that_raises_has_a_score_of_0() -> None:
     class Broken:
         async def act(self, observation: Observation) -> Action:
