@@ -20,9 +20,6 @@ KEY = "a key that it asks for"
 GYMCP = Path(sys.executable).with_name("gymcp")
 WAIT_S = 900.0
 STOP_S = 90.0
-IN_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-"""Keeps vLLM's worker in the process of its engine. Else it is a process of its own, which imports vLLM again and spins
-while it waits for messages. vLLM wants it for several OpenMP threads, which are bound to cores; here there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +66,7 @@ def serving(folder: Path, *options: str) -> Iterator[Serving]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "VLLM_API_KEY": KEY, **IN_ENGINE},
+        env={**os.environ, "VLLM_API_KEY": KEY},
     )
     lines: queue.Queue[str] = queue.Queue()
     assert process.stdout is not None
