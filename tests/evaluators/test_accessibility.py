@@ -312,7 +312,7 @@ def test_the_documentation_is_read_with_the_keyboard_alone(browser: Browser, sit
         check_tab_order(page, "drawer")
         page.keyboard.press("/")
         expect(page.locator(".md-search__input")).to_be_focused()
-        # The theme searches after each key, and a new result takes the focus: so one key only, after all of the word. It
+        # The theme searches after each key, and a new result takes the focus: so only one key, after the whole word. It
         # also moves the caret when the field gets the focus: so a key that writes nothing.
         page.keyboard.insert_text("cassette")
         page.keyboard.press("End")
