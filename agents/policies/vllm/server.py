@@ -36,6 +36,8 @@ _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as the maximum rank; adapters may have any rank up to it."""
 STOP_TIMEOUT_S = 20.0
 """Seconds that the server has to end by itself before it is killed."""
+TIDY_TIMEOUT_S = 5.0
+"""Seconds that the rest of its group then has: Python's resource tracker removes what the others left in /dev/shm."""
 _LAUNCH = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
 if os.getppid() == int(sys.argv[1]):
@@ -145,12 +147,16 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process and its group: with SIGTERM to the process, then with SIGKILL to the group."""
+    """End the process and its group: with SIGTERM to the process, then, after a pause, with SIGKILL to the group."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
     with suppress(ProcessLookupError):
+        deadline = time.monotonic() + TIDY_TIMEOUT_S
+        while process.poll() is not None and time.monotonic() < deadline:
+            os.killpg(process.pid, 0)  # raises when the group is empty
+            time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_TIMEOUT_S)
 
