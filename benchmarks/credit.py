@@ -204,18 +204,18 @@ def execute(args: argparse.Namespace) -> None:
             package(bench)
 
 
-def main() -> int:
-    """Exit status: 0, 2 for a request that cannot be met, 130 after an interruption."""
+def run_script(name: str, execute: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
+    """Exit status of a script: 0, 2 for a request that cannot be met, 130 after an interruption."""
     try:
-        execute(read_arguments())
+        execute(args)
     except UsageError as error:
-        print(f"credit.py: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("credit.py: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script("credit.py", execute, read_arguments()))

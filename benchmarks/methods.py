@@ -23,10 +23,10 @@ from comparisons.registration import Arm, read_registrations
 from comparisons.results import read_results
 from comparisons.runs import Bench, Progress, plan_tuning, run_jobs
 from comparisons.tuning import find_rate, find_rate_arm
-from credit import RESULTS, help_from, print_rates, put_in_force, try_out
+from credit import RESULTS, help_from, print_rates, put_in_force, run_script, try_out
 
 from gymcp.atomic import write_atomically
-from gymcp.errors import ConfigError, UsageError
+from gymcp.errors import ConfigError
 
 PAGE = Path(__file__).parent / "results" / "methods"
 REASONS = PAGE / "reasons.toml"
@@ -136,18 +136,5 @@ def execute(args: argparse.Namespace) -> None:
     report(benches)
 
 
-def main() -> int:
-    """Exit status: 0, 2 for a request that cannot be met, 130 after an interruption."""
-    try:
-        execute(read_arguments())
-    except UsageError as error:
-        print(f"methods.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("methods.py: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script("methods.py", execute, read_arguments()))

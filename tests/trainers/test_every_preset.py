@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,20 +27,12 @@ from gymcp.trainers.run.model_columns import add_model_columns
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CHECKPOINT_AT = 15
 NOISE = 3 * (2 * 0.25 / 256) ** 0.5
 """Three standard errors of the difference of two shares of 256 episodes, at most."""
 START = 0.5
 """About the success of a new policy."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """One thread, because sums depend on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +59,10 @@ tasks = 2
 """
 
 
-pytestmark = pytest.mark.xdist_group("resumed")  # all compare with the first run
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """One thread here, as in the process that is killed, because sums depend on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.xdist_group("resumed"),  # all compare with the first run
+    pytest.mark.usefixtures("one_thread"),  # as in the process that is killed
+]
 
 
 @pytest.fixture(scope="module")
