@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -17,11 +17,22 @@ from gymcp.agents.prompts.context import DROPPED, Context
 from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.budgets import Budget, BudgetTracker
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
-from gymcp.errors import PromptTooLong
+from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Sampling, Task, ToolCall
+from gymcp.types import (
+    Action,
+    Decision,
+    GiveUp,
+    Message,
+    ModelUsage,
+    Observation,
+    Sampling,
+    Step,
+    Task,
+    ToolCall,
+)
 
 Overflow = Literal["stop", "drop"]
 
@@ -71,6 +82,10 @@ class _Conversation(Protocol):
         """Drop old tool results; return how many were dropped, 0 if none is left to drop."""
         ...
 
+    def recall(self, step: Step) -> None:
+        """Add a recorded step, as if the model had just given its action. Raises PolicyInfraError."""
+        ...
+
 
 class ReactAgent:
     """The agent of one episode."""
@@ -81,6 +96,17 @@ class ReactAgent:
         self._budget = BudgetTracker(settings.budget)
         self._unusable = 0
         self._dropped = 0
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Rebuild the context from the record; answers, drawn tokens and seconds count for the budget, money does not.
+
+        Raises PolicyInfraError if the rebuilt prompt is not the one that the model read.
+        """
+        for step in steps:
+            self._conversation.recall(step)
+            drawn = len(step.sampled.ids) if step.sampled is not None else 0
+            self._budget.spend(ModelUsage(model="", completion_tokens=drawn), step.agent_s)
+            self._unusable = 0 if step.valid else self._unusable + 1
 
     async def act(self, observation: Observation) -> Decision | GiveUp:
         if self._unusable >= self._settings.max_unusable:
@@ -140,6 +166,22 @@ class _TokenConversation:
         self._observation = observation
         self._context.add_observation(observation)
 
+    def recall(self, step: Step) -> None:
+        self.add_observation(step.observation)
+        if step.sampled is None:  # a controller put the action in the place of the model's
+            ids: Sequence[int] = self._model.renderer.encode_action(step.action, step.observation.tools)
+        else:
+            ids = step.sampled.ids
+            while tuple(self._context.ids) != step.sampled.prompt_ids:
+                if not self.shorten():
+                    raise PolicyInfraError(
+                        f"model '{self._model.name}': the prompt of answer {self._answers + 1} cannot be rebuilt from"
+                        " the record: its tokens differ from those that the model read"
+                    )
+        self._answers += 1
+        self._new_id.skip(len(step.action.tool_calls))
+        self._context.add_sample(ids, step.action.tool_calls)
+
     def shorten(self) -> int:
         return self._context.shorten(int(REFILL_SHARE * (self._model.context - MIN_ANSWER_TOKENS)))
 
@@ -172,6 +214,12 @@ class _ChatConversation:
             self._messages = merge_system_messages(self._system, observation.messages)
         else:
             self._messages += observation.messages
+
+    def recall(self, step: Step) -> None:
+        self.add_observation(step.observation)
+        self._answers += 1
+        self._new_id.skip(len(step.action.tool_calls))
+        self._messages.append(step.action.to_message())
 
     def shorten(self) -> int:
         results = [

@@ -20,7 +20,7 @@ from gymcp.envs.wrappers.stress import TRANSIENT, split_name
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
+from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall
 
 MAX_RETRIES = 5
 """Maximum number of times that the adaptive agent repeats an action after a transient failure."""
@@ -37,6 +37,11 @@ class Replay:
     async def act(self, observation: Observation) -> Action:
         return next(self._actions, Action())
 
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Leave out as many actions as there are steps."""
+        for _ in steps:
+            next(self._actions, None)
+
 
 class RandomAgent:
     """Draws tools and valid arguments at random, with words it has read. The same seed gives the same calls."""
@@ -46,9 +51,18 @@ class RandomAgent:
         self._words: list[str] = []
         self._calls = 0
 
-    async def act(self, observation: Observation) -> Action:
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Know the words of the steps, and draw on with the own seed."""
+        for step in steps:
+            self._read(step.observation)
+            self._calls += len(step.action.tool_calls)
+
+    def _read(self, observation: Observation) -> None:
         for message in observation.messages:
             self._words += find_words(message.content)
+
+    async def act(self, observation: Observation) -> Action:
+        self._read(observation)
         if not observation.tools or self._random.random() < RANDOM_STOP:
             return Action(text="I am done.")
         tool = self._random.choice(observation.tools)

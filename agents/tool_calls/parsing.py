@@ -27,6 +27,11 @@ class CallIds:
     def __call__(self) -> str:
         return f"call{next(self._numbers):05d}"
 
+    def skip(self, calls: int) -> None:
+        """Leave out the ids of this many calls, which the episode has already."""
+        for _ in range(calls):
+            next(self._numbers)
+
 
 def parse_action(text: str, tools: Sequence[Tool], parse_calls: Format, new_id: Callable[[], str]) -> Action:
     """The action in the text; never raises, whatever the text is.

@@ -387,11 +387,11 @@ async def open_episode(
 
 
 @contextlib.asynccontextmanager
-async def open_snapshot(snapshot: Snapshot) -> AsyncIterator[Episode]:
-    """An episode of its own that continues from the snapshot. Raises SnapshotError, EnvInfraError."""
+async def open_snapshot(snapshot: Snapshot, *, pause: Pause = contextlib.nullcontext) -> AsyncIterator[Episode]:
+    """An episode of its own that continues from the snapshot; `pause` as above. Raises SnapshotError, EnvInfraError."""
     started = time.perf_counter()
     setup = snapshot.setup
-    user = UserSession(setup.env.spec.user(setup.task), setup.seed)
+    user = UserSession(setup.env.spec.user(setup.task), setup.seed, pause)
     servers, states = contextlib.AsyncExitStack(), dict[str, Json]()
     async with contextlib.aclosing(servers):
         live = await restore_world(snapshot, setup, user, servers, states)

@@ -66,6 +66,25 @@ def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock:
     )
 
 
+def subtract_shared(usage: Usage, steps: Sequence[Step], shared: int) -> Usage:
+    """The usage of an episode with these steps, without the calls of the first `shared` ones.
+
+    The episode that it was forked from has made these calls and paid for them.
+    """
+    own = steps[shared:]
+    before = [result for step in steps[:shared] for result in step.results]
+    results = [result for step in own for result in step.results]
+    return replace(
+        usage,
+        tool_calls=len(results),
+        tool_errors=sum(result.is_error for result in results),
+        user_calls=sum(len(tool_calls.calls) for step in own for tool_calls in step.user_acts),
+        cost=max(0.0, usage.cost - math.fsum(result.cost for result in before)),
+        tool_s=max(0.0, usage.tool_s - math.fsum(result.seconds for result in before)),
+        tools=usage_by_tool(own),
+    )
+
+
 def total_cost(state: EpisodeState, agent: UsageMeter, user: UserSession) -> float:
     """Cost of the agent's and the user's model and of the agent's tools."""
     return math.fsum([agent.cost, user.meter.cost, *(r.cost for step in state.steps for r in step.results)])

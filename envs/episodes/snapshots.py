@@ -88,3 +88,18 @@ class Snapshot:
     def discard(self) -> None:
         if self.image is not None:
             self.image.discard()
+
+
+def make_recorded_point(episode: str, world: World, state: EpisodeState, states: Mapping[str, Json]) -> Snapshot:
+    """A point that an episode has passed, from its record alone: its calls are replayed on a fresh world.
+
+    `state`: that of the episode at the point. `states`: those that the record refers to, by content address.
+    """
+    return Snapshot(
+        episode=episode,
+        setup=world.setup,
+        state=state,
+        image=None,
+        has_exact_key=world.has_exact_key,
+        states=dict(states),
+    )

@@ -18,6 +18,7 @@ from gymcp.types import (
     Sampling,
     Score,
     SideAnswer,
+    Step,
     Task,
     Tool,
     Trajectory,
@@ -78,6 +79,18 @@ class LeavesAnswers(Protocol):
 
     def take_rest(self) -> tuple[SideAnswer, ...]:
         """Those that no decision has handed over, each once. Asked for when the episode ends without a decision."""
+        ...
+
+
+@runtime_checkable
+class Resumes(Protocol):
+    """An agent that can go on from the record of another one: what branches of an episode need."""
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Take these steps for its own. Called once, before the first `act`.
+
+        Raises PolicyInfraError if the context that the model read cannot be rebuilt from them.
+        """
         ...
 
 

@@ -164,13 +164,15 @@ def unpack_tools(data: bytes, budget: ReadBudget | None = None) -> tuple[Tool, .
     return tuple(build_record(Tool, require_table(fields)) for fields in require_list(unpack(data, budget)))
 
 
-def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, bytes]]:
-    """[T] -> rows of `STEPS_PER_ROW` steps, and the tool lists that they refer to, by content address."""
+def encode_steps(steps: tuple[Step, ...], before: Sampled | None = None) -> tuple[list[StepRow], dict[str, bytes]]:
+    """[T] -> rows of `STEPS_PER_ROW` steps, and the tool lists that they refer to, by content address.
+
+    `before`: tokens before the first step that are stored elsewhere, with which `decode_steps` must be called.
+    """
     rows: list[StepRow] = []
     interned: dict[str, bytes] = {}
     tools: tuple[Tool, ...] | None = None
     tools_ref = ""
-    before: Sampled | None = None
     for start in range(0, len(steps), STEPS_PER_ROW):
         payloads: list[Json] = []
         new: list[tuple[int, ...]] = []
@@ -258,7 +260,10 @@ def _pack_row(value: Json, steps: int) -> bytes:
 
 
 def decode_steps(
-    rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...]], budget: ReadBudget | None = None
+    rows: Iterable[StepRow],
+    tools: Callable[[str], tuple[Tool, ...]],
+    budget: ReadBudget | None = None,
+    before: Sampled | None = None,
 ) -> tuple[Step, ...]:
     """The steps that `encode_steps` encoded; `tools` returns a tool list by its content address.
 
@@ -267,7 +272,7 @@ def decode_steps(
     """
     budget = budget or ReadBudget()
     steps: list[Step] = []
-    context: tuple[int, ...] = ()
+    context: tuple[int, ...] = () if before is None else before.prompt_ids + before.ids
     for row in rows:
         payload = require_table(unpack(row.payload, budget))
         if "steps" not in payload:

@@ -18,6 +18,8 @@ from gymcp.visible_text import one_line
 FILE_NAME = "trajectories.sqlite"
 FORMAT = 2
 """Number in ``PRAGMA user_version``. Format 1 had a row for every step; it is read; opened to write it becomes 2."""
+FORMAT_WITH_BRANCHES = 3
+"""Number in a file that holds branches of episodes, which has more tables than format 2 and is otherwise the same."""
 
 _APPLICATION_ID = 0x67796D63  # "gymc"
 MAX_VALUE_BYTES = 512_000_000
@@ -105,6 +107,46 @@ CREATE TABLE IF NOT EXISTS credits (
     PRIMARY KEY (trajectory, preset)
 )
 """
+
+BRANCH_TABLES = (
+    """
+CREATE TABLE branches (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    env TEXT NOT NULL,
+    task TEXT NOT NULL,
+    trial INTEGER NOT NULL,
+    branch TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    seed NOT NULL,
+    "group" TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    shared INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    score REAL,
+    components TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    steps INTEGER NOT NULL,
+    usage TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    rest BLOB NOT NULL,
+    UNIQUE (task, trial, branch, attempt)
+)
+""",
+    """
+CREATE TABLE branch_steps (
+    trajectory INTEGER NOT NULL REFERENCES branches (seq),
+    step INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    prompt_ids BLOB,
+    ids BLOB,
+    logprobs BLOB,
+    PRIMARY KEY (trajectory, step)
+)
+""",
+)
+"""Made when the first branch is recorded (`gymcp.store.trees.branches`): the columns of other episodes, and their place
+in a tree."""
 
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _FOREIGN = "gymcp writes no such file: ask whoever made the folder for the run"
@@ -276,7 +318,8 @@ def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
     """Rows of ``sqlite_master`` in a database that gymcp makes."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
-        connection.execute(_ADDED)
+        for statement in (_ADDED, *BRANCH_TABLES):
+            connection.execute(statement)
         return frozenset(connection.execute(_OBJECTS))
 
 
@@ -294,7 +337,7 @@ def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) 
             what = f"{row[0]} {str(row[1])[:60]!r}"
             raise StoreError(f"{where}: {FILE_NAME}: its {what} is not the one that gymcp makes; {_FOREIGN}")
         objects.add(row)
-    added = {row for row in expected if row[2] == "credits"}  # files of earlier versions lack it
+    added = {row for row in expected if row[2] in ("credits", "branches", "branch_steps")}  # not every file has them
     if (missing := sorted(str(row[1]) for row in expected - objects - added)) and not damaged:
         raise StoreError(f"{where}: {FILE_NAME}: lacks {', '.join(missing)}, so it is no run's")
 
@@ -336,6 +379,6 @@ def _check_format(connection: sqlite3.Connection, where: str) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:
         raise StoreError(f"{where}: {FILE_NAME} is not of gymcp")
-    if version > FORMAT:
-        raise newer_format(where, version, FORMAT)
+    if version > FORMAT_WITH_BRANCHES:
+        raise newer_format(where, version, FORMAT_WITH_BRANCHES)
     return int(version)

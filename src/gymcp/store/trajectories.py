@@ -16,7 +16,6 @@ from typing import Any, Self
 from gymcp.errors import StoreError
 from gymcp.outcome import Outcome
 from gymcp.store.codec import (
-    STEPS_PER_ROW,
     ReadBudget,
     StepRow,
     decode_steps,
@@ -40,8 +39,19 @@ from gymcp.store.database import (
 from gymcp.store.grades import insert_grade, read_grades
 from gymcp.store.record_json import add_side_answers, dumps, encode_side_answers
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
+from gymcp.store.trees.branches import (
+    BranchRecord,
+    BranchRow,
+    find_last_sample,
+    find_pieces,
+    insert_branches,
+    join_path,
+    make_branch_row,
+    read_branch_rows,
+)
+from gymcp.store.trees.episodes import Encoded, insert_episode
 from gymcp.store.validation import build_record
-from gymcp.types import Json, Tool, Trajectory
+from gymcp.types import Json, Sampled, Tool, Trajectory
 
 _PAGE_ROWS = 100
 _ONLY = {True: "AND latest", False: ""}
@@ -101,68 +111,74 @@ class TrajectoryStore:
         with self._lock:
             self._connection.close()
 
-    def append(self, trajectory: Trajectory, blobs: Mapping[str, Json], *, tags: Sequence[str] = ()) -> int:
+    def append(
+        self,
+        trajectory: Trajectory,
+        blobs: Mapping[str, Json],
+        *,
+        tags: Sequence[str] = (),
+        branches: Sequence[BranchRecord] = (),
+    ) -> int:
         """Record a whole episode with the states it refers to, or nothing; return the number of its attempt, from 0.
 
-        Another attempt of a (task, trial) is accepted only after one that ended in infrastructure or was cancelled.
-        Raises StoreError for any other attempt, for an id that is taken, and for values that cannot be stored.
+        `branches`: the other episodes of its tree, each after its parent. Another attempt of a (task, trial) is
+        accepted only after one that ended in infrastructure or was cancelled. Raises StoreError for any other attempt,
+        for an id that is taken, and for values that cannot be stored.
         """
         encoded = self._encode(trajectory, blobs, tags)
+        others = [(each, self._encode(each.trajectory, each.states, tags, each.shared)) for each in branches]
         with self._transaction() as db:
-            return self._insert(db, trajectory, *encoded)
+            attempt = insert_episode(db, self._where, trajectory, encoded)
+            insert_branches(db, self._where, attempt, others)
+        return attempt
 
     def append_many(self, episodes: Iterable[tuple[Trajectory, Mapping[str, Json], Sequence[str]]]) -> None:
         """Record (episode, its states, its tags) in one transaction: all or none, and faster than one by one."""
         encoded = [(trajectory, self._encode(trajectory, blobs, tags)) for trajectory, blobs, tags in episodes]
         with self._transaction() as db:
             for trajectory, parts in encoded:
-                self._insert(db, trajectory, *parts)
-
-    def _insert(
-        self,
-        db: sqlite3.Connection,
-        trajectory: Trajectory,
-        head: tuple[Any, ...],
-        rows: list[StepRow],
-        contents: list[tuple[str | bytes, bytes]],
-    ) -> int:
-        attempt = self._next_attempt(trajectory)
-        cursor = db.execute(
-            'INSERT INTO trajectories (attempt, id, env, task, trial, seed, "group", parent, outcome, score,'
-            " components, reason, steps, usage, tags, rest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            (attempt, *head),
-        )
-        db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", contents)
-        db.executemany(
-            "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (cursor.lastrowid, n * STEPS_PER_ROW, row.payload, row.prompt_ids, row.ids, row.logprobs)
-                for n, row in enumerate(rows)
-            ),
-        )
-        return attempt
+                insert_episode(db, self._where, trajectory, parts)
 
     def load(self, id: str, *, tokens: bool = True) -> Trajectory:
         """The trajectory as it was recorded, without later grades; without `tokens`, `Step.sampled` is None.
 
-        Raises StoreError if there is no trajectory of that id.
+        A branch comes with all steps of its path. Raises StoreError if there is no trajectory of that id.
         """
-        with self._reading() as db:
-            row = db.execute(
-                f"SELECT {RECORDED_COLUMNS}, rest FROM trajectories WHERE id = ?",
-                (encode_text(id),),
-            ).fetchone()
-            if row is None:
+        with self._reading() as db, self._row(f"of trajectory {id[:80]!r}"):
+            root, pieces = find_pieces(db, id)
+            query = f"SELECT {RECORDED_COLUMNS}, rest FROM trajectories WHERE id = ?"
+            if (row := db.execute(query, (root,)).fetchone()) is None:
                 raise StoreError(f"{self._where}: no trajectory {id!r}")
             with self._row(row[-2]):
-                return self._decode(db, row, tokens=tokens)
+                path = self._decode(db, row, tokens=tokens)
+            for piece in pieces:
+                before = find_last_sample(path.steps[: piece.shared])
+                own = self._decode(db, piece.row, tokens=tokens, steps_of="branch_steps", before=before)
+                path = join_path(path, own, piece.shared)
+            return path
 
-    def _decode(self, db: sqlite3.Connection, row: Sequence[Any], *, tokens: bool) -> Trajectory:
-        """The trajectory of a row. Raises ValueError, TypeError or KeyError for rows that gymcp has not written."""
+    def branches(self, *, latest: bool = True) -> list[BranchRow]:
+        """Episodes that branched off others, in the order of recording. They are not among the `summaries`."""
+        with self._reading() as db, self._row("of a branch"):
+            return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest), 0)]
+
+    def _decode(
+        self,
+        db: sqlite3.Connection,
+        row: Sequence[Any],
+        *,
+        tokens: bool,
+        steps_of: str = "steps",
+        before: Sampled | None = None,
+    ) -> Trajectory:
+        """The trajectory of a row. Raises ValueError, TypeError or KeyError for rows that gymcp has not written.
+
+        `steps_of`: table with its steps. `before`: tokens before its first step.
+        """
         head, budget = episode_row(row[:-1]), ReadBudget()
         columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
         cursor = db.execute(
-            f"SELECT payload, {columns}, step FROM steps WHERE trajectory = ? ORDER BY step", (head.seq,)
+            f"SELECT payload, {columns}, step FROM {steps_of} WHERE trajectory = ? ORDER BY step", (head.seq,)
         )
         rows = []
         for payload, prompt_ids, ids, logprobs, _ in self._in_order(cursor, -1):
@@ -180,7 +196,7 @@ class TrajectoryStore:
         rest = unpack(row[-1], budget)
         if not isinstance(rest, dict) or rest.keys() != set(_REST):
             raise ValueError(f"its rest is not a table of {', '.join(_REST)}")
-        steps = decode_steps(rows, tools, budget)
+        steps = decode_steps(rows, tools, budget, before)
         if len(steps) != head.steps:
             raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
         record = build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
@@ -336,13 +352,15 @@ class TrajectoryStore:
         with self._reading() as db, transaction(db):
             yield db
 
-    def _encode(
-        self, trajectory: Trajectory, blobs: Mapping[str, Json], tags: Sequence[str]
-    ) -> tuple[tuple[Any, ...], list[StepRow], list[tuple[str | bytes, bytes]]]:
-        """Columns, step rows and blobs of an episode: everything that costs time, before the write lock is taken."""
+    def _encode(self, path: Trajectory, blobs: Mapping[str, Json], tags: Sequence[str], shared: int = 0) -> Encoded:
+        """Columns, step rows and blobs of an episode: everything that costs time, before the write lock is taken.
+
+        `shared`: number of steps at its begin that are stored elsewhere.
+        """
+        trajectory = replace(path, steps=path.steps[shared:]) if shared else path
         self._check_score(trajectory)
         try:
-            steps, tools = encode_steps(trajectory.steps)
+            steps, tools = encode_steps(trajectory.steps, find_last_sample(path.steps[:shared]))
             # most states are those of earlier episodes; stored blobs stay, so the look-up needs no write lock
             contents = [(encode_text(ref), pack(value)) for ref, value in blobs.items() if self._blob(ref) is None]
             if (side := encode_side_answers(trajectory)) is not None:
@@ -372,24 +390,6 @@ class TrajectoryStore:
         # sqlite would keep NaN as NULL, and a broken grader would look like "no score"
         if trajectory.score is not None and not 0 <= trajectory.score <= 1:
             raise StoreError(f"{self._where}: trajectory {trajectory.id!r} has the score {trajectory.score}")
-
-    def _next_attempt(self, trajectory: Trajectory) -> int:
-        db = self._connection
-        if db.execute("SELECT 1 FROM trajectories WHERE id = ?", (encode_text(trajectory.id),)).fetchone():
-            raise StoreError(f"{self._where}: trajectory {trajectory.id!r} is already recorded")
-        last = db.execute(
-            "SELECT attempt, outcome FROM episodes WHERE task = ? AND trial = ? ORDER BY attempt DESC LIMIT 1",
-            (encode_text(trajectory.task), trajectory.trial),
-        ).fetchone()
-        if last is None:
-            return 0
-        attempt, outcome = int(last[0]), Outcome(last[1])
-        if not outcome.runs_again:
-            raise StoreError(
-                f"{self._where}: task {trajectory.task!r} trial {trajectory.trial} is already recorded as {outcome};"
-                " another attempt is kept only after one that ended in infrastructure or was cancelled"
-            )
-        return attempt + 1
 
     def _blob(self, ref: str) -> bytes | None:
         with self._reading() as db:
