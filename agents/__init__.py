@@ -11,20 +11,44 @@ if TYPE_CHECKING:
     from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
     from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
     from gymcp.agents.runner.scheduler import Schedule
+    from gymcp.agents.runner.trees.branch_steps import BranchSteps
+    from gymcp.agents.runner.trees.controller import (
+        Branch,
+        Controller,
+        GoOn,
+        Independent,
+        Played,
+        Replace,
+        Retry,
+        Start,
+        Stop,
+        TreeBudget,
+    )
     from gymcp.agents.strategies.budgets import Budget
     from gymcp.agents.strategies.react import ReactSettings, react
     from gymcp.agents.strategies.scripted import mutated, null, oracle, random_agent
 
 __all__ = [
+    "Branch",
+    "BranchSteps",
     "Budget",
     "ChatModel",
+    "Controller",
+    "GoOn",
+    "Independent",
     "Model",
     "ModelOptions",
     "Plan",
+    "Played",
     "ReactSettings",
+    "Replace",
+    "Retry",
     "RunEnd",
     "Schedule",
+    "Start",
+    "Stop",
     "TokenModel",
+    "TreeBudget",
     "mutated",
     "null",
     "open_model",
@@ -44,6 +68,8 @@ if not TYPE_CHECKING:
             "policies.specs": "ModelOptions open_model parse_policy",
             "runner.run": "Plan RunEnd run_plan select_tasks",
             "runner.scheduler": "Schedule",
+            "runner.trees.branch_steps": "BranchSteps",
+            "runner.trees.controller": "Branch Controller GoOn Independent Played Replace Retry Start Stop TreeBudget",
             "strategies.budgets": "Budget",
             "strategies.react": "ReactSettings react",
             "strategies.scripted": "mutated null oracle random_agent",

@@ -9,16 +9,21 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 
+from gymcp.agents.runner.trees.tree import Steering
 from gymcp.agents.strategies.budgets import RunBudget, limit_agent_time
 from gymcp.aio import PausableTimeout
-from gymcp.envs.episodes.episode import Episode, open_episode
+from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
+from gymcp.envs.episodes.records import subtract_shared
+from gymcp.envs.episodes.user_turn import Pause
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import AnswerTimeout, EnvInfraError, GymcpError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers
+from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers, Resumes
+from gymcp.store import BranchRecord
 from gymcp.types import Action, Decision, GiveUp, Json, Observation, SideAnswer, Task, Trajectory, Usage
 from gymcp.user_code import describe_error, format_own_traceback
 
@@ -50,6 +55,8 @@ class Rollout:
     trajectory: Trajectory
     states: Mapping[str, Json]
     """The states that the trajectory refers to, by content address."""
+    branches: tuple[BranchRecord, ...] = ()
+    """The other episodes of the job's tree, each after its parent (`gymcp.agents.runner.trees`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,7 @@ async def rollout(
     timeout_s: float,
     agent_s: float | None = None,
     budget: RunBudget | None = None,
+    steering: Steering | None = None,
 ) -> Rollout:
     """Play one episode to its end. Failures of harness and policy, and a cancellation, become outcomes without a score.
 
@@ -78,9 +86,12 @@ async def rollout(
     The cost of every step is added to the run's `budget`. Once that is spent, by whichever episode, the agent is not
     asked again and the outcome is ``cancelled``.
 
+    `steering`: the controller's decisions after each step, for an episode of a tree. One that branches off another goes
+    on from there: its record has the steps of the whole path, its usage is its own.
+
     A record is returned in any case, so the CancelledError is swallowed: a caller that cancels must remember that.
     """
-    attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget(), agent_s)
+    attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget(), agent_s, steering)
     failure = await _run_to_record(attempt, timeout_s)
     with contextlib.suppress(asyncio.CancelledError):  # the episode is recorded without a verdict, to be judged later
         await attempt.consult_judge()
@@ -117,50 +128,75 @@ class _Attempt:
         job: Job,
         budget: RunBudget,
         agent_limit_s: float | None,
+        steering: Steering | None,
     ) -> None:
         self._env = env
         self._sandbox = sandbox
         self._make_agent = make_agent
         self._job = job
         self._budget = budget
+        self._steering = steering
+        self._fork = steering.fork if steering is not None else None
         self._episode: Episode | None = None
         self._agent_limit_s = limit_agent_time(job.task.limits or env.spec.limits, agent_limit_s)
+        if self._fork is not None:
+            self._agent_limit_s -= self._fork.snapshot.state.agent_s
         self._agent_s = 0.0
         self._started_at = time.time()
         self._started = time.perf_counter()
 
     async def play(self, harness_time: PausableTimeout) -> _Failure | None:
         """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
-        agent = self._make()
-        task, pause = self._job.task, harness_time.pause
+        agent = self._make(self._job.seed if self._fork is None else self._fork.seed)
         async with (
             _closing(agent),
-            open_episode(self._env, self._sandbox, task, seed=self._job.seed, pause=pause) as episode,
+            self._open(harness_time.pause) as episode,
             contextlib.AsyncExitStack() as stack,
         ):
             self._episode = episode
             stack.callback(self._keep_rest, agent, episode)
+            if self._fork is not None:
+                _resume(agent, episode)
             while not self._budget.is_spent:
-                agent_s_before = self._agent_s
-                with pause():
-                    decision = await self._ask_in_time(agent, episode.observation)
-                agent_s = self._agent_s - agent_s_before
-                cost_before = episode.cost
-                try:
-                    if isinstance(decision, GiveUp):
-                        transition = await episode.give_up(decision)
-                    else:
-                        transition = await episode.step(decision, agent_s=agent_s)
-                finally:
-                    self._budget.spend(episode.cost - cost_before)
-                if transition.terminated or transition.truncated:
+                before = episode.state
+                if await self._step(agent, episode, harness_time.pause):
                     return None
+                if self._steering is not None:
+                    steered = await self._steering.after(episode, before)
+                    if steered.has_ended:
+                        return None
+                    if steered.agent_seed is not None:
+                        agent = await stack.enter_async_context(_closing(self._make(steered.agent_seed)))
+                        stack.callback(self._keep_rest, agent, episode)
+                        _resume(agent, episode)
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
 
-    def _make(self) -> Agent:
+    def _open(self, pause: Pause) -> AbstractAsyncContextManager[Episode]:
+        """A fresh episode, or one that goes on from the point of the branch."""
+        if self._fork is not None:
+            return open_snapshot(self._fork.snapshot, pause=pause)
+        return open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed, pause=pause)
+
+    async def _step(self, agent: Agent, episode: Episode, pause: Pause) -> bool:
+        """Play the agent's next step, or its end of the episode; return True if the episode is over."""
+        agent_s_before = self._agent_s
+        with pause():
+            decision = await self._ask_in_time(agent, episode.observation)
+        agent_s = self._agent_s - agent_s_before
+        cost_before = episode.cost
+        try:
+            if isinstance(decision, GiveUp):
+                transition = await episode.give_up(decision)
+            else:
+                transition = await episode.step(decision, agent_s=agent_s)
+        finally:
+            self._budget.spend(episode.cost - cost_before)
+        return transition.terminated or transition.truncated
+
+    def _make(self, seed: int) -> Agent:
         """The agent of the episode; one that raises at its first decision if the user's function raised."""
         try:
-            return self._make_agent(self._job.task, self._job.seed)
+            return self._make_agent(self._job.task, seed)
         except GymcpError:
             raise
         except Exception as error:
@@ -210,7 +246,7 @@ class _Attempt:
             id=trajectory.id or uuid.uuid4().hex,
             group=self._job.group(self._env.spec.name),
             trial=self._job.trial,
-            usage=self._usage(trajectory.usage),
+            usage=self._usage(trajectory),
         )
         return Rollout(job=self._job, trajectory=record, states=self._episode.states if self._episode else {})
 
@@ -220,20 +256,27 @@ class _Attempt:
         failure = failure or _Failure(outcome=Outcome.ENV_INFRA, reason="the episode ended without a record")
         if self._episode:
             return self._episode.record(failure.outcome, failure.reason)
+        state = self._fork.snapshot.state if self._fork is not None else None
         return Trajectory(
             id="",
             env=self._env.spec.name,
             task=self._job.task.id,
             seed=self._job.seed,
+            parent=self._fork.snapshot.episode if self._fork is not None else None,
+            steps=state.steps if state is not None else (),
+            initial_key=state.initial_key if state is not None else "",
             outcome=failure.outcome,
             reason=failure.reason,
         )
 
-    def _usage(self, usage: Usage) -> Usage:
+    def _usage(self, trajectory: Trajectory) -> Usage:
         """The episode's usage with the times that only the rollout can measure.
 
         An episode does not see its own opening fail, the end of its servers, or a decision that never comes.
         """
+        usage = trajectory.usage
+        if self._fork is not None:
+            usage = subtract_shared(usage, trajectory.steps, self._fork.shared)
         wall_s = time.perf_counter() - self._started
         return replace(
             usage,
@@ -252,6 +295,13 @@ async def _closing(agent: Agent) -> AsyncIterator[None]:
     finally:
         if isinstance(agent, Closes):
             await agent.close()
+
+
+def _resume(agent: Agent, episode: Episode) -> None:
+    """Let a new agent go on from the record of the episode. Raises PolicyInfraError."""
+    if not isinstance(agent, Resumes):
+        raise PolicyInfraError(f"agent {type(agent).__name__}: has no method resume(steps), so it cannot take a branch")
+    agent.resume(episode.state.steps)
 
 
 def _take_rest(agent: Agent) -> tuple[SideAnswer, ...]:

@@ -8,12 +8,13 @@ import math
 import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.runner.trees.controller import Independent, plan_trees
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.agents.strategies.user_agents import is_user_agent
@@ -23,7 +24,7 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.answers import usage_of_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import AgentFactory
+from gymcp.protocols import AgentFactory, Resumes
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.types import Json, Suite, Task, Trajectory
@@ -144,14 +145,19 @@ def _spread_evenly(matching: Sequence[Task], playable: Set[str], limit: int) -> 
     return tuple(matching[index] for index in sorted(chosen))
 
 
-def make_jobs(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
+def make_jobs(plan: Plan, tasks: Sequence[Task], schedule: Schedule | None = None) -> Iterator[Job]:
     """One job for each trial of each task; its seed is derived from the plan's seed, the task and the trial.
 
-    Two policies get the same seeds; their groups differ.
+    Two policies get the same seeds; their groups differ. The controller of the schedule may plan other numbers of
+    trials; each is then a tree. Raises ConfigError if it plans none.
     """
     policy = str(plan.settings.get("policy", ""))
-    for trial in range(plan.trials):
+    settings = schedule or Schedule()
+    trials = plan_trees(settings.controller, tasks, replace(settings.tree, trials=plan.trials))
+    for trial in range(max(trials.values(), default=0)):
         for task in tasks:
+            if trial >= trials[task.id]:
+                continue
             seed = derive_seed(plan.seed, task.id, trial)
             yield Job(task=task, trial=trial, seed=seed, policy_version=policy)
 
@@ -182,6 +188,7 @@ def run_plan(
         if plan.agent not in SCRIPTED:
             raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
         make_agent = SCRIPTED[plan.agent]
+    check_resumes(schedule, plan.agent, make_agent, tasks[0])
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
@@ -189,12 +196,13 @@ def run_plan(
     jobs = jobs_to_run(plan, tasks, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
+    spent += math.fsum(row.episode.usage.cost for row in store.branches(latest=False))
     if env.judge is not None:
         spent += usage_of_grader(env.judge.answers.all())["cost"]
     budget = RunBudget(schedule.max_cost, spent)
 
     def record(rollout: Rollout, last: bool) -> None:
-        store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags)
+        store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags, branches=rollout.branches)
         if last:
             on_episode(rollout.trajectory)
 
@@ -203,11 +211,23 @@ def run_plan(
     return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
 
 
+def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task: Task) -> None:
+    """Raise ConfigError if episodes may branch and the agent cannot go on from a record.
+
+    The agent that is made to find out is thrown away.
+    """
+    if not isinstance(schedule.controller, Independent) and not isinstance(make_agent(task, 0), Resumes):
+        raise ConfigError(
+            f"agent '{name}': cannot take a branch, because it has no method resume(steps) that rebuilds its context"
+            " from a record; react and most scripted agents have one"
+        )
+
+
 def jobs_to_run(plan: Plan, tasks: Sequence[Task], store: TrajectoryStore, schedule: Schedule) -> list[Job]:
     """The jobs on these tasks that have no episode in the store, or only failed episodes that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
     done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
-    return [job for job in make_jobs(plan, tasks) if (job.task.id, job.trial) not in done]
+    return [job for job in make_jobs(plan, tasks, schedule) if (job.task.id, job.trial) not in done]
 
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:

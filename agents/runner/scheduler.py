@@ -6,9 +6,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.trees.controller import Controller, Independent, TreeBudget
+from gymcp.agents.runner.trees.play import play_tree
+from gymcp.agents.runner.trees.tree import Steering
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, open_warm_sandbox
@@ -43,6 +46,10 @@ class Schedule:
     max_cost: float | None = None
     """Maximum cost of the whole run, resumed or not. Once it is spent no model is asked any more, and the episodes
     under way are cancelled. So a run exceeds it by less than one answer and its calls for each of them."""
+    controller: Controller = field(default_factory=Independent)
+    """Decides how many episodes of which task are played, and which of them branch."""
+    tree: TreeBudget = field(default_factory=TreeBudget)
+    """Limits of each tree; `trials` is that of the plan. The episodes of a tree are played one after another."""
 
 
 async def run_jobs(
@@ -108,24 +115,41 @@ class _Run:
 
     async def _run_job(self, job: Job) -> None:
         """Play the episode, again while the harness fails, up to `max_attempts` times."""
-        schedule, attempts = self._schedule, self._schedule.max_attempts
+        attempts = self._schedule.max_attempts
         for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
             async with self._memory:
-                result = await rollout(
-                    self._env,
-                    self._sandbox,
-                    self._make_agent,
-                    job,
-                    timeout_s=schedule.harness_timeout_s,
-                    agent_s=schedule.agent_s,
-                    budget=self._budget,
-                )
+                result = await self._play_job(job, is_last_attempt=attempt + 1 == attempts)
             last = not result.trajectory.outcome.is_infra or attempt + 1 == attempts
             self._on_rollout(result, last)
             if last or self._stopping or self._budget.is_spent:
                 return
+
+    async def _play_job(self, job: Job, *, is_last_attempt: bool) -> Rollout:
+        """The job's episode, or its tree if the controller may let it branch."""
+        if isinstance(self._schedule.controller, Independent):
+            return await self._play_episode(job)
+        return await play_tree(
+            job,
+            self._schedule.controller,
+            self._schedule.tree,
+            self._play_episode,
+            is_last_attempt=is_last_attempt,
+            must_stop=lambda: self._stopping or self._budget.is_spent,
+        )
+
+    async def _play_episode(self, job: Job, steering: Steering | None = None) -> Rollout:
+        return await rollout(
+            self._env,
+            self._sandbox,
+            self._make_agent,
+            job,
+            timeout_s=self._schedule.harness_timeout_s,
+            agent_s=self._schedule.agent_s,
+            budget=self._budget,
+            steering=steering,
+        )
 
 
 class _MemoryGate:

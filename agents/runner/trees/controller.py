@@ -160,6 +160,6 @@ def plan_trees(controller: Controller, tasks: Sequence[Task], budget: TreeBudget
         if start.task not in planned:
             raise ConfigError(f"controller {type(controller).__name__}: plans task '{start.task}', which the run lacks")
         planned[start.task] += max(0, start.trees)
-    if not any(planned.values()):
+    if tasks and not any(planned.values()):
         raise ConfigError(f"controller {type(controller).__name__}: plans no episode of the run's {len(tasks)} tasks")
     return planned

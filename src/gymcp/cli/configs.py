@@ -75,6 +75,8 @@ class EvalConfig:
     """Most tasks to run, evenly spread; 0: all, and None likewise, but a run is resumed with its own limit only."""
     trials: int = 1
     """Episodes per task."""
+    branch: str | None = None
+    """Branches of episodes, as ``ways=2,steps=1+4,depth=1,episodes=8``; None: episodes do not branch."""
     concurrency: int = 8
     """Episodes at a time."""
     seed: int = 0

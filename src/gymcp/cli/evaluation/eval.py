@@ -15,6 +15,7 @@ from gymcp.cli.evaluation.eval_options import (
     AgentSandboxOption,
     AgentStdinOption,
     AttackOption,
+    BranchOption,
     CassetteOption,
     DeviceOption,
     JudgeOption,
@@ -65,6 +66,7 @@ def command(
     tasks: TaskPatterns = None,
     limit: LimitOption = None,
     trials: TrialsOption = 1,
+    branch: BranchOption = None,
     concurrency: Concurrency = 8,
     seed: Seed = 0,
     out: OutOption = None,
@@ -141,7 +143,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage")  # fmt: skip
+        "min_coverage", "branch")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

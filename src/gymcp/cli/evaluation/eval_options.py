@@ -69,6 +69,13 @@ LimitOption = Annotated[
     _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", "--limit", "-n", min=0),
 ]
 TrialsOption = Annotated[int, _of(TASKS_PANEL, "Number of episodes per task.", min=1)]
+BranchOption = Annotated[
+    str | None,
+    _of(
+        TASKS_PANEL,
+        "Branches of episodes on copies of their worlds, such as ways=2,steps=1+4,depth=1,episodes=8; default: none.",
+    ),
+]
 OutOption = Annotated[
     Path | None,
     _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", "--out", "-o", autocompletion=complete_run),
