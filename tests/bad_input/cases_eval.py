@@ -47,6 +47,30 @@ CASES: tuple[Case, ...] = (
         given={**ENV, "mine.txt": b"\xff\xfe\x00"},
     ),
     Case(
+        "branches in one way",
+        "eval bank.py --branch ways=1",
+        "branches: ways=1 is no branch; give 2 or more",
+        given=ENV,
+    ),
+    Case(
+        "branches without a name",
+        "eval bank.py --branch 3",
+        "--branch '3': cannot read '3'; give numbers, such as 'ways=2'",
+        given=ENV,
+    ),
+    Case(
+        "a tree of no episodes",
+        "eval bank.py --branch ways=2,episodes=0",
+        "tree budget of episodes: must be 1 or more, not 0",
+        given=ENV,
+    ),
+    Case(
+        "branches of an agent that cannot go on from a record",
+        "eval bank.py --agent adaptive --branch ways=2",
+        "agent 'adaptive': cannot take a branch, because it has no method resume(steps)",
+        given=ENV,
+    ),
+    Case(
         "a resumption of no run", "eval bank.py --resume", "--resume: which run? name its folder with --out", given=ENV
     ),
     Case(

@@ -28,9 +28,9 @@ class BranchSteps:
 
     def __post_init__(self) -> None:
         if self.ways < 2:
-            raise ConfigError(f"branches: {self.ways} ways are no branch; a branch has 2 or more")
+            raise ConfigError(f"branches: ways={self.ways} is no branch; give 2 or more")
         if self.depth < 1:
-            raise ConfigError(f"branches: with a depth of {self.depth} nothing branches; give 1 or more")
+            raise ConfigError(f"branches: with depth={self.depth} nothing branches; give 1 or more")
         if self.steps is not None and (not self.steps or min(self.steps) < 1):
             raise ConfigError("branches: steps are counted from 1; give one or more, or none for every step")
 

@@ -1,0 +1,204 @@
+"""Trees in which something is wrong: settings, agents, controllers, servers. The other episodes of the tree go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tree_play import ByHand, Counter, add, call, count_env, following, play, read_trees
+
+from gymcp.agents.runner.run import Plan, make_jobs
+from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.trees.branch_steps import BranchSteps, parse_branches
+from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Retry, Start, TreeBudget
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.outcome import Outcome
+from gymcp.protocols import AgentFactory, StateReader
+from gymcp.store import TrajectoryStore
+from gymcp.types import Action, Score, Task, Trajectory
+
+DONE = Action(text="Counted.")
+ONE_STEP = following(lambda seed, number, is_branch: add(3, number) if number == 1 else DONE)
+AFTER_FIRST = BranchSteps(ways=3, steps=frozenset({1}))
+UNCOPYABLE = replace(native_server("plain", Counter), state="opaque")
+
+
+def accept(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """Grade any end as a success: an opaque server has no state to compare."""
+    return Score(value=1.0)
+
+
+def outcomes(folder: Path) -> dict[str, Outcome]:
+    """Place in the tree -> outcome, for a run with one tree."""
+    return {branch: Outcome(value[0]) for (_, _, branch), value in read_trees(folder).items()}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: BranchSteps(ways=1), "ways=1 is no branch"),
+        (lambda: BranchSteps(ways=0), "ways=0 is no branch"),
+        (lambda: BranchSteps(depth=0), "with depth=0 nothing branches"),
+        (lambda: BranchSteps(steps=frozenset({0, 2})), "steps are counted from 1"),
+        (lambda: BranchSteps(steps=frozenset()), "steps are counted from 1"),
+        (lambda: TreeBudget(episodes=0), "tree budget of episodes: must be 1 or more, not 0"),
+        (lambda: TreeBudget(tokens=0), "tree budget of tokens: must be 1 or more, not 0"),
+        (lambda: parse_branches("ways=2,width=3"), "cannot read 'width=3'"),
+        (lambda: parse_branches("ways=two"), "'two' is no number"),
+        (lambda: parse_branches("ways=2+3"), "only steps can be several"),
+        (lambda: parse_branches("ways=2,ways=3"), "cannot read 'ways=3'"),
+        (lambda: parse_branches(""), "cannot read ''"),
+    ],
+)
+def test_settings_with_which_nothing_branches_are_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_branches_are_read_from_a_text() -> None:
+    assert parse_branches("ways=3, steps=1+4,depth=2,episodes=8,tokens=500,calls=20") == (
+        BranchSteps(ways=3, steps=frozenset({1, 4}), depth=2),
+        TreeBudget(episodes=8, tokens=500, calls=20),
+    )
+    assert parse_branches("ways=2") == (BranchSteps(), TreeBudget())
+
+
+@pytest.mark.parametrize("name", ["adaptive", "of mine"])
+def test_an_agent_that_cannot_resume_is_refused_before_the_run(name: str, tmp_path: Path) -> None:
+    class Plain:
+        async def act(self, observation: object) -> Action:
+            return DONE
+
+    agents: AgentFactory = SCRIPTED[name] if name in SCRIPTED else lambda task, seed: Plain()
+    with pytest.raises(ConfigError, match=r"cannot take a branch, because it has no method resume\(steps\)"):
+        play(count_env(), tmp_path, AFTER_FIRST, agents)
+
+
+@pytest.mark.parametrize(
+    ("starts", "says"),
+    [
+        ([Start(task="other", trees=1)], "plans task 'other', which the run lacks"),
+        ([Start(task="count", trees=0)], "plans no episode of the run's 1 tasks"),
+        ([], "plans no episode of the run's 1 tasks"),
+    ],
+)
+def test_a_plan_of_other_tasks_or_of_nothing_is_refused(starts: list[Start], says: str, tmp_path: Path) -> None:
+    class Planning(ByHand):
+        def plan(self, tasks: object, budget: TreeBudget) -> list[Start]:
+            return starts
+
+    with pytest.raises(ConfigError, match=says):
+        play(count_env(), tmp_path, Planning(lambda played: GO_ON), ONE_STEP)
+
+
+def test_a_controller_plans_how_many_trees_of_which_task() -> None:
+    tasks = [Task(id=id, prompts=("Do it.",)) for id in "abc"]
+
+    class Planning(ByHand):
+        def plan(self, tasks: object, budget: TreeBudget) -> list[Start]:
+            return [Start(task="a", trees=2 * budget.trials), Start(task="c", trees=1)]
+
+    schedule = Schedule(controller=Planning(lambda played: GO_ON))
+    jobs = [(job.task.id, job.trial) for job in make_jobs(Plan(agent="null", trials=1), tasks, schedule)]
+    assert jobs == [("a", 0), ("c", 0), ("a", 1)]
+
+
+def test_a_controller_that_never_stops_branching_ends_with_its_budget(tmp_path: Path) -> None:
+    agents = following(lambda seed, number, is_branch: add(1, number) if number < 4 else DONE)
+    play(count_env(), tmp_path, ByHand(lambda played: Branch(1_000_000)), agents, TreeBudget(episodes=5))
+    assert len(read_trees(tmp_path)) == 5
+
+
+def test_a_controller_that_undoes_every_step_ends_its_episode(tmp_path: Path) -> None:
+    play(count_env(), tmp_path, ByHand(lambda played: Retry()), ONE_STEP, TreeBudget(undone=3))
+    with TrajectoryStore.open(tmp_path) as store:
+        (row,) = store.summaries()
+    assert (row.outcome, row.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
+    assert "3 steps of the tree undone by the controller" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [
+        (lambda played: 7, "controller ByHand: gave an int after step 1, not a choice"),
+        (lambda played: Branch(0), "controller ByHand: branches 0 ways after step 1"),
+        (lambda played: {}["x"], "controller ByHand: raised KeyError"),
+    ],
+)
+def test_a_controller_that_fails_is_named_in_the_reason(
+    choice: Callable[[Played], Choice], says: str, tmp_path: Path
+) -> None:
+    play(count_env(), tmp_path, ByHand(choice), ONE_STEP)
+    with TrajectoryStore.open(tmp_path) as store:
+        (row,) = store.summaries()
+    assert (row.outcome, row.score) == (Outcome.ENV_INFRA, None)
+    assert says in row.reason
+
+
+def test_a_server_without_copies_is_replayed_if_its_answers_are_the_same(tmp_path: Path) -> None:
+    play(count_env(UNCOPYABLE, accept), tmp_path, AFTER_FIRST, ONE_STEP)
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.SCORED, "1.2": Outcome.SCORED}
+
+
+def test_a_server_whose_replay_differs_takes_no_branch_and_its_episode_goes_on(tmp_path: Path) -> None:
+    agents = following(lambda seed, number, is_branch: call("drift", number) if number == 1 else DONE)
+    play(count_env(UNCOPYABLE, accept), tmp_path, AFTER_FIRST, agents)
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.ENV_INFRA, "1.2": Outcome.ENV_INFRA}
+    with TrajectoryStore.open(tmp_path) as store:
+        rows = store.branches()
+        assert [len(store.load(row.episode.id).steps) for row in rows] == [1, 1]
+    assert {"a replay parts from the record at step 1 (drift)" in row.episode.reason for row in rows} == {True}
+
+
+def test_a_branch_goes_on_from_a_state_that_no_replay_reaches(tmp_path: Path) -> None:
+    agents = following(lambda seed, number, is_branch: call("drift", number) if number == 1 else DONE)
+    play(count_env(), tmp_path, AFTER_FIRST, agents)
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.SCORED, "1.2": Outcome.SCORED}
+    keys = {value[3] for value in read_trees(tmp_path).values()}
+    assert len(keys) == 1
+
+
+def test_a_lost_server_takes_one_episode_of_the_tree(tmp_path: Path) -> None:
+    lost_at: list[int] = []
+
+    def decide(seed: int, number: int, is_branch: bool) -> Action:
+        if number == 1:
+            return call("drift", number)
+        if is_branch and not lost_at:
+            lost_at.append(seed)
+            return call("crash", number)
+        return DONE
+
+    play(count_env(), tmp_path, AFTER_FIRST, following(decide))
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.ENV_INFRA, "1.2": Outcome.SCORED}
+
+
+def test_branches_go_on_when_the_first_episode_is_lost_for_good(tmp_path: Path) -> None:
+    def decide(seed: int, number: int, is_branch: bool) -> Action:
+        if number == 1:
+            return add(3, number)
+        return DONE if is_branch else call("crash", number)
+
+    play(count_env(), tmp_path, AFTER_FIRST, following(decide))
+    assert outcomes(tmp_path) == {"": Outcome.ENV_INFRA, "1.1": Outcome.SCORED, "1.2": Outcome.SCORED}
+
+
+def test_a_tree_deeper_than_the_kernel_nests_is_played(tmp_path: Path) -> None:
+    """Each copy lives inside the copy that it was made from, and some 14 of them can be nested."""
+    depth = 16
+    agents = following(lambda seed, number, is_branch: add(1, number))
+
+    def choose(played: Played) -> Choice:
+        return Branch(2) if played.number == played.depth + 1 else GO_ON
+
+    env = count_env()
+    limits = replace(env.spec.limits, steps=depth + 2)
+    deep = replace(env, spec=replace(env.spec, limits=limits))
+    play(deep, tmp_path, ByHand(choose), agents, TreeBudget(episodes=depth + 1))
+    found = read_trees(tmp_path)
+    assert max(branch.count("/") + 1 for _, _, branch in found if branch) == depth
+    assert {value[0] for value in found.values()} == {Outcome.BUDGET_EXHAUSTED}

@@ -1,0 +1,132 @@
+"""Trees for tests: a server that counts, agents and controllers made of one function, trees that can be compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gymcp.agents.runner.run import Plan, RunEnd, run_plan
+from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.trees.controller import Choice, Controller, Played, Start, TreeBudget
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.protocols import Agent, AgentFactory, Grader
+from gymcp.store import TrajectoryStore
+from gymcp.types import Action, Observation, Step, Suite, Task, ToolCall, Trajectory
+
+
+class Counter:
+    """A server that counts, can be lost, and can reach a state that no replay reaches again."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def add(self, amount: int) -> int:
+        """Count on."""
+        self.count += amount
+        return self.count
+
+    def drift(self) -> int:
+        """Add a number nobody can foresee."""
+        self.count += 1 + int.from_bytes(os.urandom(6), "big")
+        return self.count
+
+    def crash(self) -> str:
+        """End the process."""
+        os._exit(3)
+
+
+def count_env(server: ServerSpec | None = None, grade: Grader | None = None) -> LoadedEnv:
+    """An environment with one task, solved by a count of 3 unless there is another grader."""
+    task = Task(id="count", prompts=("Count.",), initial_state={"count": 0}, target={"count": 3})
+    suite = Suite(name="trees", version="1", tasks=(task,))
+    servers = (server or native_server("counter", Counter, start="fork"),)
+    return load_env(EnvSpec(name="trees", servers=servers, suite=suite, grade=grade or final_state_equals()))
+
+
+def call(name: str, number: int, **arguments: int) -> Action:
+    return Action(tool_calls=(ToolCall(id=f"call_{number}", name=name, arguments=arguments),))
+
+
+def add(amount: int, number: int) -> Action:
+    return call("add", number, amount=amount)
+
+
+class Following:
+    """An agent that is a function of its seed and of the number of the step; it can go on from any record."""
+
+    def __init__(self, decide: Callable[[int, int, bool], Action], seed: int) -> None:
+        self._decide = decide
+        self._seed = seed
+        self._number = 0
+        self._is_branch = False
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        self._number = len(steps)
+        self._is_branch = True
+
+    async def act(self, observation: Observation) -> Action:
+        self._number += 1
+        return self._decide(self._seed, self._number, self._is_branch)
+
+
+def following(decide: Callable[[int, int, bool], Action]) -> AgentFactory:
+    """Agents that act by (seed, number of the step from 1, True after a resume)."""
+
+    def make(task: Task, seed: int) -> Agent:
+        return Following(decide, seed)
+
+    return make
+
+
+class ByHand:
+    """A controller whose decisions are a function of what was played."""
+
+    def __init__(self, decide: Callable[[Played], Choice]) -> None:
+        self._decide = decide
+
+    def plan(self, tasks: Sequence[Task], budget: TreeBudget) -> list[Start]:
+        return [Start(task=task.id, trees=budget.trials) for task in tasks]
+
+    def after(self, played: Played) -> Choice:
+        return self._decide(played)
+
+
+def play(
+    env: LoadedEnv,
+    folder: Path,
+    controller: Controller,
+    make_agent: AgentFactory | None = None,
+    budget: TreeBudget | None = None,
+    **plan: int,
+) -> RunEnd:
+    """Play the plan into the folder, with one attempt at each tree."""
+    folder.mkdir(exist_ok=True)
+    schedule = Schedule(concurrency=2, max_attempts=1, controller=controller, tree=budget or TreeBudget())
+    agent = "random" if make_agent is None else "mine"
+    with TrajectoryStore.open(folder, write=True) as store:
+        settings = Plan(agent=agent, **plan)  # type: ignore[arg-type]
+        return run_plan(env, get_sandbox("bwrap"), settings, store, schedule, make_agent=make_agent)
+
+
+Tree = dict[tuple[str, int, str], tuple[object, ...]]
+"""(task, trial, branch) -> what an episode did, and what came of it."""
+
+
+def read_trees(folder: Path) -> Tree:
+    """All episodes of the run that count, without what differs whenever they are played: ids and times."""
+    with TrajectoryStore.open(folder) as store:
+        firsts = {(row.task, row.trial, ""): store.load(row.id) for row in store.summaries()}
+        others = {
+            (row.episode.task, row.episode.trial, row.branch): store.load(row.episode.id) for row in store.branches()
+        }
+    return {place: describe(path) for place, path in sorted((firsts | others).items())}
+
+
+def describe(path: Trajectory) -> tuple[object, ...]:
+    steps = [(step.action, step.world_key, step.state_key, [r.content for r in step.results]) for step in path.steps]
+    return path.outcome, path.score, path.reason, path.final_key, steps
