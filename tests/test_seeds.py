@@ -26,6 +26,7 @@ def test_names_give_the_seeds_of_recorded_runs() -> None:
     assert derive_seed(0, 1) == 1419524863
     assert derive_seed(1234567890, 12) == 1638515852
     assert derive_seed("user", 41, 5) == 1630594132
+    assert derive_seed("branch", 41, "2.1/3.1") == 1554229146
     assert derive_seed(0, "transfer") == 1217086079
 
 

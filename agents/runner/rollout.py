@@ -166,7 +166,8 @@ class _Attempt:
                     if steered.has_ended:
                         return None
                     if steered.agent_seed is not None:
-                        agent = await stack.enter_async_context(_closing(self._make(steered.agent_seed)))
+                        agent = self._make(steered.agent_seed)
+                        await stack.enter_async_context(_closing(agent))
                         stack.callback(self._keep_rest, agent, episode)
                         _resume(agent, episode)
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")

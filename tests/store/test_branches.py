@@ -130,7 +130,7 @@ def read_format(folder: Path) -> int:
         ((replace(BRANCHES[0], trajectory=replace(CHILD, score=2.0)),), "'child' has the score 2.0"),
     ],
 )
-def test_a_tree_that_is_none_is_not_recorded_at_all(
+def test_a_malformed_tree_leaves_nothing_behind(
     branches: tuple[BranchRecord, ...], says: str, tmp_path: Path
 ) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:

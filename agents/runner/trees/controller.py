@@ -141,6 +141,7 @@ class Controller(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Independent:
     """The controller without trees: as many episodes of each task as the run has trials, none of which branches."""
 

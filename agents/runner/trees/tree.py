@@ -142,7 +142,7 @@ class Steering:
         controller = self._tree.controller
         who = f"controller {type(controller).__name__}"
         try:
-            choice = controller.after(played)
+            choice: object = controller.after(played)
         except Exception as error:  # the boundary to a controller of the user
             raise EnvInfraError(f"{who}: raised {describe_error(error)} after step {played.number}") from error
         if not isinstance(choice, Choice):
