@@ -130,9 +130,7 @@ def read_format(folder: Path) -> int:
         ((replace(BRANCHES[0], trajectory=replace(CHILD, score=2.0)),), "'child' has the score 2.0"),
     ],
 )
-def test_a_malformed_tree_leaves_nothing_behind(
-    branches: tuple[BranchRecord, ...], says: str, tmp_path: Path
-) -> None:
+def test_a_malformed_tree_leaves_nothing_behind(branches: tuple[BranchRecord, ...], says: str, tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         with pytest.raises(StoreError, match=says):
             store.append(ROOT, {}, branches=branches)
