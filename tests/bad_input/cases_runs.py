@@ -130,13 +130,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "a database of a newer format",
         "grade run --env bank.py",
-        "run folder run: written by a newer gymcp (format 99; this one reads up to 2): upgrade gymcp",
+        "run folder run: written by a newer gymcp (format 99; this one reads up to 3): upgrade gymcp",
         given={"bank.py": BANK, "run": age_store(plan_bank_run)},
     ),
     Case(
         "report on a database of a newer format",
         "report run",
-        "run folder run: written by a newer gymcp (format 99; this one reads up to 2): upgrade gymcp",
+        "run folder run: written by a newer gymcp (format 99; this one reads up to 3): upgrade gymcp",
         given={"run": age_store(record_run)},
     ),
     Case(

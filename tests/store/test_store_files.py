@@ -66,7 +66,7 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
     write(tmp_path, "a")
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
         connection.execute("PRAGMA user_version = 9")
-    expected = "written by a newer gymcp (format 9; this one reads up to 2): upgrade gymcp"
+    expected = "written by a newer gymcp (format 9; this one reads up to 3): upgrade gymcp"
     assert refusal(tmp_path) == refusal(tmp_path, write=True) == expected
 
 
