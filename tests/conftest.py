@@ -32,6 +32,13 @@ def node() -> None:
 
 
 @pytest.fixture(scope="session")
+def git_program() -> None:
+    """git, in PATH."""
+    if shutil.which("git") is None:
+        lacking("git", "no git: apt-get install git")
+
+
+@pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of the browser that pages are looked at with."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

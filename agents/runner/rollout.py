@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gymcp.agents.runner.trees.tree import Steering
-from gymcp.agents.strategies.budgets import RunBudget, limit_agent_time
+from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
+from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.aio import PausableTimeout
 from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
 from gymcp.envs.episodes.records import subtract_shared
@@ -25,11 +25,12 @@ from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory, Closes, LeavesAnswers, Resumes
 from gymcp.store import BranchRecord
 from gymcp.types import Action, Decision, GiveUp, Json, Observation, SideAnswer, Task, Trajectory, Usage
-from gymcp.user_code import describe_error, format_own_traceback
+from gymcp.user_code import describe_error
 
-log = logging.getLogger(__name__)
 OVERTIME = "more than {:g} s for its part of the episode: servers, calls, states, grading"
 """End of the reason of an episode that the harness could not finish in time."""
+_REPORTED: set[str] = set()
+"""Failures of a caller's own agents that have been shown on standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,15 +196,17 @@ class _Attempt:
         return transition.terminated or transition.truncated
 
     def _make(self, seed: int) -> Agent:
-        """The agent of the episode; one that raises at its first decision if the user's function raised."""
+        """The agent of the episode; one of the caller's own is guarded, and its failures are the agent's."""
+        make = partial(self._make_agent, self._job.task, seed)
         try:
-            return self._make_agent(self._job.task, seed)
+            agent = make()
         except GymcpError:
             raise
-        except Exception as error:
+        except Exception:
             if _is_of_gymcp(self._make_agent):
                 raise
-            return _Unmade(error)
+            return GuardedAgent(make, Budget(), _REPORTED)
+        return agent if _is_of_gymcp(type(agent)) else GuardedAgent(lambda: agent, Budget(), _REPORTED)
 
     async def _ask_in_time(self, agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
         """The agent's next action, or the end of the episode if the agent's time runs out first."""
@@ -310,38 +313,15 @@ def _take_rest(agent: Agent) -> tuple[SideAnswer, ...]:
 
 
 async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
-    """The agent's next action; the end of the episode if an agent of the user raises.
-
-    Raises PolicyInfraError, also for a defect of gymcp's own agents, which say nothing about the policy.
-    """
+    """The agent's next action. Raises PolicyInfraError, also for a defect of gymcp: it says nothing of the policy."""
     try:
         return await agent.act(observation)
     except PolicyInfraError:
         raise
     except Exception as error:
-        reason = f"the agent raised {describe_error(error)}"
-        if _is_of_gymcp(type(agent)) and not isinstance(agent, _Unmade):
-            raise PolicyInfraError(reason) from error
-        _warn_once(format_own_traceback(error) or reason)
-        return GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason, side_answers=_take_rest(agent))
-
-
-class _Unmade:
-    """Stands for an agent of the user that could not be made."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def act(self, observation: Observation) -> Action:
-        raise self._error
+        raise PolicyInfraError(f"the agent raised {describe_error(error)}") from error
 
 
 def _is_of_gymcp(defined: object) -> bool:
     """True if a class or function is gymcp's own."""
     return str(getattr(defined, "__module__", "")).partition(".")[0] == "gymcp"
-
-
-@functools.lru_cache(maxsize=256)
-def _warn_once(text: str) -> None:
-    """Show an error of the user's agent, which often raises alike in every episode."""
-    log.warning("%s", text)

@@ -16,6 +16,7 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.runner.trees.controller import Independent, plan_trees
 from gymcp.agents.strategies.budgets import RunBudget
+from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.agents.strategies.user_agents import is_user_agent
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
@@ -216,7 +217,10 @@ def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task:
 
     The agent that is made to find out is thrown away.
     """
-    if not isinstance(schedule.controller, Independent) and not isinstance(make_agent(task, 0), Resumes):
+    if isinstance(schedule.controller, Independent):
+        return
+    agent = make_agent(task, 0)
+    if not (agent.can_resume() if isinstance(agent, GuardedAgent) else isinstance(agent, Resumes)):
         raise ConfigError(
             f"agent '{name}': cannot take a branch, because it has no method resume(steps) that rebuilds its context"
             " from a record; react and most scripted agents have one"

@@ -16,9 +16,10 @@ calls tools that are not there                        goes on: the call has an e
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,14 +28,16 @@ from gymcp.agents.strategies.budgets import Budget, BudgetTracker
 from gymcp.agents.strategies.interruptible import Interruptible, LoopHeldUp
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
-from gymcp.protocols import Agent
-from gymcp.types import Action, Decision, GiveUp, ModelUsage, Observation, Sampled, ToolCall
+from gymcp.protocols import Agent, Closes, Resumes
+from gymcp.types import Action, Decision, GiveUp, ModelUsage, Observation, Sampled, Step, ToolCall
 from gymcp.user_code import describe_error, format_own_traceback, locate_error
 
 HOLD_UP_S = 30.0
 """Seconds that an agent may run without waiting for anything; all other episodes stand still as long."""
 CANCEL_GRACE_S = 5.0
 """Seconds that a cancelled agent has for its cleanup."""
+CLOSE_S = 10.0
+"""Seconds that the `close` of an agent may take."""
 MAX_TEXT_CHARS = 1_000_000
 """Characters of one text of an agent; far more than a model writes, and what a record can hold."""
 MAX_CALLS = 1_000
@@ -62,6 +65,8 @@ class GuardedAgent:
         self._budget = BudgetTracker(budget)
         self._reported = reported
         self._agent: Agent | None = None
+        self._record: tuple[Step, ...] | None = None
+        """Steps to go on from, until the user's agent has been given them."""
         self._call_ids: set[str] = set()
 
     def check(self) -> None:
@@ -72,7 +77,7 @@ class GuardedAgent:
         """The agent's decision, with its use of the run's model. Raises PolicyInfraError."""
         if exhausted := self._budget.exhausted:
             return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=exhausted)
-        answer, used = await self._ask_in_own_task(observation)
+        answer, used = await _run_in_own_task(self._ask(observation))
         if isinstance(answer, _Failed):
             return self._explain(answer.error)
         if fault := find_fault(answer, self._call_ids):
@@ -85,25 +90,41 @@ class GuardedAgent:
         self._budget.spend(spent or ModelUsage(model=""), 0.0)
         return replace(decision, spent=spent)
 
-    async def _ask_in_own_task(self, observation: Observation) -> tuple[Any, ModelUsage | None]:
-        """The agent's answer, or `_Failed`, and its use of the run's model. A cancellation ends the agent in time."""
-        work = Interruptible(self._ask(observation), HOLD_UP_S)
-        task = asyncio.ensure_future(_collect(work))
+    async def close(self) -> None:
+        """Close the user's agent if it has a `close`. What that raises is shown, and the episode stays as it is."""
+        agent: object = self._agent
+        if not isinstance(agent, Closes):
+            return
+        ended = None
         try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait([task], timeout=CANCEL_GRACE_S)
-            work.drop()
-            task.cancel()
-            raise
-        if task.cancelled():  # by the agent itself
-            return _Failed(error=asyncio.CancelledError("it cancelled itself")), None
-        return task.result()
+            async with asyncio.timeout(CLOSE_S):
+                ended, _ = await _run_in_own_task(_close(agent))
+        except TimeoutError:
+            self._report(f"the agent's close took more than {CLOSE_S:g} s", "")
+        if isinstance(ended, _Failed):
+            self._report(f"the agent's close raised {describe_error(ended.error)}", format_own_traceback(ended.error))
+
+    def can_resume(self) -> bool:
+        """Make an agent and throw it away; return True if it can go on from a record."""
+        return isinstance(self._make(), Resumes)
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        """Let the user's agent go on from the record: it is given the steps before its first decision."""
+        self._record = tuple(steps)
+        self._call_ids |= {call.id for step in steps for call in step.action.tool_calls}
+        for step in steps:
+            drawn = len(step.sampled.ids) if step.sampled is not None else 0
+            self._budget.spend(ModelUsage(model="", completion_tokens=drawn), 0.0)
 
     async def _ask(self, observation: Observation) -> object:
         if self._agent is None:
             self._agent = self._make()
+        if self._record is not None:
+            steps, self._record = self._record, None
+            agent: object = self._agent
+            if not isinstance(agent, Resumes):
+                raise TypeError("it has no method resume(steps), so it cannot take a branch")
+            agent.resume(steps)
         return await self._agent.act(observation)
 
     def _explain(self, error: BaseException) -> GiveUp:
@@ -121,10 +142,36 @@ class GuardedAgent:
     def _fail(self, reason: str, details: str) -> GiveUp:
         """The end of the episode as ``agent_error``; the first failure of a kind is shown."""
         reason = " ".join(reason.split())[:MAX_REASON_CHARS]
+        self._report(reason, details)
+        return GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason)
+
+    def _report(self, reason: str, details: str) -> None:
         if reason not in self._reported:
             self._reported.add(reason)
             log.warning("%s", details or reason)
-        return GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason)
+
+
+async def _close(agent: Closes) -> None:
+    closing: object = agent.close()  # the user's, which may be a plain function
+    if inspect.isawaitable(closing):
+        await closing
+
+
+async def _run_in_own_task(asked: Coroutine[Any, Any, object]) -> tuple[Any, ModelUsage | None]:
+    """What the user's coroutine gives, or `_Failed`, and its use of the run's model. A cancellation ends it in time."""
+    work = Interruptible(asked, HOLD_UP_S)
+    task = asyncio.ensure_future(_collect(work))
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_GRACE_S)
+        work.drop()
+        task.cancel()
+        raise
+    if task.cancelled():  # by the agent itself
+        return _Failed(error=asyncio.CancelledError("it cancelled itself")), None
+    return task.result()
 
 
 async def _collect(work: Interruptible[object]) -> tuple[object, ModelUsage | None]:

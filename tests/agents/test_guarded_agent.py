@@ -105,6 +105,43 @@ def test_a_failing_agent_factory_is_an_agent_error() -> None:
     assert (ended.outcome, "ValueError: no such weights" in ended.reason) == (Outcome.AGENT_ERROR, True)
 
 
+class Holds(Does):
+    """An agent that holds something."""
+
+    def __init__(self, do: Callable[[], Any], close: Callable[[], Any]) -> None:
+        super().__init__(do)
+        self.close = close
+
+
+@pytest.mark.parametrize("do", [lambda: Action(text="hello"), fail(KeyError("x"))])
+def test_an_agent_that_holds_something_is_closed(do: Callable[[], Any]) -> None:
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("closed")
+
+    for closes in (close, lambda: closed.append("closed")):
+        agent = GuardedAgent(lambda closes=closes: Holds(do, closes), Budget(), set())  # type: ignore[misc]
+        ask(agent)
+        asyncio.run(agent.close())
+    assert closed == ["closed"] * 2
+
+
+def test_an_agent_that_was_never_made_is_not_closed() -> None:
+    asyncio.run(guard(fail(KeyError("x"))).close())
+
+
+def test_a_close_that_raises_is_shown_once_and_the_episode_stays(caplog: pytest.LogCaptureFixture) -> None:
+    shown: set[str] = set()
+    with caplog.at_level(logging.WARNING, logger="gymcp"):
+        for _ in range(2):
+            agent = GuardedAgent(lambda: Holds(lambda: Action(text="hello"), fail(OSError("gone"))), Budget(), shown)
+            assert isinstance(ask(agent), Decision)
+            asyncio.run(agent.close())
+    (record,) = caplog.records
+    assert record.getMessage().endswith("OSError: gone")
+
+
 CALL = ToolCall(id="c", name="look")
 WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # type: ignore[arg-type]
 

@@ -153,6 +153,28 @@ def test_an_agent_given_in_python_that_raises_is_shown_and_not_tried_again(
     assert all("Traceback" in text and "test_runs.py" in text for text in shown)
 
 
+class Wordless:
+    """An agent of the user that gives no action, and holds something."""
+
+    closed = 0
+
+    def __init__(self, task: Task, seed: int) -> None:
+        pass
+
+    async def act(self, observation: Observation) -> None:
+        return None
+
+    async def close(self) -> None:
+        Wordless.closed += 1
+
+
+def test_an_agent_given_in_python_is_guarded_and_closed(tmp_path: Path) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        run_plan(BANK, get_sandbox("bwrap"), Plan(agent="oracle"), store, Schedule(), make_agent=Wordless)  # type: ignore[arg-type]
+        assert list(store.attempts().values()) == [[Outcome.AGENT_ERROR]] * 3
+    assert Wordless.closed == 3
+
+
 def test_a_slow_harness_is_a_timeout_without_a_score(tmp_path: Path) -> None:
     ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, harness_timeout_s=0.001, max_attempts=1)
     assert [(t.outcome, t.score, t.reason) for t in ended] == [

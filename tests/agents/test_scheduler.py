@@ -165,6 +165,8 @@ def test_an_agent_that_never_answers_ends_by_its_time_while_others_run() -> None
 class Beside(Doing):
     """An agent whose model has given two answers that no decision hands over."""
 
+    __module__ = "gymcp.agents.programs"  # which only gymcp's own agents can have
+
     def __init__(self, decide: Deciding) -> None:
         super().__init__(decide)
         spent = ModelUsage(model="m", prompt_tokens=10, completion_tokens=1, cost=0.5)

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_curve_page, write_run, write_training_run
 from records import order_episode
 from test_export_page import open_export
-from test_viewer_page import ViewerAccess, open_episode, open_page, search
+from test_viewer_page import ViewerAccess, open_episode, open_page, search, wait_for_run_page
 from viewer_process import run_viewer
 
 from gymcp.evaluators.report import read_report, write_report
@@ -157,8 +157,7 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     expect(page.locator("#cell-0-0")).to_be_visible()
     yield "tasks x runs"
     page.goto(home + run.format(1))
-    expect(page.locator(".row").first).to_be_visible()
-    expect(page.locator(".config")).to_be_visible()
+    wait_for_run_page(page)
     yield "run"
     search(page, "task:judged")
     open_episode(page.locator(".row", has_text="judged"), "judged")
@@ -175,6 +174,7 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     expect(page.locator(".parted")).to_be_visible()
     yield "side by side"
     page.goto(home + run.format(3))
+    wait_for_run_page(page)
     expect(page.locator(".curve").first).to_be_visible()
     yield "training run"
 
@@ -274,7 +274,7 @@ def test_an_export_is_read_with_the_keyboard_alone(browser: Browser, top: Path) 
         expect(page.locator("#found")).to_contain_text("1 run")
         page.keyboard.press("Enter")
         page.keyboard.press("Enter")
-        expect(page.locator(".row").first).to_be_visible()
+        wait_for_run_page(page)
         check_tab_order(page, "run")
         page.locator("#list").focus()
         page.keyboard.press("ArrowDown")

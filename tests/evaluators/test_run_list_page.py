@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 from recorded_runs import write_hostile, write_run, write_training_run
 from records import HOSTILE_TEXT, SEARCH, order_episode
-from test_viewer_page import ViewerAccess, open_page
+from test_viewer_page import ViewerAccess, open_page, wait_for_run_page
 from viewer_process import run_viewer
 
 from gymcp.store import TrajectoryStore, create_run
@@ -320,7 +320,7 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, runs: ViewerAccess, 
             assert page.locator("#table").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
         page.keyboard.press("s")
         page.locator(".runname", has_text="pays").click()
-        expect(page.locator(".row").first).to_be_visible()
+        wait_for_run_page(page)
         if width < 900:
             page.get_by_role("button", name="curves").click()
         expect(page.locator(".curve").first).to_be_visible()

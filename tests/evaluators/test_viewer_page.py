@@ -75,6 +75,12 @@ def open_page(browser: Browser, access: ViewerAccess, **options: Any) -> Iterato
     assert wrong == []
 
 
+def wait_for_run_page(page: Page) -> None:
+    """Wait until a run's page is whole: its bar and overview come beside its list, and each may be the last."""
+    expect(page.locator("#detail h1")).to_be_attached()  # on a telephone it is behind the list
+    expect(page.locator(".row").first).to_be_visible()
+
+
 def search(page: Page, query: str) -> None:
     """Type the query; the list is of it afterwards."""
     page.locator("#search").fill(query)
@@ -193,7 +199,7 @@ def test_an_episode_that_is_open_stays_as_its_run_grows(browser: Browser, tmp_pa
 
 
 def test_every_action_has_a_key(page: Page) -> None:
-    expect(page.locator(".row").first).to_be_visible()
+    wait_for_run_page(page)
     page.keyboard.press("/")
     page.keyboard.type("task000")
     expect(page.locator("#found")).to_contain_text("2 episodes")

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from gymcp.mcp_servers.workspaces.copying import copy_tree
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
 
-pytest_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 Branch = st.sampled_from(["main", "other", "deep/er"])
 GitOp = st.one_of(
     st.tuples(st.just("write"), st.sampled_from(["a", "b", "d/a"]), st.sampled_from(["1", "2"])),
@@ -103,7 +102,7 @@ def _work_tree(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, path.read_text() if path.is_file() else ""
 
 
-@pytest_git
+@pytest.mark.usefixtures("git_program")
 @fuzz_settings
 @given(st.lists(GitOp, max_size=2), st.lists(GitOp, min_size=1, max_size=1))
 @example([("hook", "pre-commit", "false")], [("hook", "pre-commit.sample", "x")])
@@ -132,7 +131,7 @@ def test_repositories_have_one_digest_exactly_if_git_tells_the_same(
         os.close(kept._root)
 
 
-@pytest_git
+@pytest.mark.usefixtures("git_program")
 def test_repositories_are_digested_without_the_documented_parts(first: Path) -> None:
     with make_folders(1) as (folder,):
         folder.rmdir()

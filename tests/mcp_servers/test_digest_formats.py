@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -128,10 +127,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-pytest_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
-
-@pytest_git
+@pytest.mark.usefixtures("git_program")
 def test_a_repository_is_head_refs_index_and_work_tree(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo")
     git(folder, "tag", "v1")
@@ -150,7 +146,7 @@ def test_a_repository_is_head_refs_index_and_work_tree(tmp_path: Path) -> None:
     }
 
 
-@pytest_git
+@pytest.mark.usefixtures("git_program")
 def test_packing_and_refreshing_do_not_change_a_repository(tmp_path: Path) -> None:
     one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
     git(two, "gc", "-q")
@@ -175,7 +171,7 @@ def test_a_link_to_another_repository_is_a_file(tmp_path: Path) -> None:
     assert digest_of(tmp_path, kind="git", path="linked")[1]["files"][".git"]["target"] == "/etc"
 
 
-@pytest_git
+@pytest.mark.usefixtures("git_program")
 def test_settings_of_a_repository_run_no_program(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo")
     before = digest_of(tmp_path, kind="git", path="repo")[0]
