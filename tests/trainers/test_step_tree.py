@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trees import leaves_below, leaves_of_task, list_paths, mean_score, random_trees
 
 from gymcp.errors import ConfigError
-from gymcp.trainers import StepTree, make_tree, make_tree_batch
+from gymcp.trainers import StepTree, assign_credit, join_branches, make_tree, make_tree_batch, make_tree_preset
 from gymcp.trainers.credit.step_batch import batch_of_columns
 from gymcp.trainers.credit.tree.step_tree import (
     average_leaves,
@@ -152,3 +152,37 @@ def test_episodes_that_never_fork_are_paths() -> None:
     for key in ("group", "trajectory", "turn"):
         assert back.keys[key].tolist() == batch.keys[key].tolist()
     assert back.column("reward").tolist() == batch.column("reward").tolist()
+
+
+def test_branches_of_a_batch_are_joined_to_a_tree() -> None:
+    """The second and third episode fork after the first step of the first, the fourth after the first of the third."""
+    batch = batch_of_columns([[0.0, 0.0, 1.0], [0.0], [0.0, 0.5], [0.0, 1.0], [0.0]], ["a"] * 4 + ["b"])
+    joined = join_branches(batch, [None, (0, 0), (0, 0), (2, 0), None])
+    tree = find_tree(joined)
+    assert tree.parent.tolist() == [-1, 0, 1, 0, 0, 4, 4, 6, -1]
+    assert joined.keys["turn"].tolist() == [0, 1, 2, 1, 1, 2, 2, 3, 0]
+    assert measure_values(tree)[:9].tolist() == [0.625, 1, 1, 0, 0.75, 0.5, 1, 1, 0]
+    gain = assign_credit(joined, make_tree_preset("treeps")).advantage
+    assert gain.tolist() == [0, 0.375, 0, -0.625, 0.125, -0.25, 0.25, 0, 0]
+
+
+def test_branches_that_never_fork_are_the_batch_itself() -> None:
+    batch = batch_of_columns([[0.0, 1.0], [0.0]], ["a", "a"])
+    joined = join_branches(batch, [None, None])
+    assert find_tree(joined).parent.tolist() == find_tree(batch).parent.tolist()
+    assert joined.keys["turn"].tolist() == batch.keys["turn"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("forks", "message"),
+    [
+        ([None], "tree: 1 forks for 2 trajectories; give one for each, or None"),
+        ([None, (7, 0)], "tree: trajectory 1 forks from 7; have 0 to 1"),
+        ([None, (0, 1)], "tree: trajectory 1 forks after step 1 of 0, which has 2; nothing comes after the last one"),
+        ([(1, 0), (0, 0)], "tree: step 0 comes after itself"),
+    ],
+)
+def test_a_fork_that_makes_no_sense_is_refused(forks: list[tuple[int, int] | None], message: str) -> None:
+    batch = batch_of_columns([[0.0, 1.0], [0.0, 0.0]], ["a", "a"])
+    with pytest.raises(ConfigError, match=message):
+        join_branches(batch, forks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gymcp.errors import ConfigError
@@ -46,6 +48,36 @@ def make_tree_batch(tree: StepTree, *, tokens: Floats | None = None, **columns: 
         },
         tasks=tuple(map(str, tree.group[starts[:-1]].tolist())),
     )
+
+
+def join_branches(batch: StepBatch, forks: Sequence[tuple[int, int] | None]) -> StepBatch:
+    """The batch of trajectories that fork from each other, with the key ``parent``.
+
+    `forks` [N]: (trajectory, step) after which each one begins, both counted from 0; None for one that begins with its
+    task. A trajectory holds its own steps alone, and ends with a score of its own, so nothing forks from its last step.
+    ``turn`` then counts the steps from the start of the task. Raises ConfigError for a fork that is not there, and what
+    `StepTree` raises.
+    """
+    if len(forks) != len(batch.tasks):
+        raise ConfigError(f"tree: {len(forks)} forks for {len(batch.tasks)} trajectories; give one for each, or None")
+    parent = np.arange(int(batch.starts[-1])) - 1
+    parent[batch.starts[:-1]] = [START if fork is None else _find_fork(batch, n, *fork) for n, fork in enumerate(forks)]
+    places = np.where(parent == START, int(batch.starts[-1]) + batch.keys["group"], parent)
+    joined = batch.with_keys(**{PARENT: places})
+    return joined.with_keys(turn=count_depth(find_tree(joined)))
+
+
+def _find_fork(batch: StepBatch, branch: int, trajectory: int, step: int) -> int:
+    """Place in the batch of the step that a branch begins after."""
+    if not 0 <= trajectory < len(batch.tasks):
+        raise ConfigError(f"tree: trajectory {branch} forks from {trajectory}; have 0 to {len(batch.tasks) - 1}")
+    length = int(batch.lengths[trajectory])
+    if not 0 <= step < length - 1:
+        raise ConfigError(
+            f"tree: trajectory {branch} forks after step {step} of {trajectory}, which has {length}; nothing comes"
+            " after the last one"
+        )
+    return int(batch.starts[trajectory]) + step
 
 
 def find_tree(batch: StepBatch) -> StepTree:
