@@ -90,7 +90,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a circle, with a leaf that hangs from it": (
         {"parents": [1, 2, 0, 0], "scores": [None, None, None, 1.0]},
-        "tree: step 1 comes after itself, by way of its parents; each step hangs from a first one, whose parent is -1",
+        "tree: step 2 comes after itself, by way of its parents; each step hangs from a first one, whose parent is -1",
     ),
     "a leaf without a score": (
         {"parents": [-1, 0, 0], "scores": [None, 1.0, None]},

@@ -71,7 +71,7 @@ def _find_fork(batch: StepBatch, branch: int, trajectory: int, step: int) -> int
     """Place in the batch of the step that a branch begins after."""
     if not 0 <= trajectory < len(batch.tasks):
         raise ConfigError(f"tree: trajectory {branch} forks from {trajectory}; have 0 to {len(batch.tasks) - 1}")
-    length = int(batch.lengths[trajectory])
+    length = int(batch.starts[trajectory + 1] - batch.starts[trajectory])
     if not 0 <= step < length - 1:
         raise ConfigError(
             f"tree: trajectory {branch} forks after step {step} of {trajectory}, which has {length}; nothing comes"
