@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gymcp.trainers.credit.tree.presets import make_tree_preset
     from gymcp.trainers.credit.tree.step_tree import StepTree, make_tree
     from gymcp.trainers.credit.tree.text_segments import credit_segments, cut_text
-    from gymcp.trainers.credit.tree.tree_batch import join_branches, make_tree_batch
+    from gymcp.trainers.credit.tree.tree_batch import join_episodes, make_tree_batch
     from gymcp.trainers.learner.learner import Learner
     from gymcp.trainers.learner.learner_settings import LearnerSettings
     from gymcp.trainers.learner.preference_loss import preference_loss, sum_logprobs
@@ -45,7 +45,7 @@ __all__ = [
     "credit_segments",
     "cut_text",
     "find_step_pairs",
-    "join_branches",
+    "join_episodes",
     "load_recipe",
     "make_preset",
     "make_tree",
@@ -69,7 +69,7 @@ if not TYPE_CHECKING:
             "credit.tree.presets": "make_tree_preset",
             "credit.tree.step_tree": "StepTree make_tree",
             "credit.tree.text_segments": "credit_segments cut_text",
-            "credit.tree.tree_batch": "join_branches make_tree_batch",
+            "credit.tree.tree_batch": "join_episodes make_tree_batch",
             "learner.learner": "Learner",
             "learner.learner_settings": "LearnerSettings",
             "learner.preference_loss": "preference_loss sum_logprobs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 from trees import leaves_below, leaves_of_task, list_paths, mean_score, random_trees
 
 from gymcp.errors import ConfigError
-from gymcp.trainers import StepTree, assign_credit, join_branches, make_tree, make_tree_batch, make_tree_preset
+from gymcp.outcome import Outcome
+from gymcp.trainers import (
+    StepBatch,
+    StepTree,
+    assign_credit,
+    batch_of,
+    join_episodes,
+    make_tree,
+    make_tree_batch,
+    make_tree_preset,
+)
 from gymcp.trainers.credit.step_batch import batch_of_columns
 from gymcp.trainers.credit.tree.step_tree import (
     average_leaves,
@@ -22,6 +33,9 @@ from gymcp.trainers.credit.tree.step_tree import (
     sum_below,
 )
 from gymcp.trainers.credit.tree.tree_batch import find_tree
+from gymcp.types import Action, Observation, SideAnswer, Step, Trajectory
+
+NOTHING = Observation(messages=(), tools=())
 
 
 @settings(max_examples=50, deadline=None)
@@ -44,11 +58,10 @@ def test_sums_below_and_above_are_those_of_the_paths(tree: StepTree, data: st.Da
     values, factors = (np.array(data.draw(draw), float) for _ in range(2))
     expected = values.copy()
     for leaf, path in list_paths(tree).items():  # R = v + sum over the steps after it of f R, from the leaves up
-        for step in path[:-1]:
-            expected[step] = np.nan
+        expected[path] = np.nan
         expected[leaf] = values[leaf]
     while np.isnan(expected).any():
-        for step in np.flatnonzero(np.isnan(expected)):
+        for step in np.flatnonzero(np.isnan(expected)).tolist():
             after = np.flatnonzero(tree.parent == step)
             expected[step] = values[step] + (factors[after] * expected[after]).sum()
     assert sum_below(tree, values, factors)[: tree.steps] == pytest.approx(expected)
@@ -154,35 +167,78 @@ def test_episodes_that_never_fork_are_paths() -> None:
     assert back.column("reward").tolist() == batch.column("reward").tolist()
 
 
-def test_branches_of_a_batch_are_joined_to_a_tree() -> None:
-    """The second and third episode fork after the first step of the first, the fourth after the first of the third."""
-    batch = batch_of_columns([[0.0, 0.0, 1.0], [0.0], [0.0, 0.5], [0.0, 1.0], [0.0]], ["a"] * 4 + ["b"])
-    joined = join_branches(batch, [None, (0, 0), (0, 0), (2, 0), None])
-    tree = find_tree(joined)
-    assert tree.parent.tolist() == [-1, 0, 1, 0, 0, 4, 4, 6, -1]
-    assert joined.keys["turn"].tolist() == [0, 1, 2, 1, 1, 2, 2, 3, 0]
-    assert measure_values(tree)[:9].tolist() == [0.625, 1, 1, 0, 0.75, 0.5, 1, 1, 0]
-    gain = assign_credit(joined, make_tree_preset("treeps")).advantage
-    assert gain.tolist() == [0, 0.375, 0, -0.625, 0.125, -0.25, 0.25, 0, 0]
+BRANCHES = {"b": ("a", 1), "c": ("a", 1), "d": ("c", 2), "x": ("c", 2), "e": ("x", 3)}
+"""Branches b and c share the first step of a, d and x the first two of c, and e the first three of x."""
+PATHS = {"a": "aaa", "b": "ab", "c": "acc", "d": "acdd", "x": "acxx", "e": "acxe", "o": "oo"}
+"""Episode -> letters of the episodes that played each step of its path."""
+SCORES = {"a": 1.0, "b": 0.0, "c": 0.5, "d": 1.0, "x": None, "e": 0.0, "o": 0.25}
 
 
-def test_branches_that_never_fork_are_the_batch_itself() -> None:
-    batch = batch_of_columns([[0.0, 1.0], [0.0]], ["a", "a"])
-    joined = join_branches(batch, [None, None])
-    assert find_tree(joined).parent.tolist() == find_tree(batch).parent.tolist()
-    assert joined.keys["turn"].tolist() == batch.keys["turn"].tolist()
+def record_episode(id: str) -> Trajectory:
+    """An episode with the steps of its whole path. x has no score, and o is of another task."""
+    steps = tuple(Step(turn=0, observation=NOTHING, action=Action(text=letter)) for letter in PATHS[id])
+    outcome = Outcome.SCORED if SCORES[id] is not None else Outcome.ENV_INFRA
+    answers = tuple(SideAnswer(step=step, context=0, action=Action(text=PATHS[id][step])) for step in (0, 1))
+    group = "other" if id == "o" else "task"
+    return Trajectory(
+        id=id, env="e", task=group, group=group, steps=steps, outcome=outcome, score=SCORES[id], side_answers=answers
+    )
 
 
-@pytest.mark.parametrize(
-    ("forks", "message"),
-    [
-        ([None], "tree: 1 forks for 2 trajectories; give one for each, or None"),
-        ([None, (7, 0)], "tree: trajectory 1 forks from 7; have 0 to 1"),
-        ([None, (0, 1)], "tree: trajectory 1 forks after step 1 of 0, which has 2; nothing comes after the last one"),
-        ([(1, 0), (0, 0)], "tree: step 0 comes after itself"),
-    ],
-)
-def test_a_fork_that_makes_no_sense_is_refused(forks: list[tuple[int, int] | None], message: str) -> None:
-    batch = batch_of_columns([[0.0, 1.0], [0.0, 0.0]], ["a", "a"])
-    with pytest.raises(ConfigError, match=message):
-        join_branches(batch, forks)
+def list_texts(batch: StepBatch) -> list[str]:
+    return [step.action.text for record in batch.sources for step in record.steps]
+
+
+def test_recorded_episodes_are_joined_to_a_tree_of_their_steps() -> None:
+    """The lost episode x has no score; its one step that e shares is in the batch all the same."""
+    batch = join_episodes([record_episode(id) for id in PATHS], BRANCHES)
+    assert "".join(list_texts(batch)) == "aaa" + "b" + "cc" + "dd" + "xe" + "oo"
+    tree = find_tree(batch)
+    assert tree.parent.tolist() == [-1, 0, 1, 0, 0, 4, 4, 6, 4, 8, -1, 10]
+    assert batch.keys["turn"].tolist() == [0, 1, 2, 1, 1, 2, 2, 3, 2, 3, 0, 1]
+    assert measure_values(tree)[:12].tolist() == [0.5, 1, 1, 0, 0.5, 0.5, 1, 1, 0, 0, 0.25, 0.25]
+    gain = assign_credit(batch, make_tree_preset("treeps")).advantage
+    assert gain.tolist() == [0, 0.5, 0, -0.5, 0, 0, 0.5, 0, -0.5, 0, 0, 0]
+    of_steps = [[(each.step, each.action.text) for each in record.side_answers] for record in batch.sources]
+    assert of_steps == [[(0, "a"), (1, "a")], [(0, "b")], [(0, "c")], [], [], [(0, "o"), (1, "o")]]
+
+
+def test_each_order_of_the_episodes_gives_the_same_tree() -> None:
+    """As values by the paths, since the steps stand in another order."""
+    values = []
+    for ids in (list(PATHS), list(reversed(PATHS))):
+        batch = join_episodes([record_episode(id) for id in ids], BRANCHES)
+        tree = find_tree(batch)
+        texts, value = list_texts(batch), measure_values(tree)
+        paths = list_paths(tree).values()
+        found = {("".join(texts[step] for step in path), *(float(value[step]) for step in path)) for path in paths}
+        values.append(found)
+    assert values[0] == values[1]
+    assert len(values[0]) == 6
+
+
+def test_episodes_without_branches_are_the_batch_of_their_records() -> None:
+    records = [record_episode(id) for id in ("a", "o")]
+    joined, plain = join_episodes(records, {}), batch_of(records)
+    assert joined.sources == plain.sources
+    assert joined.starts.tolist() == plain.starts.tolist()
+    assert joined.keys["turn"].tolist() == plain.keys["turn"].tolist()
+
+
+def test_an_episode_that_ended_where_others_go_on_is_left_out() -> None:
+    records = [record_episode("d"), record_episode("c")]
+    records[1] = replace(records[1], steps=records[1].steps[:2])
+    assert "".join(list_texts(join_episodes(records, BRANCHES))) == "acdd"
+    tree = find_tree(join_episodes(records[::-1], BRANCHES))
+    assert (tree.parent.tolist(), measure_values(tree).tolist()) == ([-1, 0, 1, 2], [1.0] * 5)
+
+
+def test_branches_that_make_no_sense_are_refused() -> None:
+    records = [record_episode("a"), record_episode("b")]
+    with pytest.raises(ConfigError, match="tree: episode 'a' branches off itself, by way of its parents"):
+        join_episodes(records, {"a": ("b", 1), "b": ("a", 1)})
+    records[1] = replace(records[1], group="other")
+    with pytest.raises(ConfigError, match="tree: step 3 is of group 1, and step 0 before it of group 0"):
+        join_episodes(records, BRANCHES)
+    with pytest.raises(ConfigError, match="no trajectory with a score"):
+        join_episodes([record_episode("x")], BRANCHES)

@@ -44,4 +44,5 @@ def scale_by_entropy(advantages: Floats, entropy: Floats, *, coefficient: float 
     """
     if len(entropy) < 2:
         return advantages
-    return advantages * (1.0 + coefficient * (entropy - entropy.mean()) / (entropy.std(ddof=1) + 1e-8))
+    deviation = (entropy - entropy.mean()) / (entropy.std(ddof=1) + 1e-8)
+    return np.asarray(advantages * (1.0 + coefficient * deviation), float)

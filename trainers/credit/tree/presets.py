@@ -1,7 +1,7 @@
 """Presets of the methods on trees. They work on any batch: without forks, each episode is a path from its task's root.
 
-Runs hold no trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for `make_tree_batch`.
-docs/tree-credit.md follows an example by hand.
+No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for the batches of
+`make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WeighByLeaves:
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
         leaves, tokens = batch.column("leaves"), batch.column("tokens")
-        return advantage * leaves * tokens.sum() / np.maximum((leaves * tokens).sum(), 1.0)
+        return np.asarray(advantage * leaves * tokens.sum() / max(float((leaves * tokens).sum()), 1.0), float)
 
 
 def arpo(*, by_leaves: bool = False) -> Preset:
@@ -136,7 +136,7 @@ _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"gamma": (0, 1), "coefficient
 
 
 def make_tree_preset(name: str, /, **options: object) -> Preset:
-    """The preset of that name, for a batch of `make_tree_batch`: arpo, aepo, treepo, treeps, segment_spo or ui_s1.
+    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo or ui_s1.
 
     Raises ConfigError for an unknown name or option, or an impossible value.
     """

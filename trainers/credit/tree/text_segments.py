@@ -19,7 +19,7 @@ def cut_text(probabilities: Floats, *, threshold: float = 0.9, interval: int = 5
     if interval < 1:
         raise ConfigError(f"segments: {interval} unsure tokens cannot end a segment; give 1 or more")
     unsure = np.asarray(probabilities) < threshold
-    return (np.cumsum(unsure) - unsure) // interval
+    return np.asarray((np.cumsum(unsure) - unsure) // interval, np.int64)
 
 
 def credit_segments(

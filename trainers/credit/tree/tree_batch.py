@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from gymcp.envs.tool_costs import ToolCosts
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.step_batch import COST_COLUMNS, StepBatch
+from gymcp.trainers.credit.step_batch import COST_COLUMNS, StepBatch, batch_of
 from gymcp.trainers.credit.tree.step_tree import START, StepTree, count_depth
 from gymcp.trainers.settings.arrays import Floats, Ints
+from gymcp.types import Task, Trajectory
 
 PARENT = "parent"
 """Key of a batch of trees: equal for steps that come after the same step, or that begin the same task."""
@@ -50,34 +53,55 @@ def make_tree_batch(tree: StepTree, *, tokens: Floats | None = None, **columns: 
     )
 
 
-def join_branches(batch: StepBatch, forks: Sequence[tuple[int, int] | None]) -> StepBatch:
-    """The batch of trajectories that fork from each other, with the key ``parent``.
+def join_episodes(
+    records: Iterable[Trajectory],
+    branches: Mapping[str, tuple[str, int]],
+    tasks: Mapping[str, Task] | None = None,
+    costs: ToolCosts | None = None,
+) -> StepBatch:
+    """The batch of recorded episodes that branched off each other, with the key ``parent``: each step is in it once.
 
-    `forks` [N]: (trajectory, step) after which each one begins, both counted from 0; None for one that begins with its
-    task. A trajectory holds its own steps alone, and ends with a score of its own, so nothing forks from its last step.
-    ``turn`` then counts the steps from the start of the task. Raises ConfigError for a fork that is not there, and what
-    `StepTree` raises.
+    Each record has all steps of its path. `branches`: id of an episode -> id of the one that it branched off, which
+    need not be in the batch, and the number of steps that they share. The trajectories of the batch have the steps that
+    no earlier record has. An episode that has none left, because others go on from its end, is left out; so are those
+    that `batch_of` leaves out. ``turn`` counts the steps of the path.
+
+    Raises ConfigError if no record is left, for an episode that branches off itself, and what `StepTree` raises.
     """
-    if len(forks) != len(batch.tasks):
-        raise ConfigError(f"tree: {len(forks)} forks for {len(batch.tasks)} trajectories; give one for each, or None")
-    parent = np.arange(int(batch.starts[-1])) - 1
-    parent[batch.starts[:-1]] = [START if fork is None else _find_fork(batch, n, *fork) for n, fork in enumerate(forks)]
-    places = np.where(parent == START, int(batch.starts[-1]) + batch.keys["group"], parent)
-    joined = batch.with_keys(**{PARENT: places})
+    places: dict[tuple[str, int], int] = {}
+    before, owned = list[int](), list[Trajectory]()
+    for record in records:
+        if not record.outcome.has_score or record.score is None:
+            continue
+        path = [(_find_owner(record.id, step, branches), step) for step in range(len(record.steps))]
+        shared = next((step for step, key in enumerate(path) if key not in places), len(path))
+        if shared < len(path):
+            before.append(places[path[shared - 1]] if shared else START)
+            places |= {key: len(places) + step for step, key in enumerate(path[shared:])}
+            owned.append(_cut_beginning(record, shared))
+    batch = batch_of(owned, tasks, costs)
+    steps = int(batch.starts[-1])
+    parent = np.arange(steps) - 1
+    parent[batch.starts[:-1]] = before
+    joined = batch.with_keys(**{PARENT: np.where(parent == START, steps + batch.keys["group"], parent)})
     return joined.with_keys(turn=count_depth(find_tree(joined)))
 
 
-def _find_fork(batch: StepBatch, branch: int, trajectory: int, step: int) -> int:
-    """Place in the batch of the step that a branch begins after."""
-    if not 0 <= trajectory < len(batch.tasks):
-        raise ConfigError(f"tree: trajectory {branch} forks from {trajectory}; have 0 to {len(batch.tasks) - 1}")
-    length = int(batch.starts[trajectory + 1] - batch.starts[trajectory])
-    if not 0 <= step < length - 1:
-        raise ConfigError(
-            f"tree: trajectory {branch} forks after step {step} of {trajectory}, which has {length}; nothing comes"
-            " after the last one"
-        )
-    return int(batch.starts[trajectory]) + step
+def _find_owner(id: str, step: int, branches: Mapping[str, tuple[str, int]]) -> str:
+    """Id of the episode that played this step of the path of another one."""
+    seen = {id}
+    while id in branches and step < branches[id][1]:
+        id = branches[id][0]
+        if id in seen:
+            raise ConfigError(f"tree: episode {id!r:.80} branches off itself, by way of its parents")
+        seen.add(id)
+    return id
+
+
+def _cut_beginning(record: Trajectory, shared: int) -> Trajectory:
+    """The record without its first steps, and without the side answers that led to them."""
+    answers = (replace(each, step=each.step - shared) for each in record.side_answers if each.step >= shared)
+    return replace(record, steps=record.steps[shared:], side_answers=tuple(answers))
 
 
 def find_tree(batch: StepBatch) -> StepTree:
