@@ -46,7 +46,7 @@ def read_tree() -> StepTree:
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
-    assert play_page(PAGE, tmp_path) == 1
+    assert play_page(DOCS / "tree-credit.md", tmp_path) == 1
 
 
 def test_the_values_of_the_table() -> None:
