@@ -12,7 +12,7 @@ import numpy as np
 from gymcp.trainers.credit.assign import assign_credit
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.pairs import find_step_pairs
-from gymcp.trainers.credit.tree.presets import make_tree_preset
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.credit.tree.step_tree import StepTree
 from gymcp.trainers.credit.tree.tree_batch import make_tree_batch
 
@@ -45,8 +45,7 @@ def make_batch(tree: StepTree, seed: int = 0) -> StepBatch:
 def list_work(tree: StepTree) -> Mapping[str, Callable[[], object]]:
     """The methods on the tree by name, each as something to call."""
     batch = make_batch(tree)
-    presets = {name: make_tree_preset(name) for name in ("arpo", "aepo", "treepo", "treeps", "segment_spo", "ui_s1")}
-    of_presets = {name: partial(assign_credit, batch, preset) for name, preset in presets.items()}
+    of_presets = {name: partial(assign_credit, batch, make()) for name, make in TREE_PRESETS.items()}
     return {**of_presets, "step pairs": partial(find_step_pairs, tree)}
 
 
