@@ -1,4 +1,5 @@
-"""Speed of training: the learner against TRL's, a whole iteration on `backoffice`, advantages for a million steps.
+"""Speed of training: the learner against TRL's, a whole iteration on `backoffice`, advantages for a million steps, and
+for a million steps of trees.
 
 Tokens/s count prompt and completion of every sequence, as TRL does, over one step of the optimiser: forward, backward,
 update. The same model (a random Qwen3 in float32), the same batch, the same threads; rounds are interleaved and medians
@@ -22,6 +23,7 @@ from report_table import Result, against, options, show
 from training_iteration import iteration
 from training_trl import VERSION, trl_trainer
 from transformers import AutoModelForCausalLM
+from tree_speed import list_work, make_forked_tree, measure_memory, measure_seconds
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.trainers.learner.learner import Learner
@@ -130,9 +132,22 @@ def credit(steps: int) -> list[Result]:
     return results
 
 
+def tree_credit(steps: int) -> list[Result]:
+    """Seconds and memory for trees of `steps` steps, and of four times as many, with their ratios: 4 is linear."""
+    few, many = list_work(make_forked_tree(steps)), list_work(make_forked_tree(4 * steps))
+    results = []
+    for name in few:
+        for what, unit, measure in (("advantages", "s", measure_seconds), ("memory", "MB", measure_memory)):
+            base = Result(metric=f"{what} on trees, {name}, {steps:,} steps", value=measure(few[name]), unit=unit)
+            more = measure(many[name])
+            results += [base, against(f"{what} on trees, {name}, {4 * steps:,} steps", more, unit, base)]
+            print(f"{name} on trees: {base.value:.3f} {unit}, {more:.3f} {unit}", file=sys.stderr, flush=True)
+    return results
+
+
 def main() -> None:
     parser = options(__doc__, "smaller model, fewer groups and rounds, a tenth of the steps")
-    parser.add_argument("--only", choices=("tokens", "iteration", "credit"), help="measure only this part")
+    parser.add_argument("--only", choices=("tokens", "iteration", "credit", "trees"), help="measure only this part")
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
     threads = torch.get_num_threads()
@@ -140,6 +155,8 @@ def main() -> None:
     results: list[Result] = []
     if only in (None, "credit"):
         results += credit(MILLION // 10 if quick else MILLION)
+    if only in (None, "trees"):
+        results += tree_credit(MILLION // 10 if quick else MILLION)
     if only in (None, "tokens"):
         with tempfile.TemporaryDirectory() as folder:
             model = make_tiny_model(Path(folder), "qwen", size=SMALL if quick else SIZE)

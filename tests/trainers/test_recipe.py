@@ -129,6 +129,7 @@ def test_an_invalid_recipe_is_refused(table: dict[str, Any], says: str) -> None:
         ({"kind": "gspo", "aggregation": "token-mean"}, "loss.aggregation = 'token-mean' .* loss.kind = 'gspo'"),
         ({"kind": "gspo", "dual_clip": 3.0}, "loss.dual_clip = 3.0 .* loss.kind = 'gspo'"),
         ({"kind": "gspo", "constant_length": 9}, "loss.constant_length = 9 .* loss.kind = 'gspo'"),
+        ({"kind": "gspo", "keep_clipped_gradient": True}, "loss.keep_clipped_gradient = .* loss.kind = 'gspo'"),
         ({"kind": "cispo", "dual_clip": 3.0}, "loss.dual_clip = 3.0 .* loss.kind = 'cispo'"),
         ({"kind": "likelihood", "clip_high": 0.3}, "loss.clip_high = 0.3 .* loss.kind = 'likelihood'"),
         ({"kind": "likelihood", "weight": {"rule": "band"}}, "loss.weight = .* loss.kind = 'likelihood'"),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
-from gymcp.trainers.credit.estimators import estimate_advantage
+from gymcp.trainers.credit.estimators import discount, estimate_advantage
 from gymcp.trainers.credit.preset import GOLD, LossTerm, Preset, Transform
-from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import add_signals
 from gymcp.trainers.credit.signals.token_credit import count_tokens, mean_by_step
@@ -98,8 +97,8 @@ def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[
     if not len(batch.tasks):
         return []
     rewards = np.nan_to_num(batch.column(finest.signal))
-    gamma = finest.gamma if finest.returns in ("discounted", "gae") else 1.0
-    columns = (rewards, returns_to_go(rewards, batch.starts, gamma), credit.advantage)
+    discounted = finest if finest.returns in ("discounted", "gae") else replace(finest, gamma=1.0)
+    columns = (rewards, discount(discounted, rewards, batch), credit.advantage)
     split = [np.split(column, batch.starts[1:-1]) for column in columns]
     return [
         StepCredit(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.special import betaln, xlogy
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.returns import gae, returns_to_go, totals
+from gymcp.trainers.credit.returns import gae, returns_between_cuts, returns_to_go, totals
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
@@ -41,13 +41,17 @@ class AdvantageTerm:
     """Name of a column; a step whose value is NaN is not compared and gets 0."""
     key: tuple[str, ...] = ("group",)
     """Keys that two steps must share to be compared; empty: all steps of the batch are compared."""
-    unit: Literal["trajectory", "step"] = "trajectory"
-    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times."""
+    unit: Literal["trajectory", "step", "leaf"] = "trajectory"
+    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times. leaf: steps
+    whose column ``leaf`` is 1, the ends of a tree; all steps are compared with them."""
     returns: Literal["none", "total", "discounted", "gae"] = "total"
     """Return along the trajectory that is computed from the signal before the comparison (`gae` reads the column
     ``value``)."""
     gamma: float = 1.0
     lam: float = 1.0
+    cut_on: str | None = None
+    """Name of a column; a discounted return ends before a step whose value in it is not 0, and that step's own return
+    is its own signal."""
     centre: Literal["mean", "leave_one_out", "none"] = "mean"
     scale: StdScale | BetaDensity | None = None
     singleton: Literal["zero", "raw"] = "zero"
@@ -78,12 +82,19 @@ def _compute_return(term: AdvantageTerm, signal: Floats, batch: StepBatch) -> Fl
         case "total":
             return totals(signal, batch.starts)
         case "discounted":
-            return returns_to_go(signal, batch.starts, term.gamma)
+            return discount(term, signal, batch)
         case "gae":
             values = batch.column("value")
             return gae(signal, values, batch.starts, gamma=term.gamma, lam=term.lam)
         case "none":
             return signal
+
+
+def discount(term: AdvantageTerm, signal: Floats, batch: StepBatch) -> Floats:
+    """[S] -> [S]: the term's discounted return from each step on."""
+    if term.cut_on is None:
+        return returns_to_go(signal, batch.starts, term.gamma)
+    return returns_between_cuts(signal, batch.starts, term.gamma, batch.column(term.cut_on) != 0)
 
 
 def _compare_with_group(
@@ -99,7 +110,8 @@ def _compare_with_group(
         counted[positions[np.diff(batch.keys["trajectory"][positions], prepend=-1) != 0]] = True
         statistics = _GroupStatistics(term, group, values, counted, batch)
     else:
-        statistics = _GroupStatistics(term, group, penalised, present, batch)
+        counted = present & (batch.column("leaf") != 0) if term.unit == "leaf" else present
+        statistics = _GroupStatistics(term, group, penalised, counted, batch)
     return statistics.compare(penalised)
 
 

@@ -28,6 +28,7 @@ _COLUMNS = {
     "cost_bytes": "bytes of the answers to the step's calls",
     "cost_risk": "risk of the step's calls, as the environment declares it",
     "cost_asking": "price of the step's questions to the user",
+    "mismatch": "1 on a step whose action was replaced, 0 on the others",
     "gold": "the gold calls and final texts of the tasks; a task without gold is an error",
 }
 """Meaning of columns that no shaper makes."""
@@ -37,7 +38,10 @@ _KEYS = {
     "turn": "with the same index",
     "calls": "with as many tool calls",
     "trajectory": "of the same episode",
+    "parent": "after the same step",
 }
+_UNITS = {"trajectory": ("episode", "episodes"), "step": ("step", "steps"), "leaf": ("leaf", "leaves")}
+"""Unit of the statistics -> its word for one, and for several."""
 _EXAMPLE_REWARDS = ((0.0, 1.0), (0.0, 0.0, 0.0))
 """Rewards of the example: an episode that succeeds in its second step, and one that fails in its third."""
 _EXAMPLE_STATES = (("s", "a"), ("s", "b", "c"))
@@ -123,7 +127,8 @@ def _describe_value(term: AdvantageTerm) -> str:
     if term.returns == "total":
         return f"{symbol}{index}: the sum of {x} over the episode"
     if term.returns == "discounted":
-        return f"{symbol}{index} = {_write_series(f'{x}(i,t', ')', term.gamma)}: the return from the step on"
+        cut = f", up to a step with {term.cut_on}, which has its own {x} alone" if term.cut_on else ""
+        return f"{symbol}{index} = {_write_series(f'{x}(i,t', ')', term.gamma)}: the return from the step on{cut}"
     surprise = f"d(t) = {x}(i,t) + {_write_product(term.gamma, 'value(i,t+1)')} - value(i,t)"
     return f"{symbol}{index} = {_write_series('d(t', ')', term.gamma * term.lam)}, with {surprise}"
 
@@ -137,11 +142,11 @@ def _write_series(before: str, after: str, gamma: float) -> str:
 def _describe_comparison(term: AdvantageTerm) -> str:
     if term.centre == "none" and term.scale is None:
         return "compared with nothing"
-    unit = "episodes" if term.unit == "trajectory" else "steps"
+    unit, units = _UNITS[term.unit]
     keys = " ".join(_describe_key(key) for key in term.key)
-    among = f"{unit} {keys}" if term.key else f"all {unit} of the batch"
+    among = f"{units} {keys}" if term.key else f"all {units} of the batch"
     weight = ", weighed by their tokens" if term.by_tokens else ""
-    parts = [f"compared among {among}{weight}; each {unit[:-1]} counts once"]
+    parts = [f"compared among {among}{weight}; each {unit} counts once"]
     if isinstance(term.scale, StdScale):
         parts.append(f"std and var divide by {'n - 1' if term.scale.ddof else 'n'}")
     parts.append(f"with nothing to compare it with, a step gets {'0' if term.singleton == 'zero' else 'its own value'}")
@@ -229,6 +234,8 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
     line = f"loss ({loss.kind}): {kinds[loss.kind]}"
     if loss.kind == "ppo" and loss.dual_clip is not None:
         line += f", at most {loss.dual_clip:g} |A| if A is negative"
+    if loss.keep_clipped_gradient:
+        line += f"; above {high} a token counts {high} and keeps its gradient"
     averages = {
         "token-mean": "averaged over all tokens of the batch",
         "seq-mean-token-sum": f"summed over the tokens of each {unit}, averaged over {unit}s",

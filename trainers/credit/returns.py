@@ -40,6 +40,20 @@ def returns_with_factors(rewards: Floats, factors: Floats) -> Floats:
     return returns
 
 
+def returns_between_cuts(
+    rewards: Floats, starts: Ints, gamma: float, is_cut: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+) -> Floats:
+    """[S] -> [S]: R_t = r_t + gamma R_{t+1}; a step that `is_cut` is a stretch of its own: R_t = r_t, and the return
+    before it does not take it in.
+
+    Source: UI-S1, uis1/core_uis1.py.
+    """
+    factors = np.where(is_cut, 0.0, gamma)
+    factors[:-1] = np.where(is_cut[1:], 0.0, factors[:-1])
+    factors[starts[1:] - 1] = 0.0
+    return returns_with_factors(rewards, factors)
+
+
 def totals(rewards: Floats, starts: Ints) -> Floats:
     """[S] -> [S]: sum over the whole trajectory, on each of its steps."""
     if not len(rewards):

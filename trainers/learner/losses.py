@@ -75,7 +75,11 @@ def importance_ratios(new: Tensor, old: Tensor) -> Tensor:
 def _clip(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
     """[B, L]: PPO's pessimistic loss, with the dual clip for negative advantages if the loss has one."""
     plain = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
+    if loss.keep_clipped_gradient and loss.kind == "ppo":
+        ceiling = (1 + loss.clip_high) * ratio / ratio.detach()
+        clipped = -advantages * torch.minimum(ratio.clamp(min=1 - loss.clip_low), ceiling)
+    else:
+        clipped = -advantages * ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
     worst = torch.maximum(plain, clipped)
     if loss.dual_clip is None or loss.kind == "gspo":
         return worst

@@ -10,7 +10,9 @@ from gymcp.errors import ConfigError
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 SequenceUnit = Literal["episode", "step"]
-_OF_RATIOS = ("clip_low", "clip_high", "dual_clip", "weight", "decoupled", "behaviour_cap")
+_OF_RATIOS = (
+    "clip_low", "clip_high", "dual_clip", "keep_clipped_gradient", "weight", "decoupled", "behaviour_cap",
+)  # fmt: skip
 """Settings of losses that have ratios."""
 
 
@@ -47,6 +49,9 @@ class Loss:
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: no bound."""
+    keep_clipped_gradient: bool = False
+    """Keep the gradient of a token above the upper clip: its ratio counts as 1 + `clip_high`, and its log-probability
+    still moves (AEPO). Of ``ppo`` only."""
     aggregation: Aggregation = "token-mean"
     sequence: SequenceUnit = "episode"
     """The sequences of ``seq-mean`` and of ``gspo``. episode: a mean is over the tokens of an episode, also if edits of
@@ -100,7 +105,7 @@ def _reason_to_ignore(loss: Loss, name: str) -> str:
     kind = f"loss.kind = '{loss.kind}'"
     if loss.kind == "likelihood" and name in _OF_RATIOS:
         return kind
-    if name == "dual_clip" and loss.kind != "ppo":
+    if name in ("dual_clip", "keep_clipped_gradient") and loss.kind != "ppo":
         return kind
     if name == "aggregation" and loss.averaging != loss.aggregation:
         return kind

@@ -1,0 +1,1 @@
+"""Credit on recorded trees: episodes that fork share the steps before the fork."""

@@ -1,0 +1,48 @@
+"""AEPO's factor on the advantage of each token: stronger at tokens that the policy was unsure of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.signals.token_credit import TokenCredit, count_tokens
+from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.settings.arrays import Floats
+
+TOKEN_ENTROPY = "token_entropy"
+"""Column of tokens: entropy (nats) of the distribution that each was drawn from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropyFactor:
+    """Each token's advantage is that of its step, times 1 + `coefficient` times the deviation of the token's entropy.
+
+    The deviation is from the mean over all drawn tokens of the batch, in standard deviations. A batch of bare columns
+    has one token a step, whose entropy is its column.
+
+    Source: AEPO, read in a fork of the authors' repository.
+    """
+
+    coefficient: float = 0.2
+
+    def __call__(self, batch: StepBatch, rewards: Floats) -> TokenCredit:
+        """[S] advantages -> [K]. Raises ConfigError if nothing is known of the tokens' entropies."""
+        columns = batch.columns if batch.token_counts is None else batch.token_columns
+        if TOKEN_ENTROPY not in columns:
+            raise ConfigError(f"credit: the preset needs {TOKEN_ENTROPY} of every token, which nothing has computed")
+        spread = np.repeat(rewards, count_tokens(batch))
+        found = scale_by_entropy(spread, columns[TOKEN_ENTROPY], coefficient=self.coefficient)
+        return TokenCredit(advantages=found, returns=found)
+
+
+def scale_by_entropy(advantages: Floats, entropy: Floats, *, coefficient: float = 0.2) -> Floats:
+    """[K], [K] -> [K]: A (1 + c z), z: entropy less its mean, over its deviation (divided by K - 1).
+
+    Fewer than two tokens have no deviation, and keep their advantages.
+    """
+    if len(entropy) < 2:
+        return advantages
+    deviation = (entropy - entropy.mean()) / (entropy.std(ddof=1) + 1e-8)
+    return np.asarray(advantages * (1.0 + coefficient * deviation), float)

@@ -1,0 +1,73 @@
+"""Preferences between steps of a tree: what training on pairs (DPO) learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.tree.step_tree import StepTree, measure_values, sum_below
+from gymcp.trainers.settings.arrays import Floats, Ints
+
+PairRule = Literal["success", "value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepPairs:
+    """[P] pairs of steps that were taken in one situation: both come after the same step, or begin the same task."""
+
+    chosen: Ints
+    """[P]: the better step of each pair."""
+    rejected: Ints
+    """[P]: the worse one."""
+    margin: Floats
+    """[P]: mean score of the leaves below the better one, less that below the worse one."""
+
+
+def find_step_pairs(tree: StepTree, *, rule: PairRule = "success", success: float = 1.0) -> StepPairs:
+    """The pairs of a tree, in the order of the steps that were chosen.
+
+    ``success``: every step that leads to a leaf with that score or a better one, with every step after the same one
+    that leads to none (TP-LLaMA). ``value``: after each step, the one of the highest mean score with the one of the
+    lowest, unless all are equal; of equals, the first (step-level Q). Time and memory grow with the number of steps
+    and of pairs. TP-LLaMA pairs along the one path of success that its search found; with several such paths every
+    step on one of them is chosen, which is ours.
+
+    Sources: arXiv:2406.07115 (TP-LLaMA), arXiv:2409.09345 (step-level Q).
+    """
+    value = measure_values(tree)[: tree.steps]
+    if rule == "value":
+        chosen, rejected = _pair_extremes(tree, value)
+    elif rule == "success":
+        solved = tree.is_leaf & (np.nan_to_num(tree.score) >= success - 1e-9)
+        chosen, rejected = _pair_all(tree, sum_below(tree, solved.astype(float))[: tree.steps] > 0)
+    else:
+        raise ConfigError(f"pairs: no rule {rule!r:.80}; have success, value")
+    return StepPairs(chosen=chosen, rejected=rejected, margin=value[chosen] - value[rejected])
+
+
+def _pair_extremes(tree: StepTree, value: Floats) -> tuple[Ints, Ints]:
+    """The first best and the first worst of the steps after each place, if they differ in value."""
+    before, steps = tree.places_before[: tree.steps], np.arange(tree.steps)
+    rising = np.lexsort((steps, value, before))
+    falling = np.lexsort((steps, -value, before))
+    is_first = np.diff(before[rising], prepend=-1) != 0
+    worst, best = rising[is_first], falling[is_first]
+    differ = value[best] > value[worst]
+    order = np.argsort(best[differ], kind="stable")
+    return best[differ][order], worst[differ][order]
+
+
+def _pair_all(tree: StepTree, leads: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[Ints, Ints]:
+    """Every step that leads to success, with every step after the same one that does not."""
+    before = tree.places_before[: tree.steps]
+    failed = np.flatnonzero(~leads)
+    failed = failed[np.argsort(before[failed], kind="stable")]
+    count = np.bincount(before[failed], minlength=tree.steps + tree.groups)
+    first = np.cumsum(count) - count
+    chosen = np.flatnonzero(leads)
+    each = count[before[chosen]]
+    offset = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
+    return np.repeat(chosen, each), failed[np.repeat(first[before[chosen]], each) + offset]

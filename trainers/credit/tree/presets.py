@@ -1,0 +1,146 @@
+"""Presets of the methods on trees. They work on any batch: without forks, each episode is a path from its task's root.
+
+No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for the batches of
+`make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
+from gymcp.trainers.credit.preset import REWARD, LossTerm, Norm, Preset, Shaper, Transform
+from gymcp.trainers.credit.preset_functions import check_options
+from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
+from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
+from gymcp.trainers.settings.arrays import Floats
+from gymcp.trainers.settings.loss import Loss
+
+Centre = Literal["parent", "siblings"]
+MISMATCH = "mismatch"
+"""Column that is 1 on the steps at which an episode's own action was replaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighByLeaves:
+    """Weight of each step by the number of leaves that share it, divided by the mean weight of the batch's tokens.
+
+    A loss that is averaged over tokens then has the gradient of one row for each leaf, in which shared tokens are
+    repeated. Reads the column ``leaves``.
+    """
+
+    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
+        leaves, tokens = batch.column("leaves"), batch.column("tokens")
+        return np.asarray(advantage * leaves * tokens.sum() / max(float((leaves * tokens).sum()), 1.0), float)
+
+
+def arpo(*, by_leaves: bool = False) -> Preset:
+    """GRPO over the leaves of a task; a step that leaves share has the mean of theirs. arXiv:2507.19849.
+
+    The authors repeat shared steps in the row of each leaf, which adds up to as many times this mean: `by_leaves`.
+    Which steps fork is decided by `branch_probability`.
+    """
+    advantage = AdvantageTerm(signal="node_value", unit="leaf", returns="none", scale=StdScale())
+    return _make_preset(advantage, TreeValues(), by_leaves=by_leaves)
+
+
+def aepo(*, coefficient: float = 0.2) -> Preset:
+    """ARPO's advantage, stronger at tokens of high entropy; a token above the upper clip keeps its gradient.
+    arXiv:2510.14545.
+
+    The official loss was not read: in a fork that has its names every token keeps its gradient, as here; in a port
+    (ARLArena) only tokens of low entropy do, which is the opposite of the paper's words. The paper's rollout budget and
+    its penalty on forks in a row could not be verified, and are no part of this. The tokens of the batch must have the
+    column ``token_entropy``, which training does not compute yet.
+    """
+    term = replace(arpo().loss_terms[0], backup=EntropyFactor(coefficient=coefficient))
+    loss = Loss(clip_low=0.2, clip_high=0.28, keep_clipped_gradient=True)
+    return Preset(loss_terms=(term,), shapers=(TreeValues(),), loss=loss)
+
+
+def treepo(*, weight: AncestorWeight = "average", whiten: bool = True, by_leaves: bool = False) -> Preset:
+    """Score of a leaf less the mean score of each subtree that it is in, averaged over them. arXiv:2508.17445."""
+    shaper = AncestorComparison(weight=weight, whiten=whiten)
+    advantage = AdvantageTerm(signal="above", unit="step", returns="none", centre="none")
+    return _make_preset(advantage, shaper, by_leaves=by_leaves)
+
+
+def treeps(*, centre: Centre = "parent", norm: Norm = "mean", by_leaves: bool = False) -> Preset:
+    """Mean score below a step less that below the step before it, or compared among the steps after one step.
+    arXiv:2601.06922.
+
+    The paper values a step by the outcomes below it. Its exact advantage and its pruning could not be verified: the
+    gain over the step before is our reading, and `centre` = "siblings", with or without a deviation (`norm`), the
+    other one. With siblings each of them counts once; with the parent, as often as it has leaves.
+    """
+    scale = StdScale() if norm == "mean_std" else None
+    if centre == "parent" and scale is not None:
+        raise ConfigError("treeps: norm 'mean_std' divides by the deviation among siblings; centre must be 'siblings'")
+    advantage = AdvantageTerm(signal="gain", unit="step", returns="none", centre="none")
+    if centre == "siblings":
+        advantage = AdvantageTerm(signal="node_value", key=("parent",), unit="step", returns="none", scale=scale)
+    return _make_preset(advantage, TreeValues(), by_leaves=by_leaves)
+
+
+def segment_spo() -> Preset:
+    """Gain in value from the beginning of a step's segment to its end (segment SPO). arXiv:2505.23564.
+
+    With a column ``trunk`` values come from further episodes that leave the trunk, as published; they are not trained
+    on. The authors also leave out sure tokens within a segment: `credit_segments`.
+    """
+    advantage = AdvantageTerm(signal="segment_gain", unit="step", returns="none", centre="none")
+    return _make_preset(advantage, SegmentGain(), by_leaves=False)
+
+
+def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
+    """Sum of an episode's rewards compared in its group, plus each step's return compared among steps of its index; a
+    return ends where an action was replaced. arXiv:2509.11543.
+
+    Reads the column ``mismatch``, 1 on a step whose action was replaced by the expert's: it keeps its own reward, and
+    no return passes it or takes it in. Replaced actions are no forks: such episodes are paths. The authors count an
+    episode once for each of its steps in the first mean, here it counts once; the filter on the deviation of a group
+    (0.3) is DAPO's, and no part of this. What a row's score is in their first term was not read; here it is the sum.
+    """
+    scale = StdScale() if norm == "mean_std" else None
+    step = AdvantageTerm(
+        signal=REWARD,
+        key=("group", "turn"),
+        unit="step",
+        returns="discounted",
+        gamma=gamma,
+        cut_on=MISMATCH,
+        scale=scale,
+        weight=step_weight,
+    )
+    term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, scale=scale), step))
+    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({MISMATCH}))
+
+
+def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -> Preset:
+    transforms: tuple[Transform, ...] = (WeighByLeaves(),) if by_leaves else ()
+    shapers = (shaper,) if not by_leaves or isinstance(shaper, TreeValues) else (shaper, TreeValues())
+    term = LossTerm(advantage_terms=(advantage,), transforms=transforms)
+    return Preset(loss_terms=(term,), shapers=shapers, loss=Loss(clip_high=0.2))
+
+
+_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, ui_s1)
+TREE_PRESETS: Mapping[str, Callable[..., Preset]] = {maker.__name__: maker for maker in _MAKERS}
+"""Preset functions by name; the keywords of each are its options."""
+_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"gamma": (0, 1), "coefficient": (0,), "step_weight": (0,)}
+
+
+def make_tree_preset(name: str, /, **options: object) -> Preset:
+    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo or ui_s1.
+
+    Raises ConfigError for an unknown name or option, or an impossible value.
+    """
+    if name not in TREE_PRESETS:
+        raise ConfigError(f"no preset of trees {name!r:.80}; have {', '.join(TREE_PRESETS)}")
+    make = TREE_PRESETS[name]
+    return make(**check_options(f"preset '{name}'", make, options, _OPTION_RANGES))

@@ -1,0 +1,125 @@
+"""A tree as a batch of steps, on which advantage terms work, and the tree of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gymcp.envs.tool_costs import ToolCosts
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.step_batch import COST_COLUMNS, StepBatch, batch_of
+from gymcp.trainers.credit.tree.step_tree import START, StepTree, count_depth
+from gymcp.trainers.settings.arrays import Floats, Ints
+from gymcp.types import Task, Trajectory
+
+PARENT = "parent"
+"""Key of a batch of trees: equal for steps that come after the same step, or that begin the same task."""
+
+
+def make_tree_batch(tree: StepTree, *, tokens: Floats | None = None, **columns: Floats) -> StepBatch:
+    """The batch of a tree, with the key ``parent``, and further columns [S]. `tokens` [S]: drawn in each step; None: 1.
+
+    A trajectory is a stretch of steps each of which comes after the one before it in the arrays: an episode, or a
+    branch of one without the steps that it shares. The reward of a leaf is its score. ``turn`` counts the steps from
+    the start of the task. Raises ConfigError for a column of another length.
+    """
+    steps = tree.steps
+    for name, column in {**columns, "tokens": tokens}.items():
+        if column is not None and len(column) != steps:
+            raise ConfigError(f"tree: {len(column)} values in the column '{name}', and {steps} steps")
+    begins = tree.parent != np.arange(steps) - 1
+    begins[0] = True
+    starts = np.append(np.flatnonzero(begins), steps)
+    zeros, ones = np.zeros(steps), np.ones(steps)
+    return StepBatch(
+        starts=starts,
+        columns={
+            "reward": np.nan_to_num(tree.score),
+            "valid": ones,
+            **dict.fromkeys(("calls", "errors", "cost", *COST_COLUMNS.values()), zeros),
+            "tokens": ones if tokens is None else tokens,
+            **columns,
+        },
+        keys={
+            "group": tree.group,
+            "trajectory": np.cumsum(begins) - 1,
+            "state": np.arange(steps),
+            "turn": count_depth(tree),
+            PARENT: tree.places_before[:steps],
+        },
+        tasks=tuple(map(str, tree.group[starts[:-1]].tolist())),
+    )
+
+
+def join_episodes(
+    records: Iterable[Trajectory],
+    branches: Mapping[str, tuple[str, int]],
+    tasks: Mapping[str, Task] | None = None,
+    costs: ToolCosts | None = None,
+) -> StepBatch:
+    """The batch of recorded episodes that branched off each other, with the key ``parent``: each step is in it once.
+
+    Each record has all steps of its path. `branches`: id of an episode -> id of the one that it branched off, which
+    need not be in the batch, and the number of steps that they share. The trajectories of the batch have the steps that
+    no earlier record has. An episode that has none left, because others go on from its end, is left out; so are those
+    that `batch_of` leaves out. ``turn`` counts the steps of the path.
+
+    Raises ConfigError if no record is left, for an episode that branches off itself, and what `StepTree` raises.
+    """
+    places: dict[tuple[str, int], int] = {}
+    before, owned = list[int](), list[Trajectory]()
+    for record in records:
+        if not record.outcome.has_score or record.score is None:
+            continue
+        path = [(_find_owner(record.id, step, branches), step) for step in range(len(record.steps))]
+        shared = next((step for step, key in enumerate(path) if key not in places), len(path))
+        if shared < len(path):
+            before.append(places[path[shared - 1]] if shared else START)
+            places |= {key: len(places) + step for step, key in enumerate(path[shared:])}
+            owned.append(_cut_beginning(record, shared))
+    batch = batch_of(owned, tasks, costs)
+    steps = int(batch.starts[-1])
+    parent = np.arange(steps) - 1
+    parent[batch.starts[:-1]] = before
+    joined = batch.with_keys(**{PARENT: np.where(parent == START, steps + batch.keys["group"], parent)})
+    return joined.with_keys(turn=count_depth(find_tree(joined)))
+
+
+def _find_owner(id: str, step: int, branches: Mapping[str, tuple[str, int]]) -> str:
+    """Id of the episode that played this step of the path of another one."""
+    seen = {id}
+    while id in branches and step < branches[id][1]:
+        id = branches[id][0]
+        if id in seen:
+            raise ConfigError(f"tree: episode {id!r:.80} branches off itself, by way of its parents")
+        seen.add(id)
+    return id
+
+
+def _cut_beginning(record: Trajectory, shared: int) -> Trajectory:
+    """The record without its first steps, and without the side answers that led to them."""
+    answers = (replace(each, step=each.step - shared) for each in record.side_answers if each.step >= shared)
+    return replace(record, steps=record.steps[shared:], side_answers=tuple(answers))
+
+
+def find_tree(batch: StepBatch) -> StepTree:
+    """The tree of a batch before any filter. Without the key ``parent`` no episode forks, and each is a path by itself.
+
+    The score of a leaf is its reward; rewards of other steps are not read. Raises what `StepTree` raises.
+    """
+    parent = _find_parents(batch)
+    is_inner = np.zeros(len(parent), bool)
+    is_inner[parent[parent != START]] = True
+    score = np.where(is_inner, np.nan, np.nan_to_num(batch.column("reward")))
+    return StepTree(parent=parent, score=score, group=batch.keys["group"])
+
+
+def _find_parents(batch: StepBatch) -> Ints:
+    steps = int(batch.starts[-1])
+    if PARENT in batch.keys:
+        return np.where(batch.keys[PARENT] >= steps, START, batch.keys[PARENT])
+    parent = np.arange(steps) - 1
+    parent[batch.starts[:-1]] = START
+    return parent
