@@ -101,7 +101,8 @@ class SingleProcess:
             return stats, torch.autograd.grad(part, weights, materialize_grads=True)
 
         with ThreadPoolExecutor(self.parallel_micro_batches) as pool:
-            for stats, gradients in _map_in_order(pool, compute_gradients, micros, self.parallel_micro_batches):
+            ahead = 3 * self.parallel_micro_batches // 2  # so that few threads wait for a longer micro-batch before
+            for stats, gradients in _map_in_order(pool, compute_gradients, micros, ahead):
                 for weight, gradient in zip(weights, gradients, strict=True):
                     weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
                 yield stats

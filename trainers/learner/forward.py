@@ -1,4 +1,7 @@
-"""Log-probabilities of drawn tokens under the weights being trained, with shared prompt prefixes encoded once."""
+"""Log-probabilities of drawn tokens under the weights being trained.
+
+A prompt that several rows share is encoded once, and so are rows that are equal.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,11 @@ from gymcp.trainers.learner.token_rows import Row
 
 FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
+MAX_PADDING_TOKENS = 128
+"""Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
+
+_KeysAndValues = tuple[Tensor, Tensor]
+"""Of one layer, [1, heads, tokens, size] each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +90,7 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
     """[B] rows and their task numbers -> micro-batches of at most `tokens` tokens, padding included.
 
     With `share`, rows of one task share their common prefix if that saves work; all other rows are grouped by length.
-    A row longer than `tokens` is a micro-batch of its own.
+    Equal rows are in one micro-batch and count once. A row longer than `tokens` is a micro-batch of its own.
     """
     batches: list[MicroBatch] = []
     unshared: list[int] = []
@@ -90,9 +98,10 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
     for place, group in enumerate(groups):
         by_group.setdefault(group, []).append(place)
     for members in by_group.values():
-        prefix = common_prefix_length([rows[place] for place in members]) if share and len(members) > 1 else 0
-        longest = max(len(rows[place].token_ids) for place in members)
-        if prefix * (len(members) - 1) < longest:  # little to save, and the rows could not be packed with others
+        distinct, _ = find_distinct([rows[place] for place in members])
+        prefix = common_prefix_length(distinct) if share and len(distinct) > 1 else 0
+        longest = max(len(row.token_ids) for row in distinct)
+        if prefix * (len(distinct) - 1) < longest:  # little to save, and the rows could not be packed with others
             unshared += members
         else:
             batches += _pack(rows, members, prefix, tokens)
@@ -101,15 +110,34 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
 
 def _pack(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
     """Micro-batches of the member rows, longest rows first, so that rows of similar length share a micro-batch."""
+    distinct, origins = find_distinct([rows[place] for place in members])
+    copies: list[list[int]] = [[] for _ in distinct]
+    for place, origin in zip(members, origins, strict=True):
+        copies[origin].append(place)
     chosen: list[int] = []
-    for place in sorted(members, key=lambda place: -len(rows[place].token_ids)):
-        longest = len(rows[chosen[0]].token_ids) if chosen else 0
-        if chosen and prefix + (len(chosen) + 1) * (longest - prefix) > tokens:
+    count, longest = 0, 0
+    for origin in sorted(range(len(distinct)), key=lambda origin: -len(distinct[origin].token_ids)):
+        if chosen and prefix + (count + 1) * (longest - prefix) > tokens:
             yield MicroBatch(rows=tuple(chosen), prefix=prefix)
-            chosen = []
-        chosen.append(place)
+            chosen, count = [], 0
+        longest = longest if chosen else len(distinct[origin].token_ids)
+        chosen += copies[origin]
+        count += 1
     if chosen:
         yield MicroBatch(rows=tuple(chosen), prefix=prefix)
+
+
+def find_distinct(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """[B] rows -> the rows that differ in their tokens or in which of them were drawn, and for each of the B its own.
+
+    Episodes of one task are often equal: the policy has drawn the same tokens, and the world has answered alike.
+    """
+    keys = [(row.token_ids, row.spans) for row in rows]
+    first: dict[object, Row] = {}
+    for key, row in zip(keys, rows, strict=True):
+        first.setdefault(key, row)
+    places = {key: place for place, key in enumerate(first)}
+    return list(first.values()), [places[key] for key in keys]
 
 
 def common_prefix_length(rows: Sequence[Row]) -> int:
@@ -134,8 +162,19 @@ def token_values(
 ) -> TokenValues:
     """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
 
-    A gradient of the entropy keeps [K, vocabulary] values more until the backward pass.
+    Rows that are equal are computed once. A gradient of the entropy keeps [K, vocabulary] values more until the
+    backward pass.
     """
+    distinct, places = find_distinct(rows)
+    if len(distinct) < len(rows):
+        once = token_values(model, distinct, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient)
+        sizes = [sum(end - start for _, start, end in row.spans) for row in distinct]
+        # without indices, whose gradients are added up in no fixed order on some devices
+        logprobs, entropy = (values.split(sizes) for values in (once.logprobs, once.entropy))
+        return TokenValues(
+            logprobs=torch.cat([logprobs[place] for place in places]),
+            entropy=torch.cat([entropy[place] for place in places]),
+        )
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
     hidden = _states_before(model, rows, drawn, prefix)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
@@ -169,23 +208,51 @@ def feature_positions(row: Row, places: FeaturePlaces) -> list[int]:
 def _states_before(
     model: PreTrainedModel, rows: Sequence[Row], positions: Sequence[tuple[int, int]], prefix: int
 ) -> Tensor:
-    """[K] positions -> [K, H]: the last hidden states from which the tokens at these positions are predicted."""
+    """[K] positions, row after row -> [K, H]: the last hidden states from which the tokens there are predicted."""
+    encoded = _encode_prefix(model, rows[0].token_ids[:prefix]) if prefix else []
+    parts = [slice(0, len(rows))]
+    # sharded weights have no prefixes; their processes must all make equally many calls
+    if prefix and model.device.type == "cpu":
+        parts = cut_where_padding_grows([len(row.token_ids) for row in rows], MAX_PADDING_TOKENS)
+    found = []
+    for part in parts:
+        hidden = _tail_states(model, rows[part], prefix, encoded)
+        own = [(b - part.start, t - prefix - 1) for b, t in positions if part.start <= b < part.stop]
+        if own:
+            row_index, token_index = torch.tensor(own, device=model.device).T
+            found.append(hidden[row_index, token_index])
+        else:
+            found.append(hidden[:0, 0])
+    return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def cut_where_padding_grows(lengths: Sequence[int], most: int) -> list[slice]:
+    """Runs of consecutive rows, each of which is padded by at most `most` tokens."""
+    runs: list[slice] = []
+    start = longest = total = 0
+    for at, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
+        if longest * (at + 1 - start) - total > most:
+            runs.append(slice(start, at))
+            start, longest, total = at, length, length
+    return [*runs, slice(start, len(lengths))]
+
+
+def _tail_states(model: PreTrainedModel, rows: Sequence[Row], prefix: int, encoded: Sequence[_KeysAndValues]) -> Tensor:
+    """[B] rows -> [B, T, H]: the last hidden states behind the prefix, garbage behind the end of a row."""
     device = model.device
     tails = [row.token_ids[prefix:] for row in rows]
     longest = max(len(tail) for tail in tails)
     ids = torch.tensor([tail + (0,) * (longest - len(tail)) for tail in tails], device=device)
     options: dict[str, Any] = {"use_cache": False}
     if prefix:
-        options = {"use_cache": True, "past_key_values": _prefix_cache(model, rows[0].token_ids[:prefix], len(rows))}
+        pairs = [(keys.expand(len(rows), -1, -1, -1), values.expand(len(rows), -1, -1, -1)) for keys, values in encoded]
+        options = {"use_cache": True, "past_key_values": DynamicCache(pairs)}
     if any(len(tail) < longest for tail in tails):
         seen = [[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails]
         options["attention_mask"] = torch.tensor(seen, device=device)
     position_ids = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
-    hidden = _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
-    if not positions:
-        return hidden[:0, 0]
-    row_index, token_index = torch.tensor(positions, device=device).T
-    return hidden[row_index, token_index - prefix - 1]
+    return _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
 
 
 def why_no_shared_prefix(model: PreTrainedModel) -> str:
@@ -203,14 +270,13 @@ def why_no_shared_prefix(model: PreTrainedModel) -> str:
     return "linear attention" if any("Linear" in name for name in others) else ", ".join(sorted(others))
 
 
-def _prefix_cache(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:
-    """Keys and values of the prefix, computed once and expanded to as many rows."""
+def _encode_prefix(model: PreTrainedModel, prefix: tuple[int, ...]) -> list[_KeysAndValues]:
+    """Keys and values of the prefix, for each layer."""
     computed = DynamicCache(config=model.config)
     ids = torch.tensor([prefix], device=model.device)
     _last_hidden_state(model, input_ids=ids, past_key_values=computed, use_cache=True)
     layers: list[Any] = list(computed.layers)
-    pairs = [(layer.keys.expand(copies, -1, -1, -1), layer.values.expand(copies, -1, -1, -1)) for layer in layers]
-    return DynamicCache(pairs)
+    return [(layer.keys, layer.values) for layer in layers]
 
 
 def _last_hidden_state(model: Any, **inputs: Any) -> Tensor:
