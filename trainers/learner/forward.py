@@ -1,6 +1,6 @@
 """Log-probabilities of drawn tokens under the weights being trained.
 
-A prompt that several rows share is encoded once, and so are rows that are equal.
+A prompt that several rows share is encoded once, and so are rows that are equal, and the beginning of all prompts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
 MAX_PADDING_TOKENS = 128
 """Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
+MIN_SAVED_TOKENS = 256
+"""Fewest tokens that must be saved for the common beginning of an update's prompts to be encoded by itself."""
 
 _KeysAndValues = tuple[Tensor, Tensor]
 """Of one layer, [1, heads, tokens, size] each."""
@@ -73,15 +75,22 @@ class Scorer(torch.nn.Module):
         temperature: float = 1.0,
         features: FeaturePlaces | None = None,
         entropy_gradient: bool = False,
+        common: Sequence[Tensor] = (),
     ) -> tuple[Tensor, ...]:
         """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or the features at these places.
 
+        `common`: see `token_values`.
         Returns a tuple of tensors, because DDP and FSDP do not find tensors inside a record.
         """
         if features is not None:
             return (hidden_features(self.model, rows, features, prefix=prefix),)
         values = token_values(
-            self.model, rows, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient
+            self.model,
+            rows,
+            prefix=prefix,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
+            common=common,
         )
         return values.logprobs, values.entropy
 
@@ -145,11 +154,24 @@ def common_prefix_length(rows: Sequence[Row]) -> int:
 
     The token that predicts the first drawn token of any row is never counted: each row computes it by itself.
     """
-    first, *others = (row.token_ids for row in rows)
-    length = min(row.spans[0][1] for row in rows) - 1
-    for other in others:
-        length = next((i for i in range(length) if first[i] != other[i]), length)
-    return max(length, 0)
+    most = max(min(row.spans[0][1] for row in rows) - 1, 0)
+    return len(_common_start([row.token_ids[:most] for row in rows]))
+
+
+def common_beginning(rows: Sequence[Row], micros: Sequence[MicroBatch]) -> tuple[int, ...]:
+    """Tokens that all shared prefixes of these micro-batches begin with; empty if that saves little.
+
+    They are encoded twice, and in no micro-batch: once without gradient, and once for the backward pass.
+    """
+    prefixes = [rows[micro.rows[0]].token_ids[: micro.prefix] for micro in micros if micro.prefix]
+    common = _common_start(prefixes) if prefixes else ()
+    return common if (len(prefixes) - 2) * len(common) >= MIN_SAVED_TOKENS else ()
+
+
+def _common_start(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    first, last = min(texts), max(texts)  # in the order of the alphabet, so all others lie between them
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(map(len, texts)))
+    return first[:length]
 
 
 def token_values(
@@ -159,15 +181,24 @@ def token_values(
     prefix: int = 0,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
+    common: Sequence[Tensor] = (),
 ) -> TokenValues:
     """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
 
-    Rows that are equal are computed once. A gradient of the entropy keeps [K, vocabulary] values more until the
-    backward pass.
+    Rows that are equal are computed once. `common`: `encode_beginning` of the first tokens of the prefix, which then
+    get the gradients of these tokens. A gradient of the entropy keeps [K, vocabulary] values more until the backward
+    pass.
     """
     distinct, places = find_distinct(rows)
     if len(distinct) < len(rows):
-        once = token_values(model, distinct, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient)
+        once = token_values(
+            model,
+            distinct,
+            prefix=prefix,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
+            common=common,
+        )
         sizes = [sum(end - start for _, start, end in row.spans) for row in distinct]
         # without indices, whose gradients are added up in no fixed order on some devices
         logprobs, entropy = (values.split(sizes) for values in (once.logprobs, once.entropy))
@@ -176,7 +207,7 @@ def token_values(
             entropy=torch.cat([entropy[place] for place in places]),
         )
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
-    hidden = _states_before(model, rows, drawn, prefix)
+    hidden = _states_before(model, rows, drawn, prefix, common)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
     logits = _logits(model, hidden).float()
     if temperature != 1.0:
@@ -206,10 +237,14 @@ def feature_positions(row: Row, places: FeaturePlaces) -> list[int]:
 
 
 def _states_before(
-    model: PreTrainedModel, rows: Sequence[Row], positions: Sequence[tuple[int, int]], prefix: int
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    positions: Sequence[tuple[int, int]],
+    prefix: int,
+    common: Sequence[Tensor] = (),
 ) -> Tensor:
     """[K] positions, row after row -> [K, H]: the last hidden states from which the tokens there are predicted."""
-    encoded = _encode_prefix(model, rows[0].token_ids[:prefix]) if prefix else []
+    encoded = _encode_prefix(model, rows[0].token_ids[:prefix], common) if prefix else []
     parts = [slice(0, len(rows))]
     # sharded weights have no prefixes; their processes must all make equally many calls
     if prefix and model.device.type == "cpu":
@@ -270,11 +305,21 @@ def why_no_shared_prefix(model: PreTrainedModel) -> str:
     return "linear attention" if any("Linear" in name for name in others) else ", ".join(sorted(others))
 
 
-def _encode_prefix(model: PreTrainedModel, prefix: tuple[int, ...]) -> list[_KeysAndValues]:
-    """Keys and values of the prefix, for each layer."""
-    computed = DynamicCache(config=model.config)
-    ids = torch.tensor([prefix], device=model.device)
-    _last_hidden_state(model, input_ids=ids, past_key_values=computed, use_cache=True)
+def encode_beginning(model: PreTrainedModel, tokens: tuple[int, ...]) -> list[Tensor]:
+    """Keys of the first layer, its values, keys of the second layer and so on, [1, heads, tokens, size] each."""
+    return [each for pair in _encode_prefix(model, tokens, ()) for each in pair]
+
+
+def _encode_prefix(model: PreTrainedModel, prefix: tuple[int, ...], common: Sequence[Tensor]) -> list[_KeysAndValues]:
+    """Keys and values of the prefix, for each layer. `common`: those of its first tokens, if they are known."""
+    pairs = list(zip(common[::2], common[1::2], strict=True))
+    known = common[0].shape[2] if common else 0
+    if known == len(prefix):
+        return pairs
+    computed = DynamicCache(pairs) if pairs else DynamicCache(config=model.config)
+    ids = torch.tensor([prefix[known:]], device=model.device)
+    position_ids = torch.arange(known, len(prefix), device=model.device)[None]
+    _last_hidden_state(model, input_ids=ids, position_ids=position_ids, past_key_values=computed, use_cache=True)
     layers: list[Any] = list(computed.layers)
     return [(layer.keys, layer.values) for layer in layers]
 
