@@ -114,6 +114,7 @@ class SingleProcess:
         """
         with torch.no_grad():
             shared = [tensor.requires_grad_() for tensor in compute_shared()] if compute_shared else []
+        totals = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in shared]
         inputs = [*weights, *shared]
 
         def compute_gradients(micro: MicroBatch) -> tuple[T, tuple[Tensor, ...]]:
@@ -123,11 +124,13 @@ class SingleProcess:
         with ThreadPoolExecutor(self.parallel_micro_batches) as pool:
             ahead = 3 * self.parallel_micro_batches // 2  # so that few threads wait for a longer micro-batch before
             for stats, gradients in _map_in_order(pool, compute_gradients, micros, ahead):
-                for tensor, gradient in zip(inputs, gradients, strict=True):
-                    _add_gradient(tensor, gradient)
+                for weight, gradient in zip(weights, gradients, strict=False):
+                    _add_gradient(weight, gradient)
+                for total, gradient in zip(totals, gradients[len(weights) :], strict=True):
+                    total.add_(gradient)
                 yield stats
         if compute_shared:
-            _add_through(compute_shared(), [tensor.grad for tensor in shared], weights)
+            _add_through(compute_shared(), totals, weights)
 
     def discard_gathered_weights(self) -> None:
         pass
@@ -229,12 +232,12 @@ def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
     return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
-def _add_through(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None], weights: Sequence[Tensor]) -> None:
+def _add_through(outputs: Sequence[Tensor], gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
     """Add to the weights' gradients what they get through these outputs, whose own gradients are given."""
     # nothing that is trained comes before some outputs of a model with frozen weights
     trained = [n for n, output in enumerate(outputs) if output.requires_grad]
     if trained:
-        ends, starts = [outputs[n] for n in trained], [gradients[n] for n in trained]
+        ends, starts = [outputs[n] for n in trained], [gradients[n].to(outputs[n].dtype) for n in trained]
         found = torch.autograd.grad(ends, weights, starts, materialize_grads=True)
         for weight, gradient in zip(weights, found, strict=True):
             _add_gradient(weight, gradient)
