@@ -151,14 +151,14 @@ def _measure_sharing(folder: Path, version: str) -> list[Result]:
             found.append((len(every), len(distinct), micro.prefix + max(every) * len(every), computed))
     if not found:
         return []
-    rows_in_all, rows_computed, padded, computed = (float(sum(column)) for column in zip(*found, strict=True))
+    rows_in_all, rows_computed, padded, left = (float(sum(column)) for column in zip(*found, strict=True))
     whole_rows = Result(metric="iteration: rows of episodes with an advantage", value=rows_in_all, unit="")
     rectangles = Result(metric="iteration: tokens, each row padded to its group's longest", value=padded, unit="")
     return [
         whole_rows,
         against("iteration: rows computed", rows_computed, "", whole_rows),
         rectangles,
-        against("iteration: tokens computed", computed, "", rectangles),
+        against("iteration: tokens computed", left, "", rectangles),
     ]
 
 

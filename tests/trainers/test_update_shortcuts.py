@@ -69,7 +69,7 @@ def examples_of_one_beginning(tokens: int) -> list[Example]:
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
 @pytest.mark.parametrize("adapted", [False, True])
-def test_what_all_prompts_begin_with_is_encoded_twice_in_an_update(adapted: bool, tmp_path: Path) -> None:
+def test_the_common_beginning_of_all_prompts_is_encoded_twice_in_an_update(adapted: bool, tmp_path: Path) -> None:
     """Once for the micro-batches, and once for its own gradient; also if its first keys and values are frozen."""
     examples, groups = examples_of_one_beginning(100), [n // 3 for n in range(15)]
     seen: list[tuple[int, ...]] = []

@@ -26,7 +26,7 @@ MIN_SAVED_TOKENS = 256
 """Fewest tokens that must be saved for the common beginning of an update's prompts to be encoded by itself."""
 
 _KeysAndValues = tuple[Tensor, Tensor]
-"""Of one layer, [1, heads, tokens, size] each."""
+"""Keys and values of one layer, [1, heads, tokens, size] each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def token_values(
         )
         sizes = [sum(end - start for _, start, end in row.spans) for row in distinct]
         # without indices, whose gradients are added up in no fixed order on some devices
-        logprobs, entropy = (values.split(sizes) for values in (once.logprobs, once.entropy))
+        logprobs, entropy = (torch.split(values, sizes) for values in (once.logprobs, once.entropy))
         return TokenValues(
             logprobs=torch.cat([logprobs[place] for place in places]),
             entropy=torch.cat([entropy[place] for place in places]),
