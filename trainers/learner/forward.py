@@ -201,10 +201,10 @@ def token_values(
         )
         sizes = [sum(end - start for _, start, end in row.spans) for row in distinct]
         # without indices, whose gradients are added up in no fixed order on some devices
-        logprobs, entropy = (torch.split(values, sizes) for values in (once.logprobs, once.entropy))
+        own_logprobs, own_entropy = (torch.split(values, sizes) for values in (once.logprobs, once.entropy))
         return TokenValues(
-            logprobs=torch.cat([logprobs[place] for place in places]),
-            entropy=torch.cat([entropy[place] for place in places]),
+            logprobs=torch.cat([own_logprobs[place] for place in places]),
+            entropy=torch.cat([own_entropy[place] for place in places]),
         )
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
     hidden = _states_before(model, rows, drawn, prefix, common)
