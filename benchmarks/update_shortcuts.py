@@ -2,10 +2,14 @@
 
 CPU seconds of all updates of an iteration: as they are, and with everything computed (the advantages that are 0 are
 1e-12 then, and the learner computes `old`). The same model, rows and threads; rounds are interleaved, medians taken.
+
+Then groups whose episodes end after few steps or many, some of them equal: as they are, and with each made as long as
+the longest of its group by tokens of its own, which is what padding costs. They change neither loss nor gradient.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
 import tempfile
 import time
@@ -13,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from report_table import Result, against, options, show
 from training import SMALL, Case, example
@@ -22,7 +27,7 @@ from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.loss import Loss
 
 GROUPS = 8
@@ -31,6 +36,11 @@ SHARES = (0.0, 0.5)
 """Shares of the groups whose episodes all end alike."""
 LITTLE = 1e-12
 """Advantage that is computed and is lost in rounding, but not so little that its gradients are denormal."""
+
+PROMPT, TAILS, EQUAL = 384, (72, 72, 72, 112, 152, 200, 264, 328), 3
+"""Tokens of a prompt, those behind it of each episode of a group, and how many of its first episodes are equal."""
+STEP, DRAWN = 40, 8
+"""Tokens of a step, and those of them that the policy draws."""
 
 
 def make_examples(learner: Learner, share: float, vocabulary: int, nothing: float) -> list[Example]:
@@ -47,6 +57,34 @@ def make_examples(learner: Learner, share: float, vocabulary: int, nothing: floa
         replace(each, row=replace(each.row, logprobs=tuple(values.tolist())))
         for each, values in zip(made, recorded, strict=True)
     ]
+
+
+def make_uneven(vocabulary: int, *, padded: bool) -> list[Example]:
+    """Rows of different lengths in groups; `padded`: each goes on to the longest of its group, with nothing drawn."""
+    rng = random.Random(0)
+
+    def draw(count: int) -> list[int]:
+        return [rng.randrange(10, vocabulary) for _ in range(count)]
+
+    made = []
+    for _ in range(GROUPS):
+        prompt, tails, rest = draw(PROMPT), [draw(size) for size in TAILS], [draw(max(TAILS)) for _ in TAILS]
+        for n, tail in enumerate([*[tails[0]] * EQUAL, *tails[EQUAL:]]):
+            ids = [*prompt, *tail, *(rest[n][len(tail) :] if padded else ())]
+            starts = range(PROMPT + 1, PROMPT + len(tail) - DRAWN, STEP)
+            steps = tuple((number, start, start + DRAWN) for number, start in enumerate(starts))
+            mask = np.zeros(len(ids), bool)
+            for _, start, end in steps:
+                mask[start:end] = True
+            row = Row(
+                token_ids=tuple(ids),
+                loss_mask=tuple(mask.tolist()),
+                logprobs=(0.0,) * len(ids),
+                versions=(),
+                steps=steps,
+            )
+            made.append(Example(row=row, advantages=(np.where(mask, (-1.0) ** n, 0.0),), counted=(mask,)))
+    return made
 
 
 def number_groups(examples: Sequence[Example]) -> list[int]:
@@ -93,11 +131,24 @@ def measure(folder: Path, rounds: int) -> list[Result]:
     return results
 
 
+def measure_uneven(folder: Path, rounds: int) -> list[Result]:
+    learner = Learner(AutoModelForCausalLM.from_pretrained(folder), LearnerSettings(learning_rate=0.0))
+    batches = [make_uneven(learner.model.config.vocab_size, padded=padded) for padded in (True, False)]
+    seconds: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for n, batch in enumerate(batches):
+            seconds[n].append(cpu_seconds(learner, batch, 1, shortcuts=True))
+    name = f"1 update, {EQUAL} of {len(TAILS)} episodes equal, lengths differ"
+    everything = Result(metric=f"{name}: everything", value=statistics.median(seconds[0]), unit="CPU s")
+    return [everything, against(name, statistics.median(seconds[1]), "CPU s", everything)]
+
+
 def main() -> None:
     arguments = options(__doc__, "one round instead of five").parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(make_tiny_model(Path(folder), size=SMALL), 1 if arguments.quick else 5)
+        model, rounds = make_tiny_model(Path(folder), size=SMALL), 1 if arguments.quick else 5
+        results = [*measure(model, rounds), *measure_uneven(model, rounds)]
     show("update_shortcuts", results, as_json=arguments.json)
 
 

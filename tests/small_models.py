@@ -18,6 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from gymcp.trainers.learner.forward import token_values
 from gymcp.trainers.learner.token_rows import Example, Row
 
 SIZES: dict[str, Any] = {
@@ -71,3 +72,10 @@ def group(seed: int, *, episodes: int = 4, prompt: int = 40, longer: int = 3) ->
     rng = random.Random(seed)
     prefix = [rng.randrange(97) for _ in range(prompt)]
     return [row(prefix, rng, length=9 + longer * n) for n in range(episodes)]
+
+
+def gradients(model: PreTrainedModel, rows: Sequence[Row], prefix: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Log-probabilities of all drawn tokens, and the gradients of a weighted sum of them."""
+    values = token_values(model, rows, prefix=prefix).logprobs
+    weights = torch.linspace(-1, 1, len(values))
+    return values, list(torch.autograd.grad((values * weights).sum(), list(model.parameters())))

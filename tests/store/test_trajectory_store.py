@@ -157,6 +157,19 @@ def test_summaries_hold_the_fields_that_reports_need(store: TrajectoryStore) -> 
     ]
 
 
+def test_summaries_of_some_tasks_are_those_among_all(store: TrajectoryStore) -> None:
+    names = ["a", "b\udc80", "a", "c", "it's"]
+    for trial, name in enumerate(names):
+        store.append(episode(name, trial=trial, id=str(trial)), {})
+    store.append(episode("d", outcome=Outcome.TIMEOUT, score=None, id="lost"), {})
+    store.append(episode("d", id="again"), {})
+    every = store.summaries(latest=False)
+    for tasks in ({"a"}, {"b\udc80", "it's"}, {"d", "c"}, {"none"}, set[str]()):
+        assert store.summaries(latest=False, tasks=tasks) == [row for row in every if row.task in tasks]
+        assert store.summaries(tasks=tasks) == [row for row in store.summaries() if row.task in tasks]
+    assert [row.id for row in store.summaries(tasks={"d"})] == ["again"]
+
+
 def test_the_newest_grade_counts_and_the_record_stays(store: TrajectoryStore) -> None:
     recorded = episode("a", outcome=Outcome.GRADER_ERROR, score=None, reason="KeyError")
     store.append(recorded, {})

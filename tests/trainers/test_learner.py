@@ -11,7 +11,6 @@ import pytest
 import small_models as tiny
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import make_preset
@@ -32,20 +31,13 @@ from gymcp.types import Action, Observation, Sampled, Step, Trajectory
 SETTINGS = LearnerSettings(learning_rate=1e-3)
 
 
-def gradients(model: PreTrainedModel, rows: list[Row], prefix: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    model.zero_grad()
-    values = token_values(model, rows, prefix=prefix).logprobs
-    weights = torch.linspace(-1, 1, len(values))
-    return values, list(torch.autograd.grad((values * weights).sum(), list(model.parameters())))
-
-
-@pytest.mark.parametrize("longer", [0, 3])  # nothing is padded, or most rows are
+@pytest.mark.parametrize("longer", [0, 3, 60])  # nothing is padded; most rows are; so much that calls are cut
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str, longer: int) -> None:
     model, rows = tiny.model(kind), tiny.group(1, longer=longer)
     assert common_prefix_length(rows) == 40
-    plain, plain_gradients = gradients(model, rows, 0)
-    shared, shared_gradients = gradients(model, rows, 40)
+    plain, plain_gradients = tiny.gradients(model, rows, 0)
+    shared, shared_gradients = tiny.gradients(model, rows, 40)
     assert torch.allclose(plain, shared, atol=1e-5)
     for a, b in zip(plain_gradients, shared_gradients, strict=True):
         assert (a - b).abs().max() <= 1e-5 * max(1.0, float(a.abs().max()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 import small_models as tiny
 import torch
+from peft import LoraConfig, get_peft_model
 
 from gymcp.agents.policies.engine.engine import EngineOptions, open_engine
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.user_agents import UserAgent
-from gymcp.trainers.learner.forward import token_values
+from gymcp.trainers.learner.forward import common_beginning, plan_micro_batches, token_values
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.micro_batch_loss import batch_loss, make_batch
@@ -54,6 +56,49 @@ def read_gradient(learner: Learner, folder: Path) -> torch.Tensor:
     learner.save(folder)
     moments = torch.load(folder / "learner.pt", weights_only=True)["optimizer"]["state"].values()
     return torch.cat([each["exp_avg"].flatten() for each in moments]) / (1 - SETTINGS.betas[0])
+
+
+def examples_of_one_beginning(tokens: int) -> list[Example]:
+    """Five groups of three rows; their prompts differ in the last four tokens alone."""
+    rng = random.Random(0)
+    start = [rng.randrange(97) for _ in range(tokens)]
+    prompts = [[*start, task, *(rng.randrange(97) for _ in range(3))] for task in range(5)]
+    rows = [tiny.row(prompt, rng, length=9 + 3 * n) for prompt in prompts for n in range(3)]
+    return [tiny.example(row, (1.0, 0.5 * n - 2)) for n, row in enumerate(rows)]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
+@pytest.mark.parametrize("adapted", [False, True])
+def test_the_common_beginning_of_all_prompts_is_encoded_twice_in_an_update(adapted: bool, tmp_path: Path) -> None:
+    """Once for the micro-batches, and once for its own gradient; also if its first keys and values are frozen."""
+    examples, groups = examples_of_one_beginning(100), [n // 3 for n in range(15)]
+    seen: list[tuple[int, ...]] = []
+    found, gradients = [], []
+    for share in (True, False):
+        model: Any = tiny.model()
+        model.get_input_embeddings().register_forward_hook(lambda module, ids, out: seen.append(tuple(ids[0].shape)))
+        if adapted:
+            model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+            for name, weight in model.named_parameters():
+                if "lora_B" in name:  # at 0, as they begin, nothing reaches the other half
+                    torch.nn.init.constant_(weight, 0.1)
+        learner = Learner(model, replace(SETTINGS, share_prefixes=share))
+        seen.clear()
+        found.append(learner.update(examples, Loss(), groups=groups))
+        if share:
+            assert seen == [(1, 100), *[(1, 4), (3, 15)] * 5, (1, 100)]
+        gradients.append(read_gradient(learner, tmp_path))
+    assert (found[0].grad_norm, found[0].loss) == pytest.approx((found[1].grad_norm, found[1].loss), rel=1e-5)
+    assert float(gradients[1].abs().max()) > 1e-3
+    assert float((gradients[0] - gradients[1]).abs().max()) <= 1e-6
+
+
+def test_a_beginning_is_encoded_by_itself_only_if_that_saves_work() -> None:
+    for tokens, saves in ((86, True), (85, False)):  # three of five micro-batches save them: 258 tokens, or 255
+        rows = [example.row for example in examples_of_one_beginning(tokens)]
+        micros = plan_micro_batches(rows, [n // 3 for n in range(15)], tokens=8192, share=True)
+        assert common_beginning(rows, micros) == (rows[0].token_ids[:tokens] if saves else ())
+    assert common_beginning(rows, plan_micro_batches(rows, [0] * 15, tokens=8192, share=False)) == ()
 
 
 def test_the_entropy_of_an_update_without_advantages_is_what_the_engine_recorded() -> None:

@@ -26,8 +26,10 @@ from gymcp.trainers.learner.forward import MicroBatch, Scorer
 
 T = TypeVar("T")
 U = TypeVar("U")
-ComputeLoss = Callable[[MicroBatch], tuple[Tensor, T]]
-"""A micro-batch -> its part of the loss, and its statistics."""
+ComputeLoss = Callable[[MicroBatch, Sequence[Tensor]], tuple[Tensor, T]]
+"""A micro-batch, and tensors that it may compute from -> its part of the loss, and its statistics."""
+ComputeShared = Callable[[], list[Tensor]]
+"""Tensors that every micro-batch of an update would compute alike, from the weights."""
 
 
 class Processes(Protocol):
@@ -58,9 +60,16 @@ class Processes(Protocol):
         ...
 
     def accumulate_gradients(
-        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+        self,
+        compute_loss: ComputeLoss[T],
+        micros: Sequence[MicroBatch],
+        weights: Sequence[Tensor],
+        compute_shared: ComputeShared | None = None,
     ) -> Iterator[T]:
-        """Add the gradients of all micro-batches to those of the weights; the statistics of this process's shard."""
+        """Add the gradients of all micro-batches to those of the weights; the statistics of this process's shard.
+
+        `compute_shared`: tensors that the loss of each micro-batch is computed from, unless it gets none.
+        """
         ...
 
     def discard_gathered_weights(self) -> None:
@@ -92,19 +101,36 @@ class SingleProcess:
         return [(micro, True) for micro in micros]
 
     def accumulate_gradients(
-        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+        self,
+        compute_loss: ComputeLoss[T],
+        micros: Sequence[MicroBatch],
+        weights: Sequence[Tensor],
+        compute_shared: ComputeShared | None = None,
     ) -> Iterator[T]:
-        """Gradients are added in the order of the micro-batches, whatever the number of threads."""
+        """Gradients are added in the order of the micro-batches, whatever the number of threads.
+
+        The shared tensors are computed a second time for their own gradient, so that the memory of their backward pass
+        is not held meanwhile.
+        """
+        with torch.no_grad():
+            shared = [tensor.requires_grad_() for tensor in compute_shared()] if compute_shared else []
+        totals = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in shared]
+        inputs = [*weights, *shared]
 
         def compute_gradients(micro: MicroBatch) -> tuple[T, tuple[Tensor, ...]]:
-            part, stats = compute_loss(micro)
-            return stats, torch.autograd.grad(part, weights, materialize_grads=True)
+            part, stats = compute_loss(micro, shared)
+            return stats, torch.autograd.grad(part, inputs, materialize_grads=True)
 
         with ThreadPoolExecutor(self.parallel_micro_batches) as pool:
-            for stats, gradients in _map_in_order(pool, compute_gradients, micros, self.parallel_micro_batches):
-                for weight, gradient in zip(weights, gradients, strict=True):
-                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+            ahead = 3 * self.parallel_micro_batches // 2  # so that few threads wait for a longer micro-batch before
+            for stats, gradients in _map_in_order(pool, compute_gradients, micros, ahead):
+                for weight, gradient in zip(weights, gradients, strict=False):
+                    _add_gradient(weight, gradient)
+                for total, gradient in zip(totals, gradients[len(weights) :], strict=True):
+                    total.add_(gradient)
                 yield stats
+        if compute_shared:
+            _add_through(compute_shared(), totals, weights)
 
     def discard_gathered_weights(self) -> None:
         pass
@@ -158,14 +184,18 @@ class Accelerated:
         return padded[self._accelerator.process_index :: self.world_size]
 
     def accumulate_gradients(
-        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+        self,
+        compute_loss: ComputeLoss[T],
+        micros: Sequence[MicroBatch],
+        weights: Sequence[Tensor],
+        compute_shared: ComputeShared | None = None,
     ) -> Iterator[T]:
         own = self.shard(micros)
         for n, (micro, counts) in enumerate(own, start=1):
             # without the all-reduce, FSDP would have to keep whole gradients until the last micro-batch
             defer_all_reduce = n < len(own) and not self.is_sharded
             with self._accelerator.no_sync(self._scorer) if defer_all_reduce else nullcontext():
-                part, stats = compute_loss(micro)
+                part, stats = compute_loss(micro, ())
                 # DDP and FSDP average gradients over processes; the factor makes it a sum
                 self._accelerator.backward(part * (self.world_size if counts else 0))
             if counts:
@@ -200,6 +230,21 @@ def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
     if not isinstance(weight, DTensor):
         return tensor
     return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None)
+
+
+def _add_through(outputs: Sequence[Tensor], gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """Add to the weights' gradients what they get through these outputs, whose own gradients are given."""
+    # nothing that is trained comes before some outputs of a model with frozen weights
+    trained = [n for n, output in enumerate(outputs) if output.requires_grad]
+    if trained:
+        ends, starts = [outputs[n] for n in trained], [gradients[n].to(outputs[n].dtype) for n in trained]
+        found = torch.autograd.grad(ends, weights, starts, materialize_grads=True)
+        for weight, gradient in zip(weights, found, strict=True):
+            _add_gradient(weight, gradient)
+
+
+def _add_gradient(tensor: Tensor, gradient: Tensor) -> None:
+    tensor.grad = gradient if tensor.grad is None else tensor.grad.add_(gradient)
 
 
 def _map_in_order(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:

@@ -1,4 +1,7 @@
-"""Log-probabilities of drawn tokens under the weights being trained, with shared prompt prefixes encoded once."""
+"""Log-probabilities of drawn tokens under the weights being trained.
+
+A prompt that several rows share is encoded once, and so are rows that are equal, and the beginning of all prompts.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,13 @@ from gymcp.trainers.learner.token_rows import Row
 
 FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
+MAX_PADDING_TOKENS = 128
+"""Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
+MIN_SAVED_TOKENS = 256
+"""Fewest tokens that must be saved for the common beginning of an update's prompts to be encoded by itself."""
+
+_KeysAndValues = tuple[Tensor, Tensor]
+"""Keys and values of one layer, [1, heads, tokens, size] each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +75,22 @@ class Scorer(torch.nn.Module):
         temperature: float = 1.0,
         features: FeaturePlaces | None = None,
         entropy_gradient: bool = False,
+        common: Sequence[Tensor] = (),
     ) -> tuple[Tensor, ...]:
         """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or the features at these places.
 
+        `common`: see `token_values`.
         Returns a tuple of tensors, because DDP and FSDP do not find tensors inside a record.
         """
         if features is not None:
             return (hidden_features(self.model, rows, features, prefix=prefix),)
         values = token_values(
-            self.model, rows, prefix=prefix, temperature=temperature, entropy_gradient=entropy_gradient
+            self.model,
+            rows,
+            prefix=prefix,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
+            common=common,
         )
         return values.logprobs, values.entropy
 
@@ -82,7 +99,7 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
     """[B] rows and their task numbers -> micro-batches of at most `tokens` tokens, padding included.
 
     With `share`, rows of one task share their common prefix if that saves work; all other rows are grouped by length.
-    A row longer than `tokens` is a micro-batch of its own.
+    Equal rows are in one micro-batch and count once. A row longer than `tokens` is a micro-batch of its own.
     """
     batches: list[MicroBatch] = []
     unshared: list[int] = []
@@ -90,9 +107,10 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
     for place, group in enumerate(groups):
         by_group.setdefault(group, []).append(place)
     for members in by_group.values():
-        prefix = common_prefix_length([rows[place] for place in members]) if share and len(members) > 1 else 0
-        longest = max(len(rows[place].token_ids) for place in members)
-        if prefix * (len(members) - 1) < longest:  # little to save, and the rows could not be packed with others
+        distinct, _ = find_distinct([rows[place] for place in members])
+        prefix = common_prefix_length(distinct) if share and len(distinct) > 1 else 0
+        longest = max(len(row.token_ids) for row in distinct)
+        if prefix * (len(distinct) - 1) < longest:  # little to save, and the rows could not be packed with others
             unshared += members
         else:
             batches += _pack(rows, members, prefix, tokens)
@@ -101,15 +119,34 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
 
 def _pack(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
     """Micro-batches of the member rows, longest rows first, so that rows of similar length share a micro-batch."""
+    distinct, origins = find_distinct([rows[place] for place in members])
+    copies: list[list[int]] = [[] for _ in distinct]
+    for place, origin in zip(members, origins, strict=True):
+        copies[origin].append(place)
     chosen: list[int] = []
-    for place in sorted(members, key=lambda place: -len(rows[place].token_ids)):
-        longest = len(rows[chosen[0]].token_ids) if chosen else 0
-        if chosen and prefix + (len(chosen) + 1) * (longest - prefix) > tokens:
+    count, longest = 0, 0
+    for origin in sorted(range(len(distinct)), key=lambda origin: -len(distinct[origin].token_ids)):
+        if chosen and prefix + (count + 1) * (longest - prefix) > tokens:
             yield MicroBatch(rows=tuple(chosen), prefix=prefix)
-            chosen = []
-        chosen.append(place)
+            chosen, count = [], 0
+        longest = longest if chosen else len(distinct[origin].token_ids)
+        chosen += copies[origin]
+        count += 1
     if chosen:
         yield MicroBatch(rows=tuple(chosen), prefix=prefix)
+
+
+def find_distinct(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """[B] rows -> the rows that differ in their tokens or in which of them were drawn, and for each of the B its own.
+
+    Episodes of one task are often equal: the policy has drawn the same tokens, and the world has answered alike.
+    """
+    keys = [(row.token_ids, row.spans) for row in rows]
+    first: dict[object, Row] = {}
+    for key, row in zip(keys, rows, strict=True):
+        first.setdefault(key, row)
+    places = {key: place for place, key in enumerate(first)}
+    return list(first.values()), [places[key] for key in keys]
 
 
 def common_prefix_length(rows: Sequence[Row]) -> int:
@@ -117,11 +154,24 @@ def common_prefix_length(rows: Sequence[Row]) -> int:
 
     The token that predicts the first drawn token of any row is never counted: each row computes it by itself.
     """
-    first, *others = (row.token_ids for row in rows)
-    length = min(row.spans[0][1] for row in rows) - 1
-    for other in others:
-        length = next((i for i in range(length) if first[i] != other[i]), length)
-    return max(length, 0)
+    most = max(min(row.spans[0][1] for row in rows) - 1, 0)
+    return len(_common_start([row.token_ids[:most] for row in rows]))
+
+
+def common_beginning(rows: Sequence[Row], micros: Sequence[MicroBatch]) -> tuple[int, ...]:
+    """Tokens that all shared prefixes of these micro-batches begin with; empty if that saves little.
+
+    They are encoded twice, and in no micro-batch: once without gradient, and once for the backward pass.
+    """
+    prefixes = [rows[micro.rows[0]].token_ids[: micro.prefix] for micro in micros if micro.prefix]
+    common = _common_start(prefixes) if prefixes else ()
+    return common if (len(prefixes) - 2) * len(common) >= MIN_SAVED_TOKENS else ()
+
+
+def _common_start(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    first, last = min(texts), max(texts)  # in the order of the alphabet, so all others lie between them
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(map(len, texts)))
+    return first[:length]
 
 
 def token_values(
@@ -131,13 +181,33 @@ def token_values(
     prefix: int = 0,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
+    common: Sequence[Tensor] = (),
 ) -> TokenValues:
     """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
 
-    A gradient of the entropy keeps [K, vocabulary] values more until the backward pass.
+    Rows that are equal are computed once. `common`: `encode_beginning` of the first tokens of the prefix, which then
+    get the gradients of these tokens. A gradient of the entropy keeps [K, vocabulary] values more until the backward
+    pass.
     """
+    distinct, places = find_distinct(rows)
+    if len(distinct) < len(rows):
+        once = token_values(
+            model,
+            distinct,
+            prefix=prefix,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
+            common=common,
+        )
+        sizes = [sum(end - start for _, start, end in row.spans) for row in distinct]
+        # without indices, whose gradients are added up in no fixed order on some devices
+        own_logprobs, own_entropy = (torch.split(values, sizes) for values in (once.logprobs, once.entropy))
+        return TokenValues(
+            logprobs=torch.cat([own_logprobs[place] for place in places]),
+            entropy=torch.cat([own_entropy[place] for place in places]),
+        )
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
-    hidden = _states_before(model, rows, drawn, prefix)
+    hidden = _states_before(model, rows, drawn, prefix, common)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
     logits = _logits(model, hidden).float()
     if temperature != 1.0:
@@ -167,25 +237,57 @@ def feature_positions(row: Row, places: FeaturePlaces) -> list[int]:
 
 
 def _states_before(
-    model: PreTrainedModel, rows: Sequence[Row], positions: Sequence[tuple[int, int]], prefix: int
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    positions: Sequence[tuple[int, int]],
+    prefix: int,
+    common: Sequence[Tensor] = (),
 ) -> Tensor:
-    """[K] positions -> [K, H]: the last hidden states from which the tokens at these positions are predicted."""
+    """[K] positions, row after row -> [K, H]: the last hidden states from which the tokens there are predicted."""
+    encoded = _encode_prefix(model, rows[0].token_ids[:prefix], common) if prefix else []
+    parts = [slice(0, len(rows))]
+    # sharded weights have no prefixes; their processes must all make equally many calls
+    if prefix and model.device.type == "cpu":
+        parts = cut_where_padding_grows([len(row.token_ids) for row in rows], MAX_PADDING_TOKENS)
+    found = []
+    for part in parts:
+        hidden = _tail_states(model, rows[part], prefix, encoded)
+        own = [(b - part.start, t - prefix - 1) for b, t in positions if part.start <= b < part.stop]
+        if own:
+            row_index, token_index = torch.tensor(own, device=model.device).T
+            found.append(hidden[row_index, token_index])
+        else:
+            found.append(hidden[:0, 0])
+    return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def cut_where_padding_grows(lengths: Sequence[int], most: int) -> list[slice]:
+    """Runs of consecutive rows, each of which is padded by at most `most` tokens."""
+    runs: list[slice] = []
+    start = longest = total = 0
+    for at, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
+        if longest * (at + 1 - start) - total > most:
+            runs.append(slice(start, at))
+            start, longest, total = at, length, length
+    return [*runs, slice(start, len(lengths))]
+
+
+def _tail_states(model: PreTrainedModel, rows: Sequence[Row], prefix: int, encoded: Sequence[_KeysAndValues]) -> Tensor:
+    """[B] rows -> [B, T, H]: the last hidden states behind the prefix, garbage behind the end of a row."""
     device = model.device
     tails = [row.token_ids[prefix:] for row in rows]
     longest = max(len(tail) for tail in tails)
     ids = torch.tensor([tail + (0,) * (longest - len(tail)) for tail in tails], device=device)
     options: dict[str, Any] = {"use_cache": False}
     if prefix:
-        options = {"use_cache": True, "past_key_values": _prefix_cache(model, rows[0].token_ids[:prefix], len(rows))}
+        pairs = [(keys.expand(len(rows), -1, -1, -1), values.expand(len(rows), -1, -1, -1)) for keys, values in encoded]
+        options = {"use_cache": True, "past_key_values": DynamicCache(pairs)}
     if any(len(tail) < longest for tail in tails):
         seen = [[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails]
         options["attention_mask"] = torch.tensor(seen, device=device)
     position_ids = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
-    hidden = _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
-    if not positions:
-        return hidden[:0, 0]
-    row_index, token_index = torch.tensor(positions, device=device).T
-    return hidden[row_index, token_index - prefix - 1]
+    return _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
 
 
 def why_no_shared_prefix(model: PreTrainedModel) -> str:
@@ -203,14 +305,23 @@ def why_no_shared_prefix(model: PreTrainedModel) -> str:
     return "linear attention" if any("Linear" in name for name in others) else ", ".join(sorted(others))
 
 
-def _prefix_cache(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:
-    """Keys and values of the prefix, computed once and expanded to as many rows."""
-    computed = DynamicCache(config=model.config)
-    ids = torch.tensor([prefix], device=model.device)
-    _last_hidden_state(model, input_ids=ids, past_key_values=computed, use_cache=True)
+def encode_beginning(model: PreTrainedModel, tokens: tuple[int, ...]) -> list[Tensor]:
+    """Keys of the first layer, its values, keys of the second layer and so on, [1, heads, tokens, size] each."""
+    return [each for pair in _encode_prefix(model, tokens, ()) for each in pair]
+
+
+def _encode_prefix(model: PreTrainedModel, prefix: tuple[int, ...], common: Sequence[Tensor]) -> list[_KeysAndValues]:
+    """Keys and values of the prefix, for each layer. `common`: those of its first tokens, if they are known."""
+    pairs = list(zip(common[::2], common[1::2], strict=True))
+    known = common[0].shape[2] if common else 0
+    if known == len(prefix):
+        return pairs
+    computed = DynamicCache(pairs) if pairs else DynamicCache(config=model.config)
+    ids = torch.tensor([prefix[known:]], device=model.device)
+    position_ids = torch.arange(known, len(prefix), device=model.device)[None]
+    _last_hidden_state(model, input_ids=ids, position_ids=position_ids, past_key_values=computed, use_cache=True)
     layers: list[Any] = list(computed.layers)
-    pairs = [(layer.keys.expand(copies, -1, -1, -1), layer.values.expand(copies, -1, -1, -1)) for layer in layers]
-    return DynamicCache(pairs)
+    return [(layer.keys, layer.values) for layer in layers]
 
 
 def _last_hidden_state(model: Any, **inputs: Any) -> Tensor:

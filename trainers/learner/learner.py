@@ -20,6 +20,8 @@ from gymcp.trainers.learner.forward import (
     FeaturePlaces,
     MicroBatch,
     TokenValues,
+    common_beginning,
+    encode_beginning,
     feature_positions,
     plan_micro_batches,
     why_no_shared_prefix,
@@ -170,10 +172,16 @@ class Learner:
         total = self._processes.all_reduce_sum(torch.from_numpy(np.concatenate([*columns, np.zeros(0)]))).numpy()
         return np.split(total, np.cumsum([len(row.token_ids) for row in rows]))[:-1]
 
-    def _values(self, rows: Sequence[Row], prefix: int, *, entropy_gradient: bool = False) -> TokenValues:
+    def _values(
+        self, rows: Sequence[Row], prefix: int, *, entropy_gradient: bool = False, common: Sequence[Tensor] = ()
+    ) -> TokenValues:
         with self._autocast():
             logprobs, entropy = self._scorer(
-                rows, prefix=prefix, temperature=self.settings.temperature, entropy_gradient=entropy_gradient
+                rows,
+                prefix=prefix,
+                temperature=self.settings.temperature,
+                entropy_gradient=entropy_gradient,
+                common=common,
             )
         return TokenValues(logprobs=logprobs, entropy=entropy)
 
@@ -264,14 +272,22 @@ class Learner:
     def _accumulate_gradients(self, batch: LearnerBatch, micros: Sequence[MicroBatch]) -> LossStats:
         """Leave the gradient of the whole batch with the weights; the statistics of the whole batch."""
 
-        def compute_loss(micro: MicroBatch) -> tuple[Tensor, LossStats]:
+        beginning = common_beginning([example.row for example in batch.examples], micros)
+
+        def encode_common() -> list[Tensor]:
+            with self._autocast():
+                return encode_beginning(self.model, beginning)
+
+        def compute_loss(micro: MicroBatch, common: Sequence[Tensor]) -> tuple[Tensor, LossStats]:
             rows = [batch.examples[b].row for b in micro.rows]
-            values = self._values(rows, micro.prefix, entropy_gradient=batch.loss.entropy != 0)
+            own = common if micro.prefix else ()
+            values = self._values(rows, micro.prefix, entropy_gradient=batch.loss.entropy != 0, common=own)
             return batch_loss(batch, micro.rows, values)
 
         self._optimizer.zero_grad(set_to_none=True)
-        stats = LossStats()
-        for of_micro in self._processes.accumulate_gradients(compute_loss, micros, list(self._trained.values())):
+        stats, weights = LossStats(), list(self._trained.values())
+        shared = encode_common if beginning else None
+        for of_micro in self._processes.accumulate_gradients(compute_loss, micros, weights, shared):
             stats = stats.merge(of_micro)
         return LossStats.from_tensor(self._processes.all_reduce_sum(stats.to_tensor()))
 

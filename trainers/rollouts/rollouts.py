@@ -87,7 +87,7 @@ class TrainingEpisodes:
         keys = {(job.task.id, job.trial) for job in jobs}
         stored = {
             (row.task, row.trial): self.store.load(row.id)
-            for row in self.store.summaries()
+            for row in self.store.summaries(tasks={job.task.id for job in jobs})
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
         async with self.open_agent(trainable, policy, self.recipe.rollout.temperature, turns=turns) as agent:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -221,15 +221,17 @@ class TrajectoryStore:
                 yield self.load(name, tokens=tokens)
             after = page[-1][-1]
 
-    def summaries(self, *, latest: bool = True, after: int = 0) -> list[EpisodeRow]:
+    def summaries(self, *, latest: bool = True, after: int = 0, tasks: Set[str] | None = None) -> list[EpisodeRow]:
         """Every episode without its steps, newest grade applied, in the order of recording.
 
-        `after`: only those whose `EpisodeRow.seq` is greater.
+        `after`: only those whose `EpisodeRow.seq` is greater. `tasks`: only those of these tasks.
         """
+        names = [encode_text(task) for task in tasks or ()]
+        chosen = "" if tasks is None else f"AND task IN ({', '.join('?' * len(names))})"
         with self._reading() as db:
-            query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_ONLY[latest]} ORDER BY seq"
+            query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_ONLY[latest]} {chosen} ORDER BY seq"
             rows, left = [], bytes_of(self._folder / FILE_NAME)
-            for row in self._in_order(db.execute(query, (after,)), after):
+            for row in self._in_order(db.execute(query, (after, *names)), after):
                 with self._row(row[-1]):
                     rows.append(episode_row(row))
                     left -= len(row[12]) + len(row[11]) + len(row[14]) + len(row[15])
