@@ -158,7 +158,7 @@ async def _close(agent: Closes) -> None:
 
 
 async def _run_in_own_task(asked: Coroutine[Any, Any, object]) -> tuple[Any, ModelUsage | None]:
-    """The result of the user's coroutine, or `_Failed`, and its use of the run's model. A cancellation ends it in time."""
+    """The user's coroutine's result, or `_Failed`, and its use of the run's model. A cancellation ends it in time."""
     work = Interruptible(asked, HOLD_UP_S)
     task = asyncio.ensure_future(_collect(work))
     try:

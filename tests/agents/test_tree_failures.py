@@ -13,7 +13,9 @@ from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.trees.branch_steps import BranchSteps, parse_branches
 from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Retry, Start, TreeBudget
+from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.agents.strategies.user_agents import load_agent, make_user_agents
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.outcome import Outcome
@@ -76,6 +78,50 @@ def test_an_agent_that_cannot_resume_is_refused_before_the_run(name: str, tmp_pa
     agents: AgentFactory = SCRIPTED[name] if name in SCRIPTED else lambda task, seed: Plain()
     with pytest.raises(ConfigError, match=r"cannot take a branch, because it has no method resume\(steps\)"):
         play(count_env(), tmp_path, AFTER_FIRST, agents)
+
+
+MINE = """
+from gymcp.types import Action, ToolCall
+
+
+class Plain:
+    def __init__(self, task, seed):
+        self.number = 0
+
+    async def act(self, observation):
+        self.number += 1
+        if self.number > 1:
+            return Action(text="Counted.")
+        return Action(tool_calls=(ToolCall(id="call_1", name="add", arguments={"amount": 3}),))
+
+
+class Resuming(Plain):
+    def resume(self, steps):
+        self.number = len(steps)
+
+
+class Stumbling(Plain):
+    def resume(self, steps):
+        raise ValueError("lost the thread")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "branches"), [("Resuming", Outcome.SCORED), ("Stumbling", Outcome.AGENT_ERROR), ("Plain", None)]
+)
+def test_an_agent_in_a_file_takes_a_branch_if_it_can_resume(
+    name: str, branches: Outcome | None, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    agent = load_agent(f"{tmp_path / 'mine.py'}:{name}")
+    assert agent is not None
+    agents = make_user_agents(agent, None, ReactSettings())
+    if branches is None:
+        with pytest.raises(ConfigError, match="cannot take a branch"):
+            play(count_env(), tmp_path / "run", AFTER_FIRST, agents)
+    else:
+        play(count_env(), tmp_path / "run", AFTER_FIRST, agents)
+        assert outcomes(tmp_path / "run") == {"": Outcome.SCORED, "1.1": branches, "1.2": branches}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_run_is_exported_and_imported(folder: Path) -> None:
 def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
     assert play_page(DOCS / "branching.md", folder) == 3
     with TrajectoryStore.open(folder / "runs" / "tree") as store:
-        assert (len(store.summaries()), {row.episode.score is None for row in store.branches()}) == (6, {False})
+        assert (len(store.summaries()), {row.episode.score is None for row in store.branches()}) == (3, {False})
 
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
