@@ -57,6 +57,9 @@ class CountingModel:
         found = [each.sampled for own in batch.sources for each in own.steps]
         return [np.full(len(each.ids), -0.1 * float(np.mean(each.prompt_ids))) for each in found if each is not None]
 
+    def drawn_entropies(self, batch: StepBatch) -> list[Floats]:
+        return [np.ones(len(each)) for each in self.drawn_logprobs(batch)]
+
     def entropies(self, batch: StepBatch) -> Floats:
         return np.ones(int(batch.starts[-1]))
 

@@ -15,7 +15,9 @@ from gymcp.outcome import Outcome
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.signals.token_credit import mean_by_step
 from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.trainers.credit.tree.presets import make_tree_preset
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
@@ -77,6 +79,16 @@ def test_the_entropy_of_a_step_is_the_mean_over_its_tokens() -> None:
     assert batch.column("entropy") == pytest.approx(expected, abs=1e-5)
 
 
+def test_tokens_have_the_entropies_whose_mean_is_that_of_their_step() -> None:
+    batch, _ = add_model_columns(batch_of(EPISODES), make_tree_preset("aepo"), learner(), None)
+    plain, _ = add_model_columns(batch_of(EPISODES), make_preset("empg"), learner(), None)
+    assert batch.token_counts is not None
+    assert batch.token_counts.tolist() == [2, 3, 4] * len(EPISODES)
+    of_tokens = batch.token_columns["token_entropy"]
+    assert mean_by_step(of_tokens, batch) == pytest.approx(plain.column("entropy"), abs=1e-6)
+    assert batch.column("token_entropy").tolist() == of_tokens[np.cumsum([0, *batch.token_counts])[:-1]].tolist()
+
+
 def test_values_belong_to_their_steps_however_rows_are_grouped() -> None:
     head = critic()
     rows = [row for record in EPISODES for row in rows_of(record)]
@@ -128,6 +140,16 @@ def test_an_iteration_trains_by_the_preset(name: str) -> None:
     assert ("critic/loss" in result.metrics) == (name == "ppo")
     assert ("kl_reference" in result.metrics) == (name == "flow_grpo")
     assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["arpo", "aepo", "treepo"])
+def test_an_iteration_trains_by_a_preset_of_trees(name: str) -> None:
+    """Episodes that never fork; each token of aepo has an advantage of its own."""
+    policy = learner()
+    setup = TrainingSetup(preset=make_tree_preset(name), learner=policy, critic=None)
+    result = train_on_batch(setup, EPISODES, {}, Trackers())
+    assert result.metrics["grad_norm"] > 0
+    assert result.metrics["advantage/active"] == 1.0
 
 
 @pytest.mark.parametrize(

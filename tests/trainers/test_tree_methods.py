@@ -141,7 +141,9 @@ def test_aepo_keeps_the_gradient_of_clipped_tokens(case: str) -> None:
 def test_aepo_scales_each_token_of_a_step() -> None:
     """Two leaves, of two tokens and one; the entropies 1, 2, 3 have the deviations -1, 0, 1."""
     tree = make_tree([-1, -1], [1.0, 0.0])
-    batch = make_tree_batch(tree).with_tokens(np.array([2, 1]), token_entropy=np.array([1.0, 2.0, 3.0]))
+    of_tokens = np.array([1.0, 2.0, 3.0])
+    batch = make_tree_batch(tree, token_entropy=of_tokens[[0, 2]])
+    batch = batch.with_tokens(np.array([2, 1]), token_entropy=of_tokens)
     (term,) = assign_credit(batch, make_tree_preset("aepo")).terms
     full = 0.5**0.5
     assert term.token_advantage == pytest.approx([0.8 * full, full, -1.2 * full], abs=1e-5)
@@ -150,6 +152,9 @@ def test_aepo_scales_each_token_of_a_step() -> None:
 
 def test_aepo_without_entropies_of_tokens_is_refused() -> None:
     batch = make_tree_batch(make_tree([-1], [1.0]))
+    with pytest.raises(ConfigError, match="the preset needs the column token_entropy, which nothing has computed"):
+        assign_credit(batch, make_tree_preset("aepo"))
+    batch = make_tree_batch(make_tree([-1], [1.0]), token_entropy=np.ones(1)).with_tokens(np.array([2]))
     with pytest.raises(ConfigError, match="needs token_entropy of every token, which nothing has computed"):
         assign_credit(batch, make_tree_preset("aepo"))
 
@@ -389,3 +394,4 @@ def test_tree_presets_are_explained() -> None:
     assert "up to a step with mismatch, which has its own reward alone" in lines
     lines = "\n".join(explain_preset(make_tree_preset("aepo")))
     assert "above 1.28 a token counts 1.28 and keeps its gradient" in lines
+    assert "the second 0 after 3: advantages [0.528, 0.618], [-0.707, -0.797, -0.886]" in lines

@@ -92,8 +92,11 @@ class LearnerSignals:
     def drawn_logprobs(self, batch: StepBatch) -> list[Floats]:
         return self._by_step(self._learner.logprobs(self._rows, self._groups))
 
+    def drawn_entropies(self, batch: StepBatch) -> list[Floats]:
+        return self._by_step(self._learner.entropies(self._rows, self._groups))
+
     def entropies(self, batch: StepBatch) -> Floats:
-        of_steps = self._by_step(self._learner.entropies(self._rows, self._groups))
+        of_steps = self.drawn_entropies(batch)
         return np.array([float(of_tokens.mean()) if len(of_tokens) else 0.0 for of_tokens in of_steps])
 
     def values(self, batch: StepBatch) -> Floats:

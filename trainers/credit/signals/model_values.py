@@ -1,11 +1,14 @@
-"""Signals that a model in training gives to every step: the entropy of its tokens, and the critic's value."""
+"""Signals that a model in training gives to every step: the entropies of its tokens, and the critic's value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
+from gymcp.trainers.credit.signals.token_credit import count_drawn, value_of_first
 from gymcp.trainers.credit.step_batch import StepBatch
 
 
@@ -21,6 +24,26 @@ class Entropy:
     def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
         return SignalColumns(steps={self.name: model.entropies(batch)})
+
+
+TOKEN_ENTROPY = "token_entropy"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntropy:
+    """Column ``token_entropy`` of tokens: entropy (nats) of the distribution that each was drawn from; of steps: that
+    of its first token."""
+
+    name: ClassVar[str] = TOKEN_ENTROPY
+    describes: ClassVar[str] = "entropy of each token's distribution, which the current weights give"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
+        assert model is not None
+        of_tokens = np.concatenate(model.drawn_entropies(batch))
+        first = value_of_first(of_tokens, count_drawn(batch))
+        return SignalColumns(steps={self.name: first}, tokens={self.name: of_tokens})
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,10 @@ class SignalModel(Protocol):
         """[S] steps -> the log-probabilities (nats) of the tokens drawn in each."""
         ...
 
+    def drawn_entropies(self, batch: StepBatch) -> list[Floats]:
+        """[S] steps -> the entropies (nats) of the distributions that the tokens of each were drawn from."""
+        ...
+
     def entropies(self, batch: StepBatch) -> Floats:
         """[S]: mean entropy (nats) of the distributions that the step's tokens were drawn from."""
         ...

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.signals.model_values import TOKEN_ENTROPY
 from gymcp.trainers.credit.signals.token_credit import TokenCredit, count_tokens
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
-
-TOKEN_ENTROPY = "token_entropy"
-"""Column of tokens: entropy (nats) of the distribution that each was drawn from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

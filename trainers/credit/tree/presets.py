@@ -16,6 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
 from gymcp.trainers.credit.preset import REWARD, LossTerm, Norm, Preset, Shaper, Transform
 from gymcp.trainers.credit.preset_functions import check_options
+from gymcp.trainers.credit.signals.model_values import TOKEN_ENTROPY
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
@@ -56,12 +57,12 @@ def aepo(*, coefficient: float = 0.2) -> Preset:
 
     The official loss was not read: in a fork that has its names every token keeps its gradient, as here; in a port
     (ARLArena) only tokens of low entropy do, which is the opposite of the paper's words. The paper's rollout budget and
-    its penalty on forks in a row could not be verified, and are no part of this. The tokens of the batch must have the
-    column ``token_entropy``, which training does not compute yet.
+    its penalty on forks in a row could not be verified, and are no part of this. Reads the signal
+    ``token_entropy``.
     """
     term = replace(arpo().loss_terms[0], backup=EntropyFactor(coefficient=coefficient))
     loss = Loss(clip_low=0.2, clip_high=0.28, keep_clipped_gradient=True)
-    return Preset(loss_terms=(term,), shapers=(TreeValues(),), loss=loss)
+    return Preset(loss_terms=(term,), shapers=(TreeValues(),), loss=loss, needs=frozenset({TOKEN_ENTROPY}))
 
 
 def treepo(*, weight: AncestorWeight = "average", whiten: bool = True, by_leaves: bool = False) -> Preset:
