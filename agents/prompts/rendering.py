@@ -9,8 +9,10 @@ work.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,9 @@ from gymcp.types import Action, Json, Message, Tool, ToolCall
 
 MARK = "Qx7Stand1nQx"
 """Placeholder for the assistant's text or call. Letters and digits only, so that no template escapes it."""
+
+MAX_FIRST_PROMPTS = 16
+"""First prompts that a renderer keeps: the episodes of a task begin one after another."""
 
 _USER = {"role": "user", "content": "Hello."}
 _ANSWER = Message(role="user", content="seen")
@@ -55,6 +60,8 @@ class Renderer:
         tags = {token for token in _list_added_tokens(tokenizer, special=False) if _TAG.fullmatch(token)}
         self._controls = _any_of(special | tags)
         self._tools: tuple[Sequence[Tool], list[dict[str, Json]]] = ((), [])
+        self._first_prompts: OrderedDict[Hashable, tuple[tuple[Tool, ...], list[int]]] = OrderedDict()
+        """The newest first prompts, which the episodes of a task share, with their tools, whose ids are in the key."""
         self._suffix_needs_tools = False
         self._text_ending = self._find_turn_ending(_placeholder([]))
         self._call_ending = self._find_turn_ending(_placeholder(["call00000"]))
@@ -70,6 +77,20 @@ class Renderer:
 
     def first_prompt(self, messages: Sequence[Message], tools: Sequence[Tool], system: str = "") -> list[int]:
         """The first prompt of a context: tools, system prompt, messages, and the beginning of the assistant's turn."""
+        if any(message.tool_calls for message in messages):
+            return self._encode_first(messages, tools, system)
+        # by identity: schemas may be equal and not the same text, as 1 and True are
+        texts = tuple((each.role, each.content, each.tool_call_id, each.is_error) for each in messages)
+        key = (system, texts, tuple(map(id, tools)))
+        known = self._first_prompts.get(key)
+        if known is None:
+            known = (tuple(tools), self._encode_first(messages, tools, system))
+            self._first_prompts[key] = known
+            if len(self._first_prompts) > MAX_FIRST_PROMPTS:
+                self._first_prompts.popitem(last=False)
+        return list(known[1])
+
+    def _encode_first(self, messages: Sequence[Message], tools: Sequence[Tool], system: str) -> list[int]:
         all_messages = merge_system_messages(system, messages)
         if all(message.role == "system" for message in all_messages):
             all_messages.append(Message(role="user", content=""))
@@ -197,9 +218,9 @@ class Renderer:
         return fields
 
     def _functions(self, tools: Sequence[Tool]) -> list[dict[str, Json]]:
-        """The tools as templates take them; the last list is cached, because an episode usually has only one."""
-        if self._tools[0] is not tools:
-            self._tools = (tools, [describe_tool(tool, self._safe) for tool in tools])
+        """The tools as templates take them; the last list is cached, because episodes usually have only one."""
+        if len(self._tools[0]) != len(tools) or not all(map(operator.is_, self._tools[0], tools)):
+            self._tools = (tuple(tools), [describe_tool(tool, self._safe) for tool in tools])
         return self._tools[1]
 
     def _safe(self, text: str) -> str:

@@ -58,6 +58,29 @@ TURNS = st.lists(
 )
 
 
+def test_a_first_prompt_that_is_kept_is_the_one_that_a_new_renderer_writes() -> None:
+    """Every prompt differs from the others in one thing only; the tools are equal, and not the same text."""
+    kept, tokenizer = Renderer(make_tiny_tokenizer("qwen"), "kept"), make_tiny_tokenizer("qwen")
+    one, true = (
+        (Tool(name="pay", input_schema={"type": "object", "properties": {"n": {"type": "integer", "default": value}}}),)
+        for value in (1, True)
+    )
+    assert one == true
+    call = ToolCall(id="1", name="pay", arguments={"n": 1})
+    messages: list[tuple[Message, ...]] = [
+        user("a"), user("b"), (*user("a"), *user("a")), (Message(role="system", content="a"), *user("a")),
+        (*user("a"), Message(role="assistant", content="", tool_calls=(call,)), Message(role="tool", content="a")),
+        (*user("a"), Message(role="tool", content="a", is_error=True)),
+    ]  # fmt: skip
+    prompts = [(each, tools, system) for each in messages for tools in (one, true, ()) for system in ("", "a")]
+    expected = [Renderer(tokenizer, "new").first_prompt(*prompt) for prompt in prompts]
+    for prompt, written in [*zip(prompts, expected, strict=True)] * 2:
+        for _ in range(2):
+            ids = kept.first_prompt(*prompt)
+            assert ids == written
+            ids.append(0)  # it is the caller's own
+
+
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=60, deadline=None)
 @given(first=TEXTS, system=TEXTS, turns=TURNS)

@@ -20,7 +20,7 @@ from gymcp.trainers.learner.token_rows import Row
 
 FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
-MAX_PADDING_TOKENS = 128
+MAX_PADDING_TOKENS = 256
 """Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
 MIN_SAVED_TOKENS = 256
 """Fewest tokens that must be saved for the common beginning of an update's prompts to be encoded by itself."""
