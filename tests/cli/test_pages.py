@@ -79,6 +79,10 @@ def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
         assert (len(store.summaries()), {row.episode.score is None for row in store.branches()}) == (3, {False})
 
 
+def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "tree-credit.md", folder) == 2
+
+
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:
     assert play_page(DOCS / "troubleshooting.md", folder) >= 15
 

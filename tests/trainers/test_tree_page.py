@@ -1,8 +1,10 @@
-"""The page on trees: its code runs, and the tables that it follows by hand are what the functions give."""
+"""The page on trees: the tables that it follows by hand are what the functions give."""
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,8 +12,11 @@ import numpy as np
 import pytest
 import torch
 from page_blocks import DOCS
-from page_player import play_page
+from records import episode, step
+from typer.testing import CliRunner
 
+from gymcp.cli.app import app
+from gymcp.store import BranchRecord, TrajectoryStore
 from gymcp.trainers import (
     StepTree,
     advantages,
@@ -45,10 +50,6 @@ def read_tree() -> StepTree:
     return make_tree([int(step) for step in table["after"]], scores)
 
 
-def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
-    assert play_page(DOCS / "tree-credit.md", tmp_path) == 1
-
-
 def test_the_values_of_the_table() -> None:
     table, tree = read_table("step"), read_tree()
     assert count_leaves(tree).tolist() == [*table["leaves"], 6.0]
@@ -69,6 +70,48 @@ def test_the_values_of_the_table() -> None:
 def test_the_advantages_of_the_table(column: str, name: str, options: dict[str, object]) -> None:
     found = assign_credit(make_tree_batch(read_tree()), make_tree_preset(name, **options)).advantage
     assert found.tolist() == pytest.approx(read_table("step")[column], abs=3e-6)
+
+
+PATHS = {"a": (0, 1), "a1": (0, 2), "b": (3, 4, 5), "b1": (3, 4, 6), "b2": (3, 4, 7), "c": (8,)}
+"""The steps of each episode of the page's tree, which is of three trials; a digit names a branch."""
+SHARED = {"a1": 1, "b1": 2, "b2": 2}
+
+
+def write_run(folder: Path) -> None:
+    """The page's tree, as `gymcp eval --branch` records it."""
+    scores = read_table("step")["score"]
+    records = {
+        name: replace(
+            episode("task", trial=ord(name[0]) - ord("a")),
+            id=name,
+            parent=name[0] if name in SHARED else None,
+            steps=(*map(step, path[:-1]), replace(step(path[-1]), reward=scores[path[-1]])),
+            score=scores[path[-1]],
+        )
+        for name, path in PATHS.items()
+    }
+    with TrajectoryStore.open(folder, write=True) as store:
+        for root in "abc":
+            branches = [
+                BranchRecord(trajectory=records[name], branch=f"{shared}.{name[1]}", shared=shared)
+                for name, shared in SHARED.items()
+                if name[0] == root
+            ]
+            store.append(records[root], {}, branches=branches)
+
+
+@pytest.mark.parametrize(("column", "preset"), [("`treepo`, plain", "treepo"), ("`arpo`", "arpo")])
+def test_the_credit_of_a_recorded_tree_is_that_of_the_table(column: str, preset: str, tmp_path: Path) -> None:
+    write_run(tmp_path)
+    options = ["--set", "whiten=false"] if preset == "treepo" else []
+    said = CliRunner().invoke(app, ["credit", str(tmp_path), "--preset", preset, *options, "--json"])
+    assert said.exit_code == 0, said.output
+    given = json.loads(said.stdout)["advantages"]
+    assert {each["id"]: each["branch"] for each in given if each["branch"]} == {"a1": "1.1", "b1": "2.1", "b2": "2.2"}
+    found = {each["id"]: each["steps"] for each in given}
+    expected = read_table("step")[column]
+    own = {name: path[SHARED.get(name, 0) :] for name, path in PATHS.items()}
+    assert found == {name: pytest.approx([expected[at] for at in path], abs=3e-6) for name, path in own.items()}
 
 
 def test_the_whitening_of_the_table() -> None:

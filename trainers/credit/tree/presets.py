@@ -1,7 +1,7 @@
 """Presets of the methods on trees. They work on any batch: without forks, each episode is a path from its task's root.
 
-No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for the batches of
-`make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
+No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for ``gymcp credit`` and the
+batches of `make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.signals.registry import find_model_signals, needs_gold
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS, make_tree_preset
+from gymcp.trainers.credit.tree.tree_batch import join_episodes
 from gymcp.trainers.rollouts.curricula.choose import tasks_so_far
 from gymcp.trainers.run.run_state import read_recipe_and_curriculum
 from gymcp.trainers.settings.arrays import Floats
@@ -37,12 +39,20 @@ MAX_EPISODES_PRINTED = 20
 def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, save: bool, as_json: bool) -> None:
     """Print the advantages that a preset gives to the steps of a recorded run, and statistics of each kind of anchor.
 
-    `env`: the run's environment file, for presets that compare with gold. With `save`, the run's store keeps the
-    advantages, and ``gymcp view`` shows them.
+    A preset of trees also gets what branched off, and every step once; others get first episodes alone. `env`: the
+    run's environment file, for presets that compare with gold. With `save`, the run's store keeps the advantages, and
+    ``gymcp view`` shows them.
     """
-    chosen = make_preset(preset, **options)
+    is_tree = preset in TREE_PRESETS
+    if is_tree and save:
+        raise ConfigError(f"credit: --save keeps the credit of first episodes, and '{preset}' gives it to branches too")
+    chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
     preset = short_name(preset)
-    batch = _batch(folder, chosen, env)
+    places: Mapping[str, str] = {}
+    if is_tree:
+        batch, places = _tree_batch(folder, chosen)
+    else:
+        batch = _batch(folder, chosen, env)
     credit = assign_credit(batch, chosen)
     if save and len(credit.batch.tasks):
         with TrajectoryStore.open(folder, write=True, create=False) as store:
@@ -54,9 +64,9 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     }
     cautions = find_cautions(chosen)
     if as_json:
-        print_json({**_to_json(preset, options, credit, anchors), "cautions": cautions})
+        print_json({**_to_json(preset, options, credit, anchors, places), "cautions": cautions})
     else:
-        _print(preset, credit, anchors)
+        _print(preset, credit, anchors, places)
         for caution in cautions:
             console.print(f"caution: {caution}", markup=False, highlight=False)
 
@@ -77,12 +87,27 @@ def _split_by_episode(credit: Credit) -> list[Floats]:
     return np.split(credit.advantage, credit.batch.starts[1:-1]) if len(credit.batch.tasks) else []
 
 
-def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
+def _check_signals(preset: Preset) -> None:
+    """Raise ConfigError for a preset that a record alone cannot give its credit."""
     if signals := find_model_signals(preset):
         raise ConfigError(
             f"credit: the preset needs {', '.join(signal.name for signal in signals)} of every step, which only the"
             " model that learns gives: train with it, or give `advantages` the column"
         )
+
+
+def _tree_batch(folder: Path, preset: Preset) -> tuple[StepBatch, dict[str, str]]:
+    """First episodes and all that branched off them, each with its own steps only; id of a branch -> its place."""
+    _check_signals(preset)
+    with TrajectoryStore.open(folder) as store:
+        rows = {row.episode.id: row for row in store.branches()}
+        records = [*store.iter_trajectories(latest=True), *map(store.load, rows)]
+    parents = {id: (row.episode.parent or "", row.shared) for id, row in rows.items()}
+    return join_episodes(records, parents), {id: row.branch for id, row in rows.items()}
+
+
+def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
+    _check_signals(preset)
     tasks: Mapping[str, Task] = {}
     if needs_gold(preset):
         tasks = {task.id: task for task in load_tasks(folder, env)}
@@ -101,7 +126,9 @@ def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
     return tasks_so_far(loaded, recipe, curriculum)
 
 
-def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
+def _to_json(
+    preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json], places: Mapping[str, str]
+) -> Json:
     rows = _split_by_episode(credit)
     return {
         "preset": preset,
@@ -112,7 +139,14 @@ def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: 
         "dropped": credit.dropped,
         "anchors": anchors,
         "advantages": [
-            {"id": record.id, "task": record.task, "trial": record.trial, "score": record.score, "steps": row.tolist()}
+            {
+                "id": record.id,
+                "task": record.task,
+                "trial": record.trial,
+                "branch": places.get(record.id, ""),
+                "score": record.score,
+                "steps": row.tolist(),
+            }
             for record, row in zip(credit.batch.sources, rows, strict=True)
         ],
     }
@@ -127,16 +161,17 @@ def _sort_key(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
     return not row.any(), record.task, record.trial
 
 
-def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]]) -> None:
+def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]], places: Mapping[str, str]) -> None:
     batch = credit.batch
     console.print(f"{preset}: {len(batch.tasks)} episodes, {int(batch.starts[-1])} steps, {credit.dropped} dropped")
     table = Table(title="advantages", title_justify="left", header_style="bold")
-    for heading in ("task", "trial", "score", "steps"):
+    for heading in ("task", "trial, branch" if places else "trial", "score", "steps"):
         table.add_column(heading)
     rows = _split_by_episode(credit)
     for record, row in sorted(zip(batch.sources, rows, strict=True), key=_sort_key)[:MAX_EPISODES_PRINTED]:
         steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
-        table.add_row(in_one_line(record.task), str(record.trial), f"{record.score:.2f}", steps)
+        trial = f"{record.trial} {places.get(record.id, '')}".rstrip()
+        table.add_row(in_one_line(record.task), trial, f"{record.score:.2f}", steps)
     console.print(table)
     if len(rows) > MAX_EPISODES_PRINTED:
         console.print(f"{len(rows) - MAX_EPISODES_PRINTED} more episodes: --json prints all")
