@@ -56,10 +56,10 @@ def test_rows_with_the_same_tokens_that_were_drawn_at_other_places_are_not_equal
 
 
 def test_equal_rows_share_a_micro_batch_and_count_once() -> None:
-    short, middle, long = tiny.group(1, episodes=3)
+    short, middle, long = tiny.group(1, episodes=3, prompt=210)
     rows, most = [short, middle, long, short, middle, long, short], len(long.token_ids)
     expected = [(2, 5), (1, 4), (0, 3, 6)]
-    for share, prefix in ((False, 0), (True, 40)):
+    for share, prefix in ((False, 0), (True, 210)):
         plan = plan_micro_batches(rows, [0] * 7, tokens=most, share=share)
         assert plan == [MicroBatch(rows=places, prefix=prefix) for places in expected]
     (alone,) = plan_micro_batches([long] * 4, [0] * 4, tokens=most, share=True)

@@ -57,7 +57,7 @@ def test_token_values_equal_those_of_a_plain_forward_at_the_temperature(longer: 
 
 @pytest.mark.parametrize("kind", ["sliding windows", "linear attention"])
 def test_prefixes_are_not_shared_in_a_model_that_keeps_no_keys_of_all_tokens(kind: str) -> None:
-    rows = tiny.group(1)
+    rows = tiny.group(1, prompt=140)
     examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
     assert (why_no_shared_prefix(tiny.model(kind)), why_no_shared_prefix(tiny.model())) == (kind, "")
     sharing, plain = (Learner(tiny.model(kind), replace(SETTINGS, share_prefixes=on)) for on in (True, False))
@@ -66,15 +66,15 @@ def test_prefixes_are_not_shared_in_a_model_that_keeps_no_keys_of_all_tokens(kin
 
 
 def test_micro_batches_hold_every_row_once_within_the_token_bound() -> None:
-    rows = [*tiny.group(1), *tiny.group(2, episodes=1), *tiny.group(3)]
+    rows = [*tiny.group(1, prompt=140), *tiny.group(2, episodes=1), *tiny.group(3, prompt=140)]
     groups = [0] * 4 + [1] + [2] * 4
-    for tokens in (1, 150, 10_000):
+    for tokens in (1, 180, 10_000):
         batches = plan_micro_batches(rows, groups, tokens=tokens, share=True)
         assert sorted(place for batch in batches for place in batch.rows) == list(range(9))
         for batch in batches:
             width = max(len(rows[place].token_ids) for place in batch.rows) - batch.prefix
             assert len(batch.rows) == 1 or batch.prefix + len(batch.rows) * width <= tokens
-    assert {batch.prefix for batch in plan_micro_batches(rows, groups, tokens=10_000, share=True)} == {0, 40}
+    assert {batch.prefix for batch in plan_micro_batches(rows, groups, tokens=10_000, share=True)} == {0, 140}
     assert {batch.prefix for batch in plan_micro_batches(rows, groups, tokens=10_000, share=False)} == {0}
 
 
@@ -90,7 +90,7 @@ LOSSES = [
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_splitting_a_batch_into_micro_batches_changes_no_statistic(loss: Loss) -> None:
-    rows = [*tiny.group(1), *tiny.group(2)]
+    rows = [*tiny.group(1, prompt=140), *tiny.group(2, prompt=140)]
     examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
     found = []
     for tokens, share, workers in ((10_000, False, 1), (60, False, 1), (200, True, 1), (10_000, True, 3)):

@@ -59,11 +59,11 @@ def read_gradient(learner: Learner, folder: Path) -> torch.Tensor:
 
 
 def examples_of_one_beginning(tokens: int) -> list[Example]:
-    """Five groups of three rows; their prompts differ in the last four tokens alone."""
+    """Five groups of four rows; their prompts differ in the last four tokens alone."""
     rng = random.Random(0)
     start = [rng.randrange(97) for _ in range(tokens)]
     prompts = [[*start, task, *(rng.randrange(97) for _ in range(3))] for task in range(5)]
-    rows = [tiny.row(prompt, rng, length=9 + 3 * n) for prompt in prompts for n in range(3)]
+    rows = [tiny.row(prompt, rng, length=9 + 3 * n) for prompt in prompts for n in range(4)]
     return [tiny.example(row, (1.0, 0.5 * n - 2)) for n, row in enumerate(rows)]
 
 
@@ -71,7 +71,7 @@ def examples_of_one_beginning(tokens: int) -> list[Example]:
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_common_beginning_of_all_prompts_is_encoded_twice_in_an_update(adapted: bool, tmp_path: Path) -> None:
     """Once for the micro-batches, and once for its own gradient; also if its first keys and values are frozen."""
-    examples, groups = examples_of_one_beginning(100), [n // 3 for n in range(15)]
+    examples, groups = examples_of_one_beginning(150), [n // 4 for n in range(20)]
     seen: list[tuple[int, ...]] = []
     found, gradients = [], []
     for share in (True, False):
@@ -86,7 +86,7 @@ def test_the_common_beginning_of_all_prompts_is_encoded_twice_in_an_update(adapt
         seen.clear()
         found.append(learner.update(examples, Loss(), groups=groups))
         if share:
-            assert seen == [(1, 100), *[(1, 4), (3, 15)] * 5, (1, 100)]
+            assert seen == [(1, 150), *[(1, 4), (4, 18)] * 5, (1, 150)]
         gradients.append(read_gradient(learner, tmp_path))
     assert (found[0].grad_norm, found[0].loss) == pytest.approx((found[1].grad_norm, found[1].loss), rel=1e-5)
     assert float(gradients[1].abs().max()) > 1e-3
@@ -94,11 +94,11 @@ def test_the_common_beginning_of_all_prompts_is_encoded_twice_in_an_update(adapt
 
 
 def test_a_beginning_is_encoded_by_itself_only_if_that_saves_work() -> None:
-    for tokens, saves in ((86, True), (85, False)):  # three of five micro-batches save them: 258 tokens, or 255
+    for tokens, saves in ((134, True), (133, False)):  # three of five micro-batches save them: 402 tokens, or 399
         rows = [example.row for example in examples_of_one_beginning(tokens)]
-        micros = plan_micro_batches(rows, [n // 3 for n in range(15)], tokens=8192, share=True)
+        micros = plan_micro_batches(rows, [n // 4 for n in range(20)], tokens=8192, share=True)
         assert common_beginning(rows, micros) == (rows[0].token_ids[:tokens] if saves else ())
-    assert common_beginning(rows, plan_micro_batches(rows, [0] * 15, tokens=8192, share=False)) == ()
+    assert common_beginning(rows, plan_micro_batches(rows, [0] * 20, tokens=8192, share=False)) == ()
 
 
 def test_the_entropy_of_an_update_without_advantages_is_what_the_engine_recorded() -> None:

@@ -22,8 +22,9 @@ FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
 MAX_PADDING_TOKENS = 256
 """Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
-MIN_SAVED_TOKENS = 256
-"""Fewest tokens that must be saved for the common beginning of an update's prompts to be encoded by itself."""
+MIN_SAVED_TOKENS = 400
+"""Fewest tokens that must be saved for a text to be encoded by itself. Its calls cost as much as that in a small model,
+which cannot be used by several threads at a time, and little beside the rest of a large one's update."""
 
 _KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of one layer, [1, heads, tokens, size] each."""
@@ -110,7 +111,8 @@ def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: in
         distinct, _ = find_distinct([rows[place] for place in members])
         prefix = common_prefix_length(distinct) if share and len(distinct) > 1 else 0
         longest = max(len(row.token_ids) for row in distinct)
-        if prefix * (len(distinct) - 1) < longest:  # little to save, and the rows could not be packed with others
+        # little to save, and the rows could not be packed with others
+        if prefix * (len(distinct) - 1) < max(longest, MIN_SAVED_TOKENS):
             unshared += members
         else:
             batches += _pack(rows, members, prefix, tokens)

@@ -23,6 +23,7 @@ from gymcp.trainers.learner.forward import (
     common_beginning,
     encode_beginning,
     feature_positions,
+    find_distinct,
     plan_micro_batches,
     why_no_shared_prefix,
 )
@@ -199,7 +200,7 @@ class Learner:
         share = self._shares_prefixes and groups is not None
         tokens, parallel = self.settings.micro_batch_tokens, self._processes.parallel_micro_batches
         if parallel > 1:  # at least one micro-batch for each process or thread
-            tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // parallel))
+            tokens = min(tokens, -(-sum(len(row.token_ids) for row in find_distinct(rows)[0]) // parallel))
         return plan_micro_batches(rows, tasks, tokens=tokens, share=share)
 
     def update(
