@@ -26,12 +26,7 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import Policy
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.learner.forward import (
-    MAX_PADDING_TOKENS,
-    cut_where_padding_grows,
-    find_distinct,
-    plan_micro_batches,
-)
+from gymcp.trainers.learner.forward import find_distinct
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import make_recipe
@@ -49,8 +44,6 @@ from gymcp.types import Json, Task
 T = TypeVar("T")
 LIMIT_S = 30.0
 """Seconds that an iteration of 256 episodes may take."""
-MICRO_BATCH_TOKENS = 8192
-"""The recipe's default."""
 PARTS = ("rollout", "credit", "update")
 TABLE: Mapping[str, Any] = {
     "env": "backoffice",
@@ -78,7 +71,7 @@ def iteration(*, quick: bool) -> list[Result]:
         out = Path(folder) / "run"
         cores = asyncio.run(_train(recipe, env, out))
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
-        shares = _measure_sharing(out, str(recipe.learn.iterations - 1))
+        counts = _count_rows(out, str(recipe.learn.iterations - 1))
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())
     episodes = recipe.rollout.groups * recipe.rollout.episodes
@@ -91,7 +84,7 @@ def iteration(*, quick: bool) -> list[Result]:
         Result(metric="iteration: parameters", value=size / 1e6, unit="M"),
         Result(metric="iteration: steps of an episode", value=_median(rows, "steps"), unit=""),
         Result(metric="iteration: tokens trained on", value=_median(rows, "tokens"), unit=""),
-        *shares,
+        *counts,
     ]
     return [limit, whole, *parts, *others]
 
@@ -134,32 +127,18 @@ async def _train(recipe: Recipe, env: LoadedEnv, folder: Path) -> list[float]:
     return sampler.cores
 
 
-def _measure_sharing(folder: Path, version: str) -> list[Result]:
-    """Rows and tokens that the update on the episodes of this version computes, against all that have an advantage."""
-    rows_of_groups: dict[str, list[Row]] = {}
+def _count_rows(folder: Path, version: str) -> list[Result]:
+    """Rows with an advantage among the episodes of this version, and those of them that differ within their group."""
+    groups: dict[str, list[Row]] = {}
     with TrajectoryStore.open(folder) as store:
         for each in store.summaries():
             if each.group.endswith(f"/{version}") and any(any(credit.advantages) for credit in store.credits(each.id)):
-                rows_of_groups.setdefault(each.group, []).extend(rows_of(store.load(each.id)))
-    found: list[tuple[int, int, int, int]] = []
-    for rows in rows_of_groups.values():
-        for micro in plan_micro_batches(rows, [0] * len(rows), tokens=MICRO_BATCH_TOKENS, share=True):
-            every = [len(rows[place].token_ids) - micro.prefix for place in micro.rows]
-            distinct = [len(row.token_ids) - micro.prefix for row in find_distinct([rows[n] for n in micro.rows])[0]]
-            runs = [distinct[run] for run in cut_where_padding_grows(distinct, MAX_PADDING_TOKENS)]
-            computed = micro.prefix + sum(max(run) * len(run) for run in runs)
-            found.append((len(every), len(distinct), micro.prefix + max(every) * len(every), computed))
-    if not found:
+                groups.setdefault(each.group, []).extend(rows_of(store.load(each.id)))
+    if not groups:
         return []
-    rows_in_all, rows_computed, padded, left = (float(sum(column)) for column in zip(*found, strict=True))
-    whole_rows = Result(metric="iteration: rows of episodes with an advantage", value=rows_in_all, unit="")
-    rectangles = Result(metric="iteration: tokens, each row padded to its group's longest", value=padded, unit="")
-    return [
-        whole_rows,
-        against("iteration: rows computed", rows_computed, "", whole_rows),
-        rectangles,
-        against("iteration: tokens computed", left, "", rectangles),
-    ]
+    distinct = sum(len(find_distinct(rows)[0]) for rows in groups.values())
+    every = Result(metric="iteration: rows with an advantage", value=sum(map(len, groups.values())), unit="")
+    return [every, against("iteration: rows computed", distinct, "", every)]
 
 
 async def _open_first(recipe: Recipe, env: LoadedEnv) -> float:
