@@ -143,9 +143,14 @@ def test_a_server_that_breaks_by_itself_is_env_infra() -> None:
 class _GivesUp:
     def __init__(self, *actions: Action) -> None:
         self._actions = iter(actions)
+        self._calls = 0
 
     async def act(self, observation: Observation) -> Action | GiveUp:
-        return next(self._actions, None) or GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="no more tokens")
+        action = next(self._actions, None)
+        if action is None:
+            return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="no more tokens")
+        self._calls += 1
+        return Action(tool_calls=tuple(replace(call, id=f"{call.id}-{self._calls}") for call in action.tool_calls))
 
 
 def test_an_agent_that_gives_up_with_an_indigestible_world_is_graded() -> None:
