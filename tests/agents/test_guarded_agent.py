@@ -113,18 +113,18 @@ class Holds(Does):
         self.close = close
 
 
+@pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("do", [lambda: Action(text="hello"), fail(KeyError("x"))])
-def test_an_agent_that_holds_something_is_closed(do: Callable[[], Any]) -> None:
+def test_an_agent_that_holds_something_is_closed(do: Callable[[], Any], is_async: bool) -> None:
     closed: list[str] = []
 
     async def close() -> None:
         closed.append("closed")
 
-    for closes in (close, lambda: closed.append("closed")):
-        agent = GuardedAgent(lambda closes=closes: Holds(do, closes), Budget(), set())  # type: ignore[misc]
-        ask(agent)
-        asyncio.run(agent.close())
-    assert closed == ["closed"] * 2
+    agent = GuardedAgent(lambda: Holds(do, close if is_async else lambda: closed.append("closed")), Budget(), set())
+    ask(agent)
+    asyncio.run(agent.close())
+    assert closed == ["closed"]
 
 
 def test_an_agent_that_was_never_made_is_not_closed() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tree_play import ByHand, Counter, add, call, count_env, following, play, read_trees
+from counter import Counter
+from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule

@@ -1,10 +1,11 @@
-"""Trees for tests: a server that counts, agents and controllers made of one function, trees that can be compared."""
+"""Trees for tests: agents and controllers made of one function, trees that can be compared."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from counter import Counter
 
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan
 from gymcp.agents.runner.scheduler import Schedule
@@ -17,27 +18,6 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import Agent, AgentFactory, Grader
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Observation, Step, Suite, Task, ToolCall, Trajectory
-
-
-class Counter:
-    """A server that counts, can be lost, and can reach a state that no replay reaches again."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-
-    def add(self, amount: int) -> int:
-        """Count on."""
-        self.count += amount
-        return self.count
-
-    def drift(self) -> int:
-        """Add a number nobody can foresee."""
-        self.count += 1 + int.from_bytes(os.urandom(6), "big")
-        return self.count
-
-    def crash(self) -> str:
-        """End the process."""
-        os._exit(3)
 
 
 def count_env(server: ServerSpec | None = None, grade: Grader | None = None) -> LoadedEnv:

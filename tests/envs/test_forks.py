@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from counter import Counter
 from desk import act, ask, desk_server, last_state
 
 from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
@@ -30,27 +31,6 @@ from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Json, Suite, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")
-
-
-class Counter:
-    """A server that declares its state, which can be one that no replay reaches again."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-
-    def add(self, amount: int) -> int:
-        """Count on."""
-        self.count += amount
-        return self.count
-
-    def drift(self) -> int:
-        """Add a number nobody can foresee."""
-        self.count += 1 + int.from_bytes(os.urandom(6), "big")
-        return self.count
-
-    def crash(self) -> str:
-        """End the process."""
-        os._exit(3)
 
 
 class Elsewhere:
@@ -305,9 +285,11 @@ def test_a_snapshot_can_be_restored_in_another_environment() -> None:
         other.close()
 
 
+FOLDERS = [str(folder) for folder in Path(__file__).parents[:2]]
+"""In these a program of its own finds this module, and what it imports."""
 FORGETFUL = """
 import os, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_forks import COUNT, McpEnv, act
 env = McpEnv(COUNT)
 env.reset(seed=1)
@@ -320,7 +302,7 @@ print(process.pid, *(process.cgroup.folders if process.cgroup else ()), flush=Tr
 
 
 def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
-    script = FORGETFUL.format(folder=str(Path(__file__).parent))
+    script = FORGETFUL.format(folders=FOLDERS)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr == ""
     pid, *folders = done.stdout.split()
@@ -330,7 +312,7 @@ def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
 
 FORKED_PROCESS = """
 import os, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from gymcp.envs.errors import ResetNeeded
 from test_forks import COUNT, McpEnv, act
 env = McpEnv(COUNT)
@@ -350,6 +332,6 @@ env.close()
 
 
 def test_an_environment_in_a_fork_of_the_process_starts_anew() -> None:
-    script = FORKED_PROCESS.format(folder=str(Path(__file__).parent))
+    script = FORKED_PROCESS.format(folders=FOLDERS)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.splitlines() == ["the episode is another process's; reset first True", "0.0"]
