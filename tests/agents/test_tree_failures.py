@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from counter import Counter
+from counting_server import Counter
 from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, make_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from counter import Counter
+from counting_server import Counter
 
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan
 from gymcp.agents.runner.scheduler import Schedule

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from counter import Counter
+from counting_server import Counter
 from desk import act, ask, desk_server, last_state
 
 from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
