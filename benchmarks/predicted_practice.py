@@ -36,12 +36,10 @@ RECORDED = (64, 16)
 """Tasks, and episodes of each, of the run that is diagnosed."""
 PRESETS: Mapping[str, Preset] = {
     "grpo": make_preset("grpo"),
+    "gigpo, norm mean, step_weight 1, gamma 0.95": make_preset("gigpo", norm="mean", step_weight=1.0, gamma=0.95),
+    "gigpo, step_weight 1, gamma 0.95": make_preset("gigpo", step_weight=1.0, gamma=0.95),
     "gigpo": make_preset("gigpo"),
-    "gigpo, norm mean_std": make_preset("gigpo", norm="mean_std"),
-    "gigpo, norm mean_std, step_weight 3, gamma 0.85": make_preset(
-        "gigpo", norm="mean_std", step_weight=3.0, gamma=0.85
-    ),
-    "gigpo, norm mean_std, step_weight 0": make_preset("gigpo", norm="mean_std", step_weight=0.0),
+    "gigpo, step_weight 0": make_preset("gigpo", step_weight=0.0),
 }
 
 

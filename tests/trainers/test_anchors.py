@@ -38,13 +38,13 @@ def test_anchors_tell_states_apart_within_a_group(anchor: Anchor, expected: list
 
 def test_statistics_count_what_can_be_compared() -> None:
     batch, state = batch_of(RECORDS), anchor_codes(RECORDS, "world+observation")
-    found = anchor_statistics(batch, state, make_preset("gigpo", gamma=1.0))
+    found = anchor_statistics(batch, state, make_preset("gigpo", norm="mean", step_weight=1.0, gamma=1.0))
     assert (found.states, found.largest_group, found.mean_group) == (4, 3, 7 / 4)
     assert found.singletons == pytest.approx(2 / 7)  # y, and the whole of group b
     assert found.self_repeats == pytest.approx(1 / 7)  # the second episode is twice in (v, x)
     # Step part: (w, x) +-.5; (v, x) with returns 1, 0, 0: 2/3, -1/3, -1/3. Episode part: six steps of .5.
     assert found.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 3))
-    less = make_preset("gigpo", gamma=1.0, step_weight=0.5)
+    less = make_preset("gigpo", norm="mean", gamma=1.0, step_weight=0.5)
     weighed = anchor_statistics(batch, state, less)
     assert weighed.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 6)), "as the preset weighs it"
 

@@ -119,7 +119,7 @@ def test_presets_that_need_a_model_or_gold_are_not_measured() -> None:
 
 
 def test_a_preset_of_the_user_is_measured_beside_the_others() -> None:
-    mine = {"gigpo, norm mean_std, step_weight 0": gigpo(norm="mean_std", step_weight=0.0)}
+    mine = {"gigpo, norm mean, step_weight 0": gigpo(norm="mean", step_weight=0.0)}
     assert set(presets_to_measure(batch_of(RECORDS), mine)) == {*presets_to_measure(batch_of(RECORDS)), *mine}
     assert "critic" not in presets_to_measure(batch_of(RECORDS), {"critic": make_preset("ppo")})
 
@@ -128,7 +128,7 @@ def test_a_preset_of_the_user_is_measured_beside_the_others() -> None:
     ("options", "name", "without"),
     [
         ({}, "gigpo", False),
-        ({"norm": "mean_std", "step_weight": 0.0}, "gigpo, norm mean_std, step_weight 0", True),
+        ({"norm": "mean", "step_weight": 0.0}, "gigpo, norm mean, step_weight 0", True),
         ({"step_weight": 0.5, "gamma": 0.85}, "gigpo, step_weight 0.5, gamma 0.85", False),
     ],
 )
@@ -172,7 +172,7 @@ def a_diagnosis(
 ) -> Diagnosis:
     """A diagnosis of 80 episodes in 10 groups."""
     signals = (
-        Signal(preset="gigpo, norm mean_std", ratio=best, low=0.9 * best, high=1.1 * best),
+        Signal(preset="gigpo, gamma 0.9", ratio=best, low=0.9 * best, high=1.1 * best),
         Signal(preset="gigpo, step_weight 0", ratio=0.9, low=0.8, high=1.0),
     )
     return Diagnosis(
@@ -197,7 +197,7 @@ def a_diagnosis(
             a_diagnosis(),
             (
                 "Step credit is likely to pay here: 70 % of steps recur, episodes have 14 steps, 20 % succeed.",
-                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
+                "The gradient of gigpo, gamma 0.9 has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
                 " about that many times fewer episodes would teach the same. Without its step part it has 0.9 times.",
             ),
         ),
@@ -209,7 +209,7 @@ def a_diagnosis(
                 "Step credit is not likely to pay here: episodes have 2.0 steps, so there is little to tell apart;"
                 " only 10 % of steps share their state with another step; 2 % of episodes succeed, so most groups"
                 " hold no success; its gradient has less signal than GRPO's.",
-                "The gradient of gigpo, norm mean_std has 0.5 times (0.5 to 0.6) GRPO's signal-to-noise ratio. Without"
+                "The gradient of gigpo, gamma 0.9 has 0.5 times (0.5 to 0.6) GRPO's signal-to-noise ratio. Without"
                 " its step part it has 0.9 times.",
             ),
         ),
@@ -218,7 +218,7 @@ def a_diagnosis(
             (
                 "9 of 10 groups ended alike (1 failed, 8 solved), so their scores teach nothing: use harder tasks.",
                 "Step credit is not likely to pay here: 95 % of episodes succeed already.",
-                "The gradient of gigpo, norm mean_std has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
+                "The gradient of gigpo, gamma 0.9 has 2.0 times (1.8 to 2.2) GRPO's signal-to-noise ratio, so"
                 " about that many times fewer episodes would teach the same. Without its step part it has 0.9 times.",
             ),
         ),
@@ -226,7 +226,7 @@ def a_diagnosis(
             a_diagnosis(steps=5, best=1.0),
             (
                 "Step credit may pay a little here: 70 % of steps recur, episodes have 5 steps, 20 % succeed.",
-                "The gradient of gigpo, norm mean_std has 1.0 times (0.9 to 1.1) GRPO's signal-to-noise ratio. Without"
+                "The gradient of gigpo, gamma 0.9 has 1.0 times (0.9 to 1.1) GRPO's signal-to-noise ratio. Without"
                 " its step part it has 0.9 times.",
             ),
         ),

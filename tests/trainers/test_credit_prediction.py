@@ -16,7 +16,7 @@ from gymcp.cli.training import credit_diagnosis
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.credit.diagnosis.prediction import predict_success, scale_gain
-from gymcp.trainers.credit.diagnosis.signal import SignalEstimate
+from gymcp.trainers.credit.diagnosis.signal import Signal, SignalEstimate
 from gymcp.types import Json
 
 TOOLS = ("forward", "rest", "back", "trap")
@@ -31,16 +31,18 @@ def test_success_is_predicted_in_log_odds() -> None:
 
 
 def test_a_prediction_follows_the_signals_of_variants_that_divide_by_the_deviation() -> None:
-    (found,) = predict_success(a_diagnosis(), 0.2, 0.5)
-    assert found.preset == "gigpo, norm mean_std"
+    found, plain = predict_success(a_diagnosis(), 0.2, 0.5)
+    assert (found.preset, plain.preset) == ("gigpo, gamma 0.9", "gigpo, step_weight 0")
     assert found.success == pytest.approx(0.8)
     assert (found.low, found.high) == pytest.approx((scale_gain(0.2, 0.5, 1.8), scale_gain(0.2, 0.5, 2.2)))
     assert predict_success(a_diagnosis(), 0.5, 0.5) == ()
+    shares = replace(a_diagnosis().signal, signals=(Signal(preset="gigpo, norm mean", ratio=2.0, low=1.8, high=2.2),))
+    assert predict_success(replace(a_diagnosis(), signal=shares), 0.2, 0.5) == ()
 
 
 @pytest.mark.parametrize("against", [{"steps": 11}, {"alone": 0.9}, {"success": 0.02}, {"best": 0.5}])
 def test_no_difference_is_predicted_with_short_episodes_or_another_reason(against: dict[str, Any]) -> None:
-    (found,) = predict_success(a_diagnosis(**against), 0.2, 0.5)
+    found, *_ = predict_success(a_diagnosis(**against), 0.2, 0.5)
     assert (found.success, found.low, found.high) == pytest.approx((0.5, 0.43, 0.57))
 
 
@@ -78,13 +80,14 @@ def test_a_training_with_grpo_predicts_what_gigpo_would_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_training(tmp_path / "run", "grpo")
-    found = diagnose(run, capsys, {"norm": "mean_std", "step_weight": 0.0})
-    assert {"gigpo", "gigpo, norm mean_std, step_weight 0"} <= {each["preset"] for each in found["signal"]["signals"]}
+    found = diagnose(run, capsys, {"gamma": 1.0, "step_weight": 0.0})
+    assert {"gigpo", "gigpo, gamma 1, step_weight 0"} <= {each["preset"] for each in found["signal"]["signals"]}
     predicted = [each["preset"] for each in found["predicted"]]
     assert predicted == [
-        "gigpo, norm mean_std",
-        "gigpo, norm mean_std, step_weight 3, gamma 0.85",
-        "gigpo, norm mean_std, step_weight 0",
+        "gigpo",
+        "gigpo, step_weight 0",
+        "gigpo, step_weight 1, gamma 0.95",
+        "gigpo, gamma 1, step_weight 0",
     ]
     credit_diagnosis.run(run, "gigpo", {}, env=None, as_json=False)
     printed = capsys.readouterr().out
@@ -95,7 +98,7 @@ def test_the_course_of_grpo_can_be_told(tmp_path: Path, capsys: pytest.CaptureFi
     run = write_training(tmp_path / "run", "gigpo")
     found = diagnose(run, capsys, {}, grpo="30,60.5")
     signals = {each["preset"]: each["ratio"] for each in found["signal"]["signals"]}
-    assert len(found["predicted"]) == 2
+    assert len(found["predicted"]) == 3
     for each in found["predicted"]:
         assert each["success"] == pytest.approx(scale_gain(0.3, 0.605, signals[each["preset"]]))
     for wrong in ("30", "30,60,70", "high,60", "30,160", "nan,50"):

@@ -18,9 +18,9 @@ from gymcp.trainers.learner.losses import Denominators, policy_loss
 PRESETS = {
     "grpo": make_preset("grpo"),
     "loop": make_preset("loop"),
-    "gigpo": make_preset("gigpo"),
-    "mean_std": make_preset("gigpo", norm="mean_std"),
-    "strong": make_preset("gigpo", norm="mean_std", step_weight=3.0, gamma=0.85),
+    "gigpo": make_preset("gigpo", norm="mean", step_weight=1.0, gamma=0.95),
+    "mean_std": make_preset("gigpo", step_weight=1.0, gamma=0.95),
+    "strong": make_preset("gigpo"),
 }
 
 

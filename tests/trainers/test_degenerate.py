@@ -179,7 +179,7 @@ ALIKE = {
     "reinforce_pp": ("compares with the batch", [[0.4472], [0.4472, 0.4472, 0.4472], [-1.7889]]),
     "rebn": ("compares with the batch, and steps", [[1.125], [-0.75, -0.125, 1.125], [-1.375]]),
     "ppo": ("compares with the batch, and steps", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
-    "gigpo": ("discounted: in s, 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
+    "gigpo": ("discounted: in s, 1 against 1/4, over their deviation, times 3", [[2.1213], [-2.1213, 0.0, 0.0], [0.0]]),
     "eapo": ("compares steps: 1, 1/4, 1/2, 1", [[0.8333], [-1.1667, -0.5, 0.8333], [0.0]]),
     "hgpo": ("discounted: in s, 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
     "graphgpo": ("from s to the end, or to t: 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
@@ -234,7 +234,7 @@ ALONE = {
     "reinforce_pp": ("compares with the batch", [[0.5, 0.5, 0.5], [-1.5]]),
     "rebn": ("compares with the batch, and steps", [[-0.5071, 0.1690, 1.5213], [-1.1832]]),
     "ppo": ("compares with the batch, and steps", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
-    "gigpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
+    "gigpo": ("comes back to s: 1/4 against 1/2, over their deviation", [[-2.1213, 2.1213, 0.0], [0.0]]),
     "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
     "hgpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
     "graphgpo": ("from s to s or to u, 2 or 1 from the end", [[-0.125, 0.125, 0.0], [0.0]]),
@@ -300,8 +300,8 @@ def test_exceptions_that_credit_a_group_of_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "solved", "alone"),
     [
-        # (1 - .95^2) / 2, and (.95 - .95^2) / 2.
-        ("gigpo", [[0.04875], [-0.04875, 0.0, 0.0]], [[-0.02375, 0.02375, 0.0]]),
+        # Two returns are half of the root of 2 deviations from their mean, and the weight is 3.
+        ("gigpo", [[2.1213], [-2.1213, 0.0, 0.0]], [[-2.1213, 2.1213, 0.0]]),
         ("eapo", [[0.7837], [-1.3044, -0.2630, 0.7837]], [[-0.9990, -0.0017, 1.0006]]),
     ],
 )

@@ -35,7 +35,7 @@ def test_the_formula_computes_the_advantage(preset: str) -> None:
 @pytest.mark.parametrize(
     ("preset", "formulas"),
     [
-        ("gigpo", ["R(i) - mean R", "G(i,t) - mean G"]),
+        ("gigpo", ["(R(i) - mean R) / (std R + 1e-06)", "(G(i,t) - mean G) / (std G + 1e-06)"]),
         ("reinforce_pp", ["(G(i,t) - mean G) / sqrt(var G + 1e-08)"]),
         ("bnpo", ["(R(i) - mean R) / density(mean R)"]),
         ("ppo", ["E(i,t)"]),
@@ -50,7 +50,7 @@ def test_the_formulas_of_a_preset(preset: str, formulas: list[str]) -> None:
 
 
 def test_a_penalty_stands_in_the_formula() -> None:
-    episode, step = make_preset("gigpo", invalid_penalty=0.1).advantage_terms
+    episode, step = make_preset("gigpo", norm="mean", invalid_penalty=0.1).advantage_terms
     assert write_formula(episode) == "R(i) - invalid(i,t) - mean R"
     assert write_formula(step) == "G(i,t) - invalid(i,t) - mean (G - invalid)"
 
@@ -71,4 +71,5 @@ def test_the_correction_of_a_decoupled_loss_is_explained() -> None:
 
 
 def test_the_example_is_what_the_preset_computes() -> None:
-    assert explain_preset(make_preset("gigpo", gamma=1.0))[-1].endswith("advantages [1, 0.5], [-1, -0.5, -0.5]")
+    preset = make_preset("gigpo", norm="mean", step_weight=1.0, gamma=1.0)
+    assert explain_preset(preset)[-1].endswith("advantages [1, 0.5], [-1, -0.5, -0.5]")

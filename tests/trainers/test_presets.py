@@ -21,13 +21,16 @@ from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, Too
 
 def test_gigpo_splits_credit_where_episodes_diverge() -> None:
     rewards = [[0.0, 1.0], [0.0, 0.0]]  # same first state; then one episode succeeds
-    found = advantages(make_preset("gigpo", gamma=1.0), rewards, ["g", "g"], [["s", "x"], ["s", "y"]])
+    found = advantages(
+        make_preset("gigpo", norm="mean", step_weight=1.0, gamma=1.0), rewards, ["g", "g"], [["s", "x"], ["s", "y"]]
+    )
     assert found == [[1.0, 0.5], [-1.0, -0.5]]
 
 
 def test_gigpo_never_compares_states_across_groups() -> None:
-    found = advantages(make_preset("gigpo"), [[1.0], [0.0]], ["a", "b"], [["s"], ["s"]])
-    alone = advantages(make_preset("gigpo", anchor=["state"]), [[1.0], [0.0]], ["a", "b"], [["s"], ["s"]])
+    rewards, options = [[1.0], [0.0]], {"norm": "mean", "step_weight": 1.0}
+    found = advantages(make_preset("gigpo", **options), rewards, ["a", "b"], [["s"], ["s"]])
+    alone = advantages(make_preset("gigpo", **options, anchor=["state"]), rewards, ["a", "b"], [["s"], ["s"]])
     assert (found, alone) == ([[0.0], [0.0]], [[0.5], [-0.5]])
 
 

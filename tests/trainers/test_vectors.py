@@ -55,7 +55,7 @@ def _gigpo_batch(inputs: dict[str, Any]) -> StepBatch:
 def test_gigpo(unit: str, norm: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector[f"row_weighted_{norm}_norm" if unit == "step" else f"{norm}_norm"]
-    preset = make_preset("gigpo", unit=unit, norm=norm, singleton="raw")
+    preset = make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit, "norm": norm})
     credit = assign_credit(_gigpo_batch(vector["inputs"]), preset)
     assert credit.advantage.tolist() == near(expected["A_total"])
 
@@ -64,7 +64,7 @@ def test_gigpo(unit: str, norm: str) -> None:
 def test_gigpo_penalises_an_invalid_step_after_the_returns(unit: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector["row_weighted_mean_norm_penalty_0_1" if unit == "step" else "mean_norm_penalty_0_1"]
-    preset = make_preset("gigpo", unit=unit, singleton="raw", invalid_penalty=0.1)
+    preset = make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit}, invalid_penalty=0.1)
     credit = assign_credit(_gigpo_batch(vector["inputs"]), preset)
     assert credit.advantage.tolist() == near(expected["A_total"])
 
@@ -251,7 +251,7 @@ DEGENERATE: dict[str, tuple[str, dict[str, Any], list[list[float]], list[float]]
     "RLOO group of 1 (verl loop version)": ("rloo", RAW, ALONE, [1.0, 1.0]),
     "RLOO group of 1 (verl vectorised)": ("rloo", {}, ALONE, [0.0, 0.0]),
     "GiGPO singleton episode group": ("gigpo", RAW, ALONE, [1.0, 1.0]),
-    "GiGPO singleton anchor group": ("gigpo", {"step_weight": 7.0}, [[1.0], [0.0]], [0.5, -0.5]),
+    "GiGPO singleton anchor group": ("gigpo", {"norm": "mean", "step_weight": 7.0}, [[1.0], [0.0]], [0.5, -0.5]),
     "HDPO <2 correct in group": ("hdpo", {"accuracy_weight": 0.0}, [[1.0], [0.0]], [0.0, 0.0]),
     # Half of the score's own value, and half of each return's.
     "MatchTIR singleton turn group": ("matchtir", {**RAW, "gamma": 0.5}, ALONE, [0.5 + 0.25, 0.5 + 0.5]),

@@ -119,9 +119,9 @@ def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
 
 def gigpo(
     *,
-    gamma: float = 0.95,
-    step_weight: float = 1.0,
-    norm: Norm = "mean",
+    gamma: float = 0.85,
+    step_weight: float = 3.0,
+    norm: Norm = "mean_std",
     unit: Unit = "trajectory",
     singleton: Singleton = "zero",
     invalid_penalty: float = 0.0,
@@ -131,7 +131,8 @@ def gigpo(
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
     A state seen once adds nothing. Each trajectory counts once in the episode's statistics; with ``unit="step"`` each
-    of its steps does, as in the authors' code.
+    of its steps does, as in the authors' code. The defaults are those of the registered comparison `rounds-2`; the
+    paper's (``norm="mean"``, weight 1, gamma 0.95, ``unit="step"``, ``singleton="raw"``) are in `PARITY`.
     """
     scale = StdScale() if norm == "mean_std" else None
     penalty = "invalid" if invalid_penalty else None

@@ -22,11 +22,8 @@ from gymcp.types import Json, Step
 WITHOUT_STEPS = "gigpo, step_weight 0"
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
     WITHOUT_STEPS: ("gigpo", {"step_weight": 0.0}),
-    "gigpo, norm mean_std": ("gigpo", {"norm": "mean_std"}),
-    "gigpo, norm mean_std, step_weight 3, gamma 0.85": (
-        "gigpo",
-        {"norm": "mean_std", "step_weight": 3.0, "gamma": 0.85},
-    ),
+    "gigpo, step_weight 1, gamma 0.95": ("gigpo", {"step_weight": 1.0, "gamma": 0.95}),
+    "gigpo, norm mean, step_weight 1, gamma 0.95": ("gigpo", {"norm": "mean", "step_weight": 1.0, "gamma": 0.95}),
 }
 """Settings that are measured beside the presets: name -> preset and its options. gigpo without its step part shows what
 the aggregation of the loss does alone."""

@@ -32,7 +32,7 @@ class Prediction:
 
 
 def predict_success(found: Diagnosis, start: float, end: float) -> tuple[Prediction, ...]:
-    """Predictions for the measured variants of GiGPO with norm "mean_std", if GRPO goes from `start` to `end`.
+    """Predictions for GiGPO and its measured variants with norm "mean_std", if GRPO goes from `start` to `end`.
 
     The signals of the other variants are estimated too high for a prediction. Empty if GRPO gains nothing, or if the
     record tells no signal and gives no reason against step credit.
@@ -57,7 +57,7 @@ def predict_success(found: Diagnosis, start: float, end: float) -> tuple[Predict
 
 def is_predictable(name: str) -> bool:
     """True for a variant of GiGPO that divides by the deviation, as GRPO does."""
-    return name.startswith("gigpo") and "norm mean_std" in name.split(", ")
+    return name.startswith("gigpo") and "norm mean" not in name.split(", ")
 
 
 def scale_gain(start: float, end: float, ratio: float) -> float:
