@@ -118,8 +118,8 @@ def test_hgpo_averages_the_comparisons_that_a_step_has() -> None:
 
 def test_hgpo_without_history_is_the_step_part_of_gigpo() -> None:
     batch = official_batch()
-    gigpo = assign_credit(batch, make_preset("gigpo")).advantage
-    without = assign_credit(batch, make_preset("gigpo", step_weight=0.0)).advantage
+    gigpo = assign_credit(batch, make_preset("gigpo", norm="mean", step_weight=1.0, gamma=0.95)).advantage
+    without = assign_credit(batch, make_preset("gigpo", norm="mean", step_weight=0.0)).advantage
     assert assign_credit(batch, make_preset("hgpo", history=0)).advantage == pytest.approx(gigpo - without)
 
 
@@ -184,7 +184,7 @@ def test_similar_texts_are_one_node_if_asked() -> None:
 def test_gigpo_can_compare_steps_with_similar_texts() -> None:
     seen = "one page of red shoes, number {}".format
     batch = batch_of([visit(1.0, ("w", seen(1))), visit(0.0, ("v", seen(2)))])
-    presets = make_preset("gigpo"), make_preset("gigpo", nodes="similar")
+    presets = (make_preset("gigpo", norm="mean", step_weight=1.0, nodes=nodes) for nodes in ("recorded", "similar"))
     assert [assign_credit(batch, each).advantage.tolist() for each in presets] == [[0.5, -0.5], [1.0, -1.0]]
 
 
