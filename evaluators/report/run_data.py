@@ -20,10 +20,12 @@ from gymcp.evaluators.metrics import (
     Metrics,
     PriceSteps,
     Rate,
+    TreeFigures,
     coverage_floor,
     examine_run,
     explain_low_coverage,
     measure,
+    measure_trees,
     rate,
 )
 from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
@@ -101,6 +103,8 @@ class Evidence:
     """Share of the episodes that must have a score for a headline figure."""
     credit: CreditAdvice | None = None
     """None if it was not asked for, or if the run has no groups of episodes to compare."""
+    trees: TreeFigures | None = None
+    """Figures of episodes that branched; None if none did."""
     export: str = ""
     """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
@@ -202,10 +206,12 @@ def read_evidence(
     flagged: dict[str, Trajectory] = {}
     audit: UserAudit | None = None
     credit: CreditAdvice | None = None
+    trees: TreeFigures | None = None
     try:
         with TrajectoryStore.open(folder) as store:
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
             worst = worst_tasks(attempts)
+            trees = measure_trees(attempts, store.branches())
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
@@ -239,6 +245,7 @@ def read_evidence(
         user_transcripts=flagged,
         min_coverage=coverage_floor(run.config, min_coverage),
         credit=credit,
+        trees=trees,
     )
 
 

@@ -44,8 +44,6 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     ``gymcp view`` shows them.
     """
     is_tree = preset in TREE_PRESETS
-    if is_tree and save:
-        raise ConfigError(f"credit: --save keeps the credit of first episodes, and '{preset}' gives it to branches too")
     chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
     preset = short_name(preset)
     places: Mapping[str, str] = {}
