@@ -32,7 +32,7 @@ def scores(folder: Path) -> dict[str, float | None]:
 
 
 def test_each_branch_is_graded_on_its_whole_path(tree: Path) -> None:
-    (tree / "long.py").write_text(f"{HEAD}return Score(min(1, len(trajectory.steps) / 100), reason='steps')\n")
+    (tree / "long.py").write_text(f"{HEAD}return Score(value=min(1, len(trajectory.steps) / 100), reason='steps')\n")
     with TrajectoryStore.open(tree / "run") as store:
         branches = store.branches()
         wanted = {f"{row.task} ": row.steps / 100 for row in store.summaries()}
@@ -50,7 +50,7 @@ def test_each_branch_is_graded_on_its_whole_path(tree: Path) -> None:
 
 def test_a_grader_that_fails_on_branches_leaves_their_verdicts(tree: Path) -> None:
     before = scores(tree)
-    (tree / "picky.py").write_text(f"{HEAD}assert trajectory.parent is None, 'no branch'\n    return Score(0.5)\n")
+    (tree / "picky.py").write_text(f"{HEAD}assert trajectory.parent is None, 'no branch'\n    return Score(value=0.5)\n")
     done = gymcp("grade", "run", "--grader", "picky.py", cwd=tree)
     count = len(before) - 3
     assert done.returncode == 3
