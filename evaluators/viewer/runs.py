@@ -107,7 +107,7 @@ class Runs:
         rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
         if any(row.attempt for row in rows) and not changed:
             rows = each.store.summaries(latest=False)
-        self.index.put(each.number, rows)
+        self.index.put(each.number, rows, each.store.branches(latest=False))
         each.seen = (episodes, grades)
 
     def _refresh_notes(self, each: OpenedRun, *, rows_changed: bool) -> None:
