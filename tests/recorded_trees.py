@@ -59,7 +59,7 @@ def make_episode(id: str, actions: Sequence[str], score: float, **fields: Json) 
     prompt: tuple[int, ...] = (1, 2)
     for number, (action, (ref, _)) in enumerate(zip(actions, states_of(actions), strict=True)):
         call = ToolCall(id=f"{number}-{action}", name=action, arguments={"order": "7"})
-        drawn = (10 + number, 20 + "laprp".index(action[0]))
+        drawn = (10 + number, 20 + "lapr".index(action[0]))
         said = Message(role="user", content="Settle order 7.")
         if steps:
             before = steps[-1].results[0]

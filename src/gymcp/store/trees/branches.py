@@ -31,7 +31,9 @@ _ROW_COLUMNS = ", ".join(
 )
 """The columns that `episode_row` takes, with those of the newest grade."""
 _NEWEST_GRADES = "branch_grades g ON g.seq = (SELECT max(seq) FROM branch_grades h WHERE h.trajectory = b.seq)"
-_NO_GRADES = "(SELECT NULL AS seq, NULL AS outcome, NULL AS score, NULL AS components, NULL AS reason, NULL AS grader) g ON 0"
+_NO_GRADES = (
+    "(SELECT NULL AS seq, NULL AS outcome, NULL AS score, NULL AS components, NULL AS reason, NULL AS grader) g ON 0"
+)
 MAX_PIECES = 10_000
 """Most branchings on the path of an episode that is read."""
 
