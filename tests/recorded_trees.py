@@ -1,4 +1,4 @@
-"""A run with trees made by hand: its steps, states, tokens and scores are known, so that figures can be checked by hand.
+"""A run with trees made by hand: steps, states, tokens and scores are known, so that figures can be checked by hand.
 
 ``pay``, trial 0, is a tree of four leaves; each name below is the action of a step, and its number that of the step:
 

@@ -202,8 +202,7 @@ def read_evidence(
     """
     run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
-    transcripts: dict[str, Trajectory] = {}
-    flagged: dict[str, Trajectory] = {}
+    transcripts, flagged = dict[str, Trajectory](), dict[str, Trajectory]()
     audit: UserAudit | None = None
     credit: CreditAdvice | None = None
     trees: TreeFigures | None = None
@@ -217,8 +216,8 @@ def read_evidence(
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
-                faulty_users = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
-                flagged = {id: _load(store, id) for id in list(faulty_users)[:WORST_TASKS]}
+                found = dict.fromkeys(finding.trajectory for finding in (audit.findings if audit else ()))
+                flagged = {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
         credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):
@@ -226,8 +225,9 @@ def read_evidence(
         with TrajectoryStore.open(folder, damaged=True) as store:
             faulty, attempts = _split_faulty(run, store.salvage(), leave_out=without_faulty)
         worst = worst_tasks(attempts)
-        broken = str(error).partition(";")[0]
-        problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
+        problems.append(
+            f"{str(error).partition(';')[0]}: the figures are those of the first {len(attempts)} episodes, as first graded"
+        )
     return Evidence(
         name=name or run_name(run.config) or run.folder.name,
         run=run,

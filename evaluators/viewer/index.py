@@ -247,11 +247,15 @@ class EpisodeIndex:
 
     def scores(self, run: int) -> list[tuple[str, str, float | None]]:
         """(task, outcome, score) of each latest attempt of a run."""
-        return self._all("SELECT task, outcome, score FROM episodes WHERE run = ? AND latest AND branch = '' ORDER BY n", run)
+        return self._all(
+            "SELECT task, outcome, score FROM episodes WHERE run = ? AND latest AND branch = '' ORDER BY n", run
+        )
 
     def searchable(self) -> tuple[int, int]:
         """(episodes whose transcripts can be searched, episodes)."""
-        (row,) = self._all("SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes WHERE branch = '')")
+        (row,) = self._all(
+            "SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes WHERE branch = '')"
+        )
         return row[0], row[1]
 
     def _all(self, query: str, *values: object) -> list[Any]:

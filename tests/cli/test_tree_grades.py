@@ -50,7 +50,9 @@ def test_each_branch_is_graded_on_its_whole_path(tree: Path) -> None:
 
 def test_a_grader_that_fails_on_branches_leaves_their_verdicts(tree: Path) -> None:
     before = scores(tree)
-    (tree / "picky.py").write_text(f"{HEAD}assert trajectory.parent is None, 'no branch'\n    return Score(value=0.5)\n")
+    (tree / "picky.py").write_text(
+        f"{HEAD}assert trajectory.parent is None, 'no branch'\n    return Score(value=0.5)\n"
+    )
     done = gymcp("grade", "run", "--grader", "picky.py", cwd=tree)
     count = len(before) - 3
     assert done.returncode == 3

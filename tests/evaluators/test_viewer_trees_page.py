@@ -17,6 +17,8 @@ from gymcp.evaluators.viewer.export.export import export_viewer
 from gymcp.evaluators.viewer.export.run_data import Choice
 
 pytestmark = pytest.mark.xdist_group("viewer")
+ACTIONS = ["look", "ask", "pay", "refund", "pay", "look", "pay"]
+"""Names on the edges, in the order of drawing."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def test_a_tree_is_drawn_and_its_leaves_are_put_side_by_side(page: Page) -> None
     page.locator(".totree").click()
     nodes = page.locator(".node")
     expect(nodes).to_have_count(7)
-    assert [each.split("\n")[0] for each in nodes.all_inner_texts()] == "look ask pay refund pay look pay".split()
+    assert nodes.locator(".act").all_inner_texts() == ACTIONS
     assert page.locator(".node .pill").all_inner_texts() == ["0.50", "0.33", "0.00", "0.50", "1.00", "0.00", "1.00"]
     assert page.locator(".leaf .fine").all_inner_texts() == ["first", "2.1", "2.1/3.1", "1.1"]
     nodes.nth(3).click()  # the first step of branch 2.1 refunds

@@ -82,7 +82,8 @@ def test_each_step_of_a_tree_is_completed_in_one_row(run: Path) -> None:
     ]
     (late,) = (row for row in rows if row["id"] == "late")
     second, last = (step.sampled for step in RECORDS["late"].steps[2:])
-    assert second is not None and last is not None
+    assert second is not None
+    assert last is not None
     assert late["prompt_ids"] == list(second.prompt_ids)
     assert late["prompt_ids"] + late["completion_ids"] == [*last.prompt_ids, *last.ids]
     assert sum(late["env_mask"]) == 4

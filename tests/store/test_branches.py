@@ -200,7 +200,9 @@ def test_a_lost_branch_has_nothing_to_grade(tmp_path: Path) -> None:
 
 def test_credit_of_a_branch_is_that_of_its_own_steps(tmp_path: Path) -> None:
     write_tree(tmp_path)
-    given = StepCredit(trajectory="child", preset="treepo", rewards=(0.0, 0.5), returns=(0.5, 0.5), advantages=(1.0, 2.0))
+    given = StepCredit(
+        trajectory="child", preset="treepo", rewards=(0.0, 0.5), returns=(0.5, 0.5), advantages=(1.0, 2.0)
+    )
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.add_credits([given])
         assert [(each.preset, each.advantages) for each in store.credits("child")] == [("treepo", (1.0, 2.0))]
@@ -214,7 +216,8 @@ def test_a_run_of_before_branches_were_graded_is_read_and_graded(tmp_path: Path)
     write_tree(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    assert "branches" in names and not names & {"branch_grades", "branch_credits"}
+    assert "branches" in names
+    assert not names & {"branch_grades", "branch_credits"}
     with TrajectoryStore.open(tmp_path) as store:
         assert ([row.episode.grader for row in store.branches()], store.credits("child")) == ([None, None], ())
     with TrajectoryStore.open(tmp_path, write=True) as store:

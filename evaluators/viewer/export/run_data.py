@@ -170,7 +170,12 @@ class RunExporter:
             moved = {str(at): [_shift(each, base) for each in steps] for at, steps in anchors.items()}
             self.data.write(f"{number}/anchors-{n + base}", moved)
         siblings = [_shift(each, base) for each in content["siblings"]]
-        added = {"siblings": siblings, "facts": digest, "tree": runs.index.tree(n)[0].n + base, "notes": notes_object(runs, n, "")}
+        added = {
+            "siblings": siblings,
+            "facts": digest,
+            "tree": runs.index.tree(n)[0].n + base,
+            "notes": notes_object(runs, n, ""),
+        }
         self.data.write(f"{number}/e{n + base}", {**_shift(content, base), **added})
         return fold_words(transcript(record))
 

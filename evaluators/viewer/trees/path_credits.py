@@ -16,13 +16,10 @@ def credits_on_path(runs: Runs, opened: OpenedRun, n: int, id: str) -> tuple[Ste
     """
     if opened.damaged:
         return ()
-    own = opened.store.credits(id)
-    leaves = {leaf.id: leaf for leaf in find_owners(runs.index.tree(n))}
+    joined = opened.store.credits(id)
+    leaves = {leaf.id: leaf for leaf in find_owners(runs.index.tree(n))} if joined else {}
     leaf = leaves.get(id)
-    if leaf is None or leaf.parent is None or not own:
-        return own
-    joined = own
-    while leaf.parent is not None:
+    while leaf is not None and leaf.parent is not None:
         owner = leaves[leaf.parent]
         before = {credit.preset: credit for credit in opened.store.credits(owner.id)}
         kept = leaf.shared - owner.shared

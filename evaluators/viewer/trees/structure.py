@@ -1,4 +1,4 @@
-"""The shape of a tree: which step each leaf goes on from, in what order leaves are drawn, and the value of each step."""
+"""The shape of a tree: the step that each leaf goes on from, the order of drawing, and the value of each step."""
 
 from __future__ import annotations
 
