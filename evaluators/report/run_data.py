@@ -216,8 +216,7 @@ def read_evidence(
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
-                found = dict.fromkeys(finding.trajectory for finding in (audit.findings if audit else ()))
-                flagged = {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
+                flagged = _load_flagged(store, audit)
         credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):
@@ -225,9 +224,8 @@ def read_evidence(
         with TrajectoryStore.open(folder, damaged=True) as store:
             faulty, attempts = _split_faulty(run, store.salvage(), leave_out=without_faulty)
         worst = worst_tasks(attempts)
-        problems.append(
-            f"{str(error).partition(';')[0]}: the figures are those of the first {len(attempts)} episodes, as first graded"
-        )
+        broken = str(error).partition(";")[0]
+        problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
     return Evidence(
         name=name or run_name(run.config) or run.folder.name,
         run=run,
@@ -279,6 +277,12 @@ def _load(store: TrajectoryStore, id: str) -> Trajectory:
 def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
     rows = {row.id: row for row in attempts if row.latest}
     return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
+
+
+def _load_flagged(store: TrajectoryStore, audit: UserAudit | None) -> dict[str, Trajectory]:
+    """The first episodes in which the audit found something, by id."""
+    found = dict.fromkeys(finding.trajectory for finding in (audit.findings if audit else ()))
+    return {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
