@@ -210,7 +210,7 @@ def read_evidence(
         with TrajectoryStore.open(folder) as store:
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
             worst = worst_tasks(attempts)
-            trees = measure_trees(attempts, store.branches())
+            trees = _measure_trees(store, attempts, problems)
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
@@ -277,6 +277,17 @@ def _load(store: TrajectoryStore, id: str) -> Trajectory:
 def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
     rows = {row.id: row for row in attempts if row.latest}
     return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
+
+
+def _measure_trees(store: TrajectoryStore, attempts: Sequence[EpisodeRow], problems: list[str]) -> TreeFigures | None:
+    """Figures of trees; None, and a problem, if the branches cannot be read."""
+    try:
+        return measure_trees(attempts, store.branches())
+    except StoreError as error:
+        if "is damaged" in str(error):
+            raise
+        problems.append(f"{error}: the figures of trees are missing")
+        return None
 
 
 def _load_flagged(store: TrajectoryStore, audit: UserAudit | None) -> dict[str, Trajectory]:

@@ -96,7 +96,8 @@ class EpisodeIndex:
         marks = ", ".join("?" * len(names))
         values = [(*_columns(run, row), "", None, 0) for row in rows]
         values += [
-            (*_columns(run, number_branch(row)), row.branch, _plain(row.episode.parent), row.shared) for row in branches
+            (*_columns(run, number_branch(row)), _plain(row.branch), _plain(row.episode.parent), row.shared)
+            for row in branches
         ]
         with self._lock:
             self._db.execute("BEGIN")

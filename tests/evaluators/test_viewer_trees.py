@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from recorded_trees import PATHS, PLACES, RECORDS, write_tree_run
+from records import HOSTILE_TEXT
 
+from gymcp.evaluators.report import write_report
 from gymcp.evaluators.viewer.episode import comparison_object, episode_object
 from gymcp.evaluators.viewer.runs import NotFound, open_runs
 from gymcp.evaluators.viewer.trees.structure import Leaf, StepValue, draw_order, find_owners, value_steps
 from gymcp.evaluators.viewer.trees.tree_object import compare_leaves, tree_object
 from gymcp.store import BranchRecord, StepCredit, TrajectoryStore
+from gymcp.store.database import FILE_NAME
 from gymcp.types import Json
 
 ROOT, ALONE, LATE, LATER, EARLY = 1, 2, 3, 4, 5
@@ -145,3 +150,27 @@ def test_branches_appear_while_the_run_grows(tmp_path: Path) -> None:
         runs.refresh()
         assert runs.version() != graded
         assert [each.score for each in runs.index.tree(3)] == [0.0, 0.5]
+
+
+def test_first_episodes_are_shown_beside_branches_that_cannot_be_read(tmp_path: Path) -> None:
+    run = write_tree_run(tmp_path / "run")
+    with closing(sqlite3.connect(run / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE branches SET shared = 'x'")
+    with open_runs([run], follow=False) as runs:
+        assert runs.index.page(0, "", "recorded", 0)["total"] == 2
+        (problem,) = runs.opened[0].problems
+        assert "the number of shared steps is a text" in problem
+        assert [each.id for each in runs.index.tree(ROOT)] == ["root"]
+    summary = write_report(run)
+    assert ("trees" in summary, summary["success"], len(summary["problems"])) == (False, 0.5, 1)
+
+
+def test_a_branch_of_hostile_texts_is_shown(tmp_path: Path) -> None:
+    odd = replace(RECORDS["early"], id=f"early {HOSTILE_TEXT}", reason=HOSTILE_TEXT)
+    run = write_tree_run(
+        tmp_path / "run", branches=[BranchRecord(trajectory=odd, branch=f"1.1{HOSTILE_TEXT}", shared=1)]
+    )
+    with open_runs([run], follow=False) as runs:
+        shown = tree_object(runs, ROOT)["leaves"][1]
+        assert (shown["branch"], shown["reason"]) == (f"1.1{HOSTILE_TEXT}", HOSTILE_TEXT[:200])
+        assert episode_object(runs, LATE, None)["id"] == odd.id

@@ -107,12 +107,9 @@ def compare_leaves(runs: Runs, n: int) -> dict[str, Json]:
         pairs = list(combinations(leaves, 2))
     else:
         pairs = [(by_id[leaf.parent], leaf) for leaf in leaves if leaf.parent is not None]
-    records: dict[str, Trajectory] = {}
     found: dict[str, Json] = {}
     for pair in pairs:
         one, other = sorted(pair, key=lambda leaf: leaf.n)
-        for leaf in (one, other):
-            if leaf.id not in records:
-                records[leaf.id] = load(opened, leaf.id)
-        found[f"{one.n}-{other.n}"] = compare_episodes(records[one.id], records[other.id], MAX_STEPS)
+        compared = compare_episodes(load(opened, one.id), load(opened, other.id), MAX_STEPS)
+        found[f"{one.n}-{other.n}"] = compared
     return found
