@@ -152,7 +152,7 @@ def test_branches_appear_while_the_run_grows(tmp_path: Path) -> None:
         assert [each.score for each in runs.index.tree(3)] == [0.0, 0.5]
 
 
-def test_first_episodes_are_shown_beside_branches_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_branches_do_not_hide_first_episodes(tmp_path: Path) -> None:
     run = write_tree_run(tmp_path / "run")
     with closing(sqlite3.connect(run / FILE_NAME)) as connection, connection:
         connection.execute("UPDATE branches SET shared = 'x'")
