@@ -23,6 +23,7 @@ from gymcp.evaluators.metrics.records import (
     Times,
     bounds_of,
 )
+from gymcp.evaluators.metrics.trees import TreeFigures, measure_trees
 
 __all__ = [
     "COST",
@@ -42,6 +43,7 @@ __all__ = [
     "Retries",
     "Spending",
     "Times",
+    "TreeFigures",
     "bounds_of",
     "calls_beyond_gold",
     "coverage_floor",
@@ -50,5 +52,6 @@ __all__ = [
     "explain_low_coverage",
     "has_headline",
     "measure",
+    "measure_trees",
     "rate",
 ]

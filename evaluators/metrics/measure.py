@@ -108,7 +108,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         breakdowns=_breakdowns(counted),
         components=_components(scored),
         spent=_spending(attempts),
-        pass_k=_pass_k(counted),
+        pass_k=measure_pass_k(counted),
         effort={**_effort(scored, _EFFORT), **_effort(scored, _cost_effort(scored, calls or {}))},
         flake=flake_index(successes),
         noise_floor=noise_floor(successes),
@@ -331,7 +331,8 @@ def _components(scored: Sequence[EpisodeRow]) -> dict[str, float]:
     return {name: mean for name in names if (mean := mean_component(scored, name)) is not None}
 
 
-def _pass_k(counted: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
+def measure_pass_k(counted: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
+    """pass@k and pass^k for each k up to the largest number of scored episodes of a task; empty if no task has two."""
     trials = successes_of(counted)
     tasks = len({row.task for row in counted})
     most = max(map(len, trials.values()), default=0)

@@ -27,6 +27,15 @@ from gymcp.evaluators.report.caveats.played_user import (
     kind_rows,
     was_played,
 )
+from gymcp.evaluators.report.caveats.trees import (
+    LEAVES,
+    LEAVES_HEADINGS,
+    LEAVES_NOTE,
+    TREES,
+    TREES_NOTE,
+    leaf_rows,
+    tree_rows,
+)
 from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
@@ -105,6 +114,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Judge", ("", ""), judge_rows(evidence))
     lines += _part(level, "Over trials", TRIALS_HEADINGS, trials_rows(metrics))
     lines += [plain(trials_note()), ""] if metrics.pass_k else []
+    lines += _describe_trees(evidence, level)
     lines += _describe_user(evidence, level)
     outcomes = [(str(outcome), str(count)) for outcome, count in metrics.outcomes.items()]
     lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
@@ -135,6 +145,17 @@ def _describe_faulty(evidence: Evidence, level: str) -> list[str]:
     lines = [f"{level}# {FAULTY}", "", plain(describe_list(faulty)), ""]
     if faulty.tasks:
         lines += [*_table(RATE_HEADINGS, rate_rows(faulty)), *_table(TASK_HEADINGS, task_rows(faulty))]
+    return lines
+
+
+def _describe_trees(evidence: Evidence, level: str) -> list[str]:
+    """Figures of trees, and pass@k over their leaves; nothing if nothing branched."""
+    if evidence.trees is None:
+        return []
+    lines = [*_part(level, TREES, ("", ""), tree_rows(evidence.trees)), plain(TREES_NOTE), ""]
+    if evidence.trees.pass_k:
+        lines += _part(level, LEAVES.capitalize(), LEAVES_HEADINGS, leaf_rows(evidence.trees))
+        lines += [plain(LEAVES_NOTE), ""]
     return lines
 
 

@@ -19,6 +19,7 @@ from gymcp.evaluators.report.caveats.denominators import (
 )
 from gymcp.evaluators.report.caveats.faulty import faulty_section
 from gymcp.evaluators.report.caveats.played_user import user_section
+from gymcp.evaluators.report.caveats.trees import trees_section
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
@@ -75,7 +76,7 @@ def render(evidence: Evidence) -> str:
         element(
             "div",
             element("div", *_headline(evidence), _facts(metrics)),
-            _gates(evidence),
+            element("div", _own_gate(evidence), gates(evidence.gates, evidence.run)),
             class_="first",
         ),
         element("div", weak(metrics), reasons(evidence), class_="pair"),
@@ -91,6 +92,7 @@ def render(evidence: Evidence) -> str:
         rows_section("Judge", ("", ""), list(judge_rows(evidence))),
         _pass_k(metrics),
         _flakes(metrics),
+        trees_section(evidence),
         outcomes(metrics),
         user_section(evidence),
         _broke_the_gate(evidence) if is_gate(evidence) else worst(evidence),
@@ -170,10 +172,6 @@ def _judge_words(evidence: Evidence) -> tuple[Html, ...]:
     if judge is None:
         return ()
     return (element("span", str(judge["words"]), class_="good" if judge["judged"] == judge["episodes"] else "warn"),)
-
-
-def _gates(evidence: Evidence) -> Html:
-    return element("div", _own_gate(evidence), gates(evidence.gates, evidence.run))
 
 
 def _own_gate(evidence: Evidence) -> Html:

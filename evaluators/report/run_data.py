@@ -20,10 +20,12 @@ from gymcp.evaluators.metrics import (
     Metrics,
     PriceSteps,
     Rate,
+    TreeFigures,
     coverage_floor,
     examine_run,
     explain_low_coverage,
     measure,
+    measure_trees,
     rate,
 )
 from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
@@ -101,6 +103,8 @@ class Evidence:
     """Share of the episodes that must have a score for a headline figure."""
     credit: CreditAdvice | None = None
     """None if it was not asked for, or if the run has no groups of episodes to compare."""
+    trees: TreeFigures | None = None
+    """Figures of episodes that branched; None if none did."""
     export: str = ""
     """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
@@ -198,21 +202,21 @@ def read_evidence(
     """
     run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
-    transcripts: dict[str, Trajectory] = {}
-    flagged: dict[str, Trajectory] = {}
+    transcripts, flagged = dict[str, Trajectory](), dict[str, Trajectory]()
     audit: UserAudit | None = None
     credit: CreditAdvice | None = None
+    trees: TreeFigures | None = None
     try:
         with TrajectoryStore.open(folder) as store:
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
             worst = worst_tasks(attempts)
+            trees = _measure_trees(store, attempts, problems)
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
             transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
-                faulty_users = dict.fromkeys(finding.trajectory for finding in audit.findings) if audit else {}
-                flagged = {id: _load(store, id) for id in list(faulty_users)[:WORST_TASKS]}
+                flagged = _load_flagged(store, audit)
         credit = find_credit(folder, tasks)
     except StoreError as error:
         if "is damaged" not in str(error):
@@ -239,6 +243,7 @@ def read_evidence(
         user_transcripts=flagged,
         min_coverage=coverage_floor(run.config, min_coverage),
         credit=credit,
+        trees=trees,
     )
 
 
@@ -272,6 +277,23 @@ def _load(store: TrajectoryStore, id: str) -> Trajectory:
 def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
     rows = {row.id: row for row in attempts if row.latest}
     return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
+
+
+def _measure_trees(store: TrajectoryStore, attempts: Sequence[EpisodeRow], problems: list[str]) -> TreeFigures | None:
+    """Figures of trees; None, and a problem, if the branches cannot be read."""
+    try:
+        return measure_trees(attempts, store.branches())
+    except StoreError as error:
+        if "is damaged" in str(error):
+            raise
+        problems.append(f"{error}: the figures of trees are missing")
+        return None
+
+
+def _load_flagged(store: TrajectoryStore, audit: UserAudit | None) -> dict[str, Trajectory]:
+    """The first episodes in which the audit found something, by id."""
+    found = dict.fromkeys(finding.trajectory for finding in (audit.findings if audit else ()))
+    return {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:

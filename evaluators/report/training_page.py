@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gymcp.evaluators.report.caveats.credit import credit_section
 from gymcp.evaluators.report.caveats.held_out import describe_success
+from gymcp.evaluators.report.caveats.trees import trees_section
 from gymcp.evaluators.report.curves import Curve, panels, success_chart
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
@@ -72,6 +73,7 @@ def render_training(evidence: Evidence) -> str:
         calls(metrics),
         time_section(metrics),
         by_name("Tools", metrics.spent.tools),
+        trees_section(evidence),
         outcomes(metrics),
         worst(evidence),
         without_score(evidence.rows),

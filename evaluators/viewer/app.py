@@ -21,6 +21,7 @@ from gymcp.evaluators.viewer.pages import answer_file, json_endpoint, read_numbe
 from gymcp.evaluators.viewer.runs import Runs
 from gymcp.evaluators.viewer.summary import describe_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
+from gymcp.evaluators.viewer.trees.tree_object import tree_object
 from gymcp.types import Json
 
 
@@ -94,6 +95,9 @@ def _episode_routes(runs: Runs, decode: Decode | None, find_tasks: FindTasks | N
     def episode(request: Request) -> Json:
         return episode_object(runs, _number(request, "n"), decode)
 
+    def tree(request: Request) -> Json:
+        return tree_object(runs, _number(request, "n"))
+
     def task(request: Request) -> Json:
         return task_object(runs, _number(request, "n"), find_tasks)
 
@@ -115,6 +119,7 @@ def _episode_routes(runs: Runs, decode: Decode | None, find_tasks: FindTasks | N
 
     return [
         Route("/episodes/{n}", json_endpoint(episode)),
+        Route("/episodes/{n}/tree", json_endpoint(tree)),
         Route("/episodes/{n}/task", json_endpoint(task)),
         Route("/episodes/{n}/notes", json_endpoint(notes), methods=["GET"]),
         Route("/episodes/{n}/notes", note_endpoint(runs, who), methods=["POST"]),

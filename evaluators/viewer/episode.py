@@ -10,6 +10,7 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
 from gymcp.evaluators.viewer.divergence import compare_episodes
 from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
+from gymcp.evaluators.viewer.trees.path_credits import credits_on_path
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
@@ -50,7 +51,8 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
     """As much of an episode as fits on a page. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id, tokens=True)
-    credits = () if opened.damaged else opened.store.credits(id)
+    credits = credits_on_path(runs, opened, n, id)
+    tree = runs.index.tree(n)
     anchors, siblings = _anchors(runs, opened, n, record)
     return {
         "n": n,
@@ -61,6 +63,8 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
         "group": record.group,
         "seed": str(record.seed),
         "parent": record.parent,
+        **next(({"branch": leaf.branch, "shared": leaf.shared} for leaf in tree if leaf.n == n), {}),
+        "leaves": len(tree),
         "outcome": str(record.outcome),
         "score": record.score,
         "reason": cut(record.reason),
@@ -124,7 +128,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
         "tool_s": sum(result.seconds for result in step.results),
         "state_key": step.state_key,
         "world_key": step.world_key,
-        "state": _state(opened, record, at),
+        "state": describe_changes(opened, record, at, at + 1),
         "tokens": _tokens(step.sampled, decode) if step.sampled else None,
     }
 
@@ -210,7 +214,7 @@ def anchor_objects(runs: Runs, n: int, places: Sequence[int]) -> dict[int, list[
     steps: dict[str, list[dict[str, Json]]] = {key: [] for key in wanted}
     for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
         member = record if other_id == id else load(opened, other_id)
-        credits = () if opened.damaged else opened.store.credits(other_id)
+        credits = credits_on_path(runs, opened, other, other_id)
         for place, step in enumerate(member.steps):
             if step.state_key in wanted:
                 about = {"n": other, "at": place, "trial": trial, "score": score, "credits": _credit_at(credits, place)}
@@ -251,16 +255,21 @@ def _step_summary(step: Step) -> dict[str, Json]:
     }
 
 
-def _state(opened: OpenedRun, record: Trajectory, at: int) -> Json:
-    """Changes that the step made in the world, or the reason why they are unknown; None if no state is recorded."""
-    step = record.steps[at]
-    before_key = record.steps[at - 1].world_key if at else record.initial_key
+def describe_changes(opened: OpenedRun, record: Trajectory, start: int, end: int) -> Json:
+    """Changes that steps `start` to `end` made in the world, or the reason why they are unknown.
+
+    None without steps, and if no state is recorded.
+    """
+    if end <= start:
+        return None
+    step = record.steps[end - 1]
+    before_key = record.steps[start - 1].world_key if start else record.initial_key
     if step.state_ref is None:
         return None if step.world_key == before_key else {"unknown": "the world changed; its servers tell no state"}
     if step.world_key == before_key:
         return {"count": 0, "changes": []}
     # the record has no address of the first state; if the servers declare their state, its digest is the address
-    before_ref = record.steps[at - 1].state_ref if at else record.initial_key
+    before_ref = record.steps[start - 1].state_ref if start else record.initial_key
     try:
         return list_changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
     except (KeyError, StoreError):

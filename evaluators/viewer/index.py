@@ -21,7 +21,9 @@ from gymcp.evaluators.transcript import (
     events,
 )
 from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
-from gymcp.store import EpisodeRow
+from gymcp.evaluators.viewer.trees.index_rows import COUNT_BRANCHES, SELECT_TREE, number_branch
+from gymcp.evaluators.viewer.trees.structure import Leaf
+from gymcp.store import BranchRow, EpisodeRow
 from gymcp.store.notes import Note
 from gymcp.types import Json, ToolCall, Trajectory
 
@@ -46,6 +48,8 @@ CREATE TABLE episodes (
     tags TEXT NOT NULL, tools TEXT NOT NULL, haystack TEXT NOT NULL,
     notes TEXT NOT NULL DEFAULT '', labels TEXT NOT NULL DEFAULT '', verdicts TEXT NOT NULL DEFAULT '',
     noted INTEGER NOT NULL DEFAULT 0,
+    branches INTEGER NOT NULL DEFAULT 0,
+    branch TEXT NOT NULL DEFAULT '', parent TEXT, shared INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, seq)
 );
 CREATE INDEX episodes_by_task ON episodes (run, task, trial, latest);
@@ -57,7 +61,7 @@ CREATE VIRTUAL TABLE transcripts USING fts5(
 """
 _LISTED = (
     "n, task, trial, attempt, latest, version, outcome, score, steps, calls, errors, tokens, seconds, reason, tags,"
-    " labels, verdicts, noted"
+    " labels, verdicts, noted, branches"
 )
 _WHOLE = (*_LISTED.split(", "), "seed", "group", "cost", "id", "tools", "notes")
 """Columns of an exported row: all that its search and its orders need."""
@@ -81,22 +85,40 @@ class EpisodeIndex:
         with self._lock:
             self._db.close()
 
-    def put(self, run: int, rows: Iterable[EpisodeRow]) -> None:
-        """Add episodes, or update those that have changed."""
+    def put(self, run: int, rows: Iterable[EpisodeRow], branches: Sequence[BranchRow] = ()) -> None:
+        """Add episodes, or update those that have changed; `branches`: all of the run, which no list shows."""
         columns = (
             'run, seq, id, task, trial, attempt, latest, seed, "group", version, outcome, score, reason, steps, calls,'
-            " errors, tokens, cost, seconds, tags, tools, haystack"
+            " errors, tokens, cost, seconds, tags, tools, haystack, branch, parent, shared"
         )
         names = columns.split(", ")
         update = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
         marks = ", ".join("?" * len(names))
+        values = [(*_columns(run, row), "", None, 0) for row in rows]
+        values += [
+            (*_columns(run, number_branch(row)), _plain(row.branch), _plain(row.episode.parent), row.shared)
+            for row in branches
+        ]
         with self._lock:
             self._db.execute("BEGIN")
             self._db.executemany(
                 f"INSERT INTO episodes ({columns}) VALUES ({marks}) ON CONFLICT (run, seq) DO UPDATE SET {update}",
-                (_columns(run, row) for row in rows),
+                values,
             )
+            if branches:
+                self._db.execute(COUNT_BRANCHES, (run,))
             self._db.execute("COMMIT")
+
+    def tree(self, n: int) -> list[Leaf]:
+        """The episodes of an episode's tree, the first one before its branches, each after its parent."""
+        names = tuple(Leaf.__dataclass_fields__)
+        rows = [map(_restored, row) for row in self._all(SELECT_TREE, n)]
+        return [Leaf(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def last(self) -> int:
+        """The largest number of an episode, branches included; 0 without any."""
+        found: int = self._all("SELECT coalesce(max(n), 0) FROM episodes")[0][0]
+        return found
 
     def put_notes(self, run: int, notes: Mapping[str, Mapping[str, Note]]) -> None:
         """Show these notes on the run's episodes, by id and person, in place of those that were shown."""
@@ -131,7 +153,7 @@ class EpisodeIndex:
     def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
         """The episodes that match the query: their number, and `PAGE_EPISODES` of them. Raises QueryError."""
         where = condition(query)
-        is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        is_listed = f"run = ? AND branch = '' AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
         total = self._all(f"SELECT count(*) FROM episodes WHERE {is_listed}", run, *where.values)[0][0]
         rows = self._all(
             f"SELECT {_LISTED} FROM episodes WHERE {is_listed} ORDER BY {_order(order)} LIMIT {PAGE_EPISODES} OFFSET ?",
@@ -147,7 +169,7 @@ class EpisodeIndex:
         Raises QueryError.
         """
         where = condition(query)
-        is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        is_listed = f"run = ? AND branch = '' AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
         columns = ", ".join(f'"{name}"' for name in _WHOLE)
         rows = self._all(
             f"SELECT {columns} FROM episodes WHERE {is_listed} ORDER BY n LIMIT ?", run, *where.values, limit or -1
@@ -159,8 +181,8 @@ class EpisodeIndex:
         where = condition(query)
         listed = ", ".join(f"a.{name}" for name in _LISTED.split(", "))
         source = (
-            f"FROM (SELECT * FROM episodes WHERE run = 0 AND latest AND ({where.sql})) a"
-            " JOIN episodes b ON b.run = 1 AND b.latest AND b.task = a.task AND b.trial = a.trial"
+            f"FROM (SELECT * FROM episodes WHERE run = 0 AND latest AND branch = '' AND ({where.sql})) a"
+            " JOIN episodes b ON b.run = 1 AND b.latest AND b.branch = '' AND b.task = a.task AND b.trial = a.trial"
         )
         parted = "" if order == "all" else " AND a.score IS NOT b.score"
         total = self._all(f"SELECT count(*) {source} WHERE 1 {parted}", *where.values)[0][0]
@@ -185,7 +207,7 @@ class EpisodeIndex:
         none."""
         rows = self._all(
             "SELECT b.n FROM episodes a JOIN episodes b ON b.run = 1 - a.run AND b.task = a.task AND b.latest"
-            " WHERE a.n = ? ORDER BY b.trial != a.trial, b.trial LIMIT 1",
+            " AND b.branch = '' WHERE a.n = ? ORDER BY b.trial != a.trial, b.trial LIMIT 1",
             n,
         )
         return rows[0][0] if rows else None
@@ -195,6 +217,7 @@ class EpisodeIndex:
         rows = self._all(
             "SELECT b.n, b.id, b.trial, b.score FROM episodes a JOIN episodes b"
             ' ON b.run = a.run AND b."group" = a."group" AND b.task = a.task AND b.latest'
+            " AND (b.branch = '' OR b.n = a.n)"
             " WHERE a.n = ? ORDER BY b.n != a.n, b.trial LIMIT ?",
             n,
             limit,
@@ -203,7 +226,7 @@ class EpisodeIndex:
 
     def facets(self, run: int, *, within: Sequence[int] | None = None) -> dict[str, Json]:
         """Number of episodes of each result, outcome and tag: of the latest, or of those `within` alone."""
-        counted = "latest" if within is None else "n IN (SELECT value FROM json_each(?))"
+        counted = "latest AND branch = ''" if within is None else "n IN (SELECT value FROM json_each(?))"
         values = (run,) if within is None else (run, json.dumps(list(within)))
         source = f"FROM episodes WHERE run = ? AND {counted}"
         results = self._all(f"SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) {source}", *values)[
@@ -225,11 +248,15 @@ class EpisodeIndex:
 
     def scores(self, run: int) -> list[tuple[str, str, float | None]]:
         """(task, outcome, score) of each latest attempt of a run."""
-        return self._all("SELECT task, outcome, score FROM episodes WHERE run = ? AND latest ORDER BY n", run)
+        return self._all(
+            "SELECT task, outcome, score FROM episodes WHERE run = ? AND latest AND branch = '' ORDER BY n", run
+        )
 
     def searchable(self) -> tuple[int, int]:
         """(episodes whose transcripts can be searched, episodes)."""
-        (row,) = self._all("SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes)")
+        (row,) = self._all(
+            "SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes WHERE branch = '')"
+        )
         return row[0], row[1]
 
     def _all(self, query: str, *values: object) -> list[Any]:
@@ -254,6 +281,10 @@ def escape_surrogates(value: str) -> str:
 
 def _plain(value: Any) -> Any:
     return escape_surrogates(value) if isinstance(value, str) else value
+
+
+def _restored(value: Any) -> Any:
+    return restore_surrogates(value) if isinstance(value, str) else value
 
 
 def restore_surrogates(value: str) -> str:

@@ -19,6 +19,7 @@ _NUMBERS = {
     "seconds": "seconds",
     "cost": "cost",
     "trial": "trial",
+    "branches": "branches",
     "attempt": "attempt",
     "seed": "seed",
     "version": "version",

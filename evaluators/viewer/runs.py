@@ -13,7 +13,7 @@ from pathlib import Path
 from gymcp.errors import StoreError
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
-from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store import BranchRow, EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.store.notes import NOTES_FILE, Note, read_notes
 from gymcp.store.run_folder import TRAINING_FILE
@@ -107,7 +107,7 @@ class Runs:
         rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
         if any(row.attempt for row in rows) and not changed:
             rows = each.store.summaries(latest=False)
-        self.index.put(each.number, rows)
+        self.index.put(each.number, rows, _read_branches(each))
         each.seen = (episodes, grades)
 
     def _refresh_notes(self, each: OpenedRun, *, rows_changed: bool) -> None:
@@ -160,6 +160,16 @@ class Runs:
             self.index.add_transcripts(texts)
             self._read[run.number] = waiting[-1][1]
         return bool(texts)
+
+
+def _read_branches(each: OpenedRun) -> list[BranchRow]:
+    """All branches of the run; none, and a problem of the run, if they cannot be read."""
+    try:
+        return each.store.branches(latest=False)
+    except StoreError as error:
+        problem = f"{error}: trees are not shown"
+        each.problems += [] if problem in each.problems else [problem]
+        return []
 
 
 def stamp_of_file(path: Path) -> tuple[int, int] | None:

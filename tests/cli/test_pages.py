@@ -74,9 +74,14 @@ def test_a_run_is_exported_and_imported(folder: Path) -> None:
 
 
 def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "branching.md", folder) == 3
-    with TrajectoryStore.open(folder / "runs" / "tree") as store:
-        assert (len(store.summaries()), {row.episode.score is None for row in store.branches()}) == (3, {False})
+    assert play_page(DOCS / "branching.md", folder) == 4
+    places = []
+    for run in ("tree", "again"):
+        with TrajectoryStore.open(folder / "runs" / run) as store:
+            assert (len(store.summaries()), {row.episode.score is None for row in store.branches()}) == (3, {False})
+            places.append([(row.episode.id, row.branch, row.shared, row.episode.steps) for row in store.branches()])
+    assert places[0] == places[1]
+    assert (folder / "pages" / "index.html").is_file()
 
 
 def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:

@@ -13,7 +13,7 @@ from records import episode, step
 
 from gymcp.errors import StoreError
 from gymcp.outcome import Outcome
-from gymcp.store import BranchRecord, TrajectoryStore
+from gymcp.store import BranchRecord, StepCredit, TrajectoryStore
 from gymcp.store.codec import unpack
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Sampled, Step, Trajectory
@@ -172,3 +172,55 @@ def test_a_cancelled_tree_is_played_again(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(cancelled, {})
         assert store.append(replace(ROOT, id="a-0-1"), {}) == 1
+
+
+def test_a_branch_is_graded_again_and_its_record_stays(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        before = store.change_counter()
+        for score in (0.25, 1.0):
+            store.add_grade(replace(CHILD, score=score, reason="again"), grader="mine", ground_truths={"a": 1})
+        assert store.change_counter() == (before[0], before[1] + 2)
+        assert [row.episode.score for row in store.branches()] == [1.0, 0.0]
+        assert store.branches()[0].episode.grader == "mine"
+        assert [grade.score for grade in store.grades("child")] == [0.25, 1.0]
+        assert store.ground_truths("child") == {"a": 1}
+        assert (store.load("child"), store.load("grandchild")) == (CHILD, GRANDCHILD)
+        assert (store.grades("a-0-0"), store.grades("grandchild")) == ((), ())
+        assert [row.score for row in store.summaries()] == [1.0]
+
+
+def test_a_lost_branch_has_nothing_to_grade(tmp_path: Path) -> None:
+    lost = replace(BRANCHES[0], trajectory=replace(CHILD, outcome=Outcome.ENV_INFRA, score=None))
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(ROOT, {}, branches=(lost,))
+        with pytest.raises(StoreError, match="'child' ended in env_infra: nothing to grade"):
+            store.add_grade(CHILD, grader="mine")
+
+
+def test_credit_of_a_branch_is_that_of_its_own_steps(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    given = StepCredit(
+        trajectory="child", preset="treepo", rewards=(0.0, 0.5), returns=(0.5, 0.5), advantages=(1.0, 2.0)
+    )
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.add_credits([given])
+        assert [(each.preset, each.advantages) for each in store.credits("child")] == [("treepo", (1.0, 2.0))]
+        assert store.credits("a-0-0") == ()
+        with pytest.raises(StoreError, match="has 2 steps, not"):
+            store.add_credits([replace(given, advantages=(1.0,) * 4)])
+
+
+def test_a_run_of_before_branches_were_graded_is_read_and_graded(tmp_path: Path) -> None:
+    """A file of format 3 may have the two tables of branches alone."""
+    write_tree(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    assert "branches" in names
+    assert not names & {"branch_grades", "branch_credits"}
+    with TrajectoryStore.open(tmp_path) as store:
+        assert ([row.episode.grader for row in store.branches()], store.credits("child")) == ([None, None], ())
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.add_grade(replace(CHILD, score=1.0), grader="mine")
+    with TrajectoryStore.open(tmp_path) as store:
+        assert [row.episode.score for row in store.branches()] == [1.0, 0.0]

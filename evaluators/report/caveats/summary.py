@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries
+from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures
 from gymcp.evaluators.metrics.user_audit import UserAudit
 from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
 from gymcp.types import Json
@@ -33,6 +33,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "retries": None if metrics.retries is None else _retries(metrics.retries),
         "trials": _trials(metrics),
         "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
+        **({} if evidence.trees is None else {"trees": _trees(evidence.trees)}),
         "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
     }
 
@@ -54,6 +55,25 @@ def _retries(retries: Retries) -> dict[str, Json]:
 def _rate(rate: Rate) -> dict[str, Json]:
     ci95 = None if rate.ci95 is None else [rate.ci95.low, rate.ci95.high]
     return {"episodes": rate.episodes, "scored": rate.scored, "success": rate.success, "ci95": ci95}
+
+
+def _trees(trees: TreeFigures) -> dict[str, Json]:
+    """Figures of trees. `pass_k_over_leaves` is another figure than `pass_k`, which counts first episodes."""
+    return {
+        "trees": trees.trees,
+        "branched": trees.branched,
+        "branches": trees.branches,
+        "depth": trees.depth,
+        "leaves": {"fewest": trees.leaves_fewest, "mean": trees.leaves_mean, "most": trees.leaves_most},
+        "success_of_roots": _rate(trees.roots),
+        "success_of_leaves": _rate(trees.leaves),
+        "pass_k_over_leaves": [
+            {"k": each.k, "at": each.at, "hat": each.hat, "tasks": each.tasks} for each in trees.pass_k
+        ],
+        "steps": trees.steps,
+        "path_steps": trees.path_steps,
+        "branches_used": {"tool_calls": trees.tool_calls, "tokens": trees.tokens, "cost": round(trees.cost, 6)},
+    }
 
 
 def _faulty(faulty: FaultyTasks) -> dict[str, Json]:

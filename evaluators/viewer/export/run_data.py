@@ -25,6 +25,7 @@ from gymcp.evaluators.viewer.pages import encode_json
 from gymcp.evaluators.viewer.runs import NotFound, Runs, open_runs
 from gymcp.evaluators.viewer.summary import describe_runs
 from gymcp.evaluators.viewer.task_facts import FindTasks, task_object
+from gymcp.evaluators.viewer.trees.tree_object import compare_leaves, tree_object
 from gymcp.types import Json
 
 CHUNK_EPISODES = 200
@@ -89,7 +90,7 @@ class RunExporter:
             if runs.opened[0].training:
                 self.data.write(f"{number}/curves", curves_object(folder))
             unreadable = self._write_episodes(runs, [row["n"] for row in rows], number, base)
-            _, indexed = runs.index.searchable()
+            unreadable += self._write_trees(runs, [row["n"] for row in rows if row["branches"]], number, base)
             episodes = tuple(
                 ExportedEpisode(n=row["n"] + base, id=row["id"], task=row["task"], trial=row["trial"]) for row in rows
             )
@@ -98,7 +99,7 @@ class RunExporter:
                 folder=folder,
                 episodes=episodes,
                 first=first,
-                last=base + max(indexed, 1),
+                last=base + max(runs.index.last(), 1),
                 left_out=describe_gap(runs, len(rows), self.choice),
                 unreadable=unreadable,
             )
@@ -129,6 +130,30 @@ class RunExporter:
             self.data.write(f"{number}/words-{at // CHUNK_EPISODES}", words)
         return unreadable
 
+    def _write_trees(self, runs: Runs, firsts: list[int], number: int, base: int) -> int:
+        """Write the trees of these first episodes, with their branches; returns the number that cannot be read."""
+        unreadable = 0
+        branches: list[int] = []
+        for first in firsts:
+            tree = tree_object(runs, first)
+            leaves = [_shift(leaf, base) for leaf in tree["leaves"]]
+            self.data.write(f"{number}/tree-{first + base}", {**_shift(tree, base), "leaves": leaves})
+            try:
+                pairs = compare_leaves(runs, first)
+            except NotFound:
+                pairs = {}
+            moved = {"-".join(str(int(n) + base) for n in key.split("-")): pair for key, pair in pairs.items()}
+            self.data.write(f"{number}/beside-{first + base}", moved)
+            for leaf in runs.index.tree(first)[1:]:
+                branches.append(leaf.n + base)
+                try:
+                    self._write_episode(runs, leaf.n, number, base)
+                except NotFound as error:
+                    self.data.write(f"{number}/e{leaf.n + base}", {"error": str(error)})
+                    unreadable += 1
+        self.data.write(f"{number}/branches", branches)
+        return unreadable
+
     def _write_episode(self, runs: Runs, n: int, number: int, base: int) -> str:
         """Write one episode; returns the folded words of its transcript. Raises NotFound."""
         opened, id = find(runs, n)
@@ -145,7 +170,12 @@ class RunExporter:
             moved = {str(at): [_shift(each, base) for each in steps] for at, steps in anchors.items()}
             self.data.write(f"{number}/anchors-{n + base}", moved)
         siblings = [_shift(each, base) for each in content["siblings"]]
-        added = {"siblings": siblings, "facts": digest, "notes": notes_object(runs, n, "")}
+        added = {
+            "siblings": siblings,
+            "facts": digest,
+            "tree": runs.index.tree(n)[0].n + base,
+            "notes": notes_object(runs, n, ""),
+        }
         self.data.write(f"{number}/e{n + base}", {**_shift(content, base), **added})
         return fold_words(transcript(record))
 

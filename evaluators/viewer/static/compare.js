@@ -6,6 +6,7 @@ import { brief, count, el } from "./dom.js";
 import { heading } from "./episode.js";
 import { place } from "./state.js";
 import { card } from "./steps.js";
+import { name } from "./tree.js";
 
 export function comparePage(about) {
   return async (signal) => {
@@ -13,7 +14,7 @@ export function comparePage(about) {
     const { a, b, parted } = both;
     const alike = parted ? parted.at : Math.max(a.length, b.length);
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
-    const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), brief(about.runs[side.run].name, 60)));
+    const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), a.run === b.run ? name(side) : brief(about.runs[side.run].name, 60)));
     const cell = (letter, side, at, turn, above) => {
       if (at !== null) return el("div", { class: "cell", "data-side": letter }, card(side, side.steps[at], side.steps[at - 1], longest));
       const over = !side.steps.some((step) => step.turn > turn);

@@ -5,6 +5,7 @@ import { badge, brief, count, el, number, replace, seconds, signed } from "./dom
 import { notes } from "./notes.js";
 import { go, place } from "./state.js";
 import { call, card, text, tokens } from "./steps.js";
+import { name } from "./tree.js";
 
 const detail = document.getElementById("detail");
 let abort = new AbortController();
@@ -43,7 +44,7 @@ export function heading(episode) {
     "section",
     { class: "heading" },
     el("h1", {}, el("bdi", {}, brief(episode.task)), " ", el("small", {}, `trial ${episode.trial}`)),
-    el("p", { class: "verdict" }, badge(episode.score, episode.outcome), el("span", { class: `tag ${episode.score === null ? "warn" : ""}` }, episode.outcome), episode.parent && el("span", { class: "tag" }, "forked")),
+    el("p", { class: "verdict" }, badge(episode.score, episode.outcome), el("span", { class: `tag ${episode.score === null ? "warn" : ""}` }, episode.outcome), episode.branch !== "" ? el("span", { class: "tag", title: "tool calls, tokens and cost are those of its own steps" }, `${name(episode)}, shares ${count(episode.shared, "step")}`) : episode.parent && el("span", { class: "tag" }, "forked"), episode.leaves > 1 && el("button", { type: "button", class: "chip totree", title: "the tree of this task (b)", on: { click: () => go({ tree: "1", other: "" }) } }, `tree of ${episode.leaves} leaves`)),
     text(episode.reason, { from: { n: episode.n, at: 0, part: "reason", item: 0 }, mono: false }),
     el("dl", { class: "figures" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     split(used),
@@ -128,7 +129,7 @@ function split(used) {
 }
 
 function group(episode) {
-  if (episode.siblings.length < 2) return null;
+  if (episode.siblings.length < 2 || episode.branch !== "") return null;
   return el(
     "p",
     { class: "group" },

@@ -151,7 +151,7 @@ async function folderOf(n) {
   const { runs } = await read("export");
   const run = runs.find(({ first, last }) => first <= n && n <= last);
   const rows = run && (await rowsOf(run.number));
-  if (!rows?.some((row) => row.n === n)) throw new Error(`episode ${n} is not in this export`);
+  if (!rows?.some((row) => row.n === n) && !(run && (await read(`${run.number}/branches`)).includes(n))) throw new Error(`episode ${n} is not in this export`);
   return run.number;
 }
 
@@ -166,6 +166,7 @@ async function episode(n) {
 async function counterpart(run, n) {
   if (shown.length < 2) return null;
   const row = (await rowsOf(run)).find((each) => each.n === n);
+  if (row === undefined) return null; // a branch
   const others = await rowsOf(shown[shown[0] === run ? 1 : 0]);
   const found = others.filter((each) => each.latest && each.task === row.task);
   found.sort((a, b) => Number(a.trial !== row.trial) - Number(b.trial !== row.trial) || a.trial - b.trial);
@@ -173,7 +174,8 @@ async function counterpart(run, n) {
 }
 
 async function sides(n, other) {
-  const [a, b, all] = await Promise.all([episode(n), episode(other), read(`beside-${shown.join("-")}`)]);
+  const [a, b] = await Promise.all([episode(n), episode(other)]);
+  const all = await read(a.run === b.run ? `${shown[a.run]}/beside-${a.tree}` : `beside-${shown.join("-")}`);
   const found = all[`${n}-${other}`];
   if (!found) throw new Error("these two episodes are not side by side in this export");
   return { a, b, ...found };
@@ -188,6 +190,11 @@ async function ofEpisode(n, part, at, said) {
   if (part === undefined) return episode(n);
   if (part === "beside") return sides(n, Number(at));
   const run = await folderOf(n);
+  if (part === "tree") {
+    const { leaves, tree } = await episode(n);
+    if (leaves < 2) throw new Error("nothing branched off this episode");
+    return read(`${run}/tree-${tree}`);
+  }
   if (part === "notes") return (await episode(n)).notes;
   if (part === "task") return read(`${run}/facts-${(await episode(n)).facts}`);
   if (part === "anchors") return (await read(`${run}/anchors-${n}`))[at];

@@ -158,6 +158,7 @@ function make(row, at) {
       row.trial > 0 && el("span", {}, `trial ${row.trial}`),
       row.attempt > 0 && el("span", {}, `attempt ${row.attempt}`),
       row.outcome !== "scored" && el("span", { class: row.score === null ? "warn" : "" }, row.outcome),
+      row.branches > 0 && el("span", {}, count(row.branches, "branch", "branches")),
       pair ? el("span", {}, `${row.steps} and ${row.other.steps} steps`) : el("span", {}, count(row.steps, "step")),
       !pair && el("span", {}, seconds(row.seconds)),
       row.errors > 0 && el("span", { class: "bad" }, count(row.errors, "error")),
@@ -184,7 +185,7 @@ new ResizeObserver(schedule).observe(list);
 
 function open(row) {
   clearTimeout(opening);
-  go({ n: row.n, other: row.other ? row.other.n : "" });
+  go({ n: row.n, other: row.other ? row.other.n : "", tree: "" });
 }
 
 /** Selects the row `by` rows further and shows it, once it has stood for a moment. */
@@ -204,7 +205,7 @@ export async function select(at) {
   draw();
   clearTimeout(opening);
   const row = rowAt(selected);
-  opening = setTimeout(() => go({ n: row.n, other: row.other ? row.other.n : "" }, { quietly: true }), 60);
+  opening = setTimeout(() => go({ n: row.n, other: row.other ? row.other.n : "", tree: "" }, { quietly: true }), 60);
 }
 
 /** Opens the selected row now. */

@@ -8,6 +8,7 @@ import { successFigure } from "./figures.js";
 import { enter, load, mark, move, select } from "./list.js";
 import { help, overview, renewOverview } from "./overview.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
+import { treePage } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
 const search = $("search");
@@ -141,7 +142,7 @@ follow((before) => {
   if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
   if (search.value.trim() !== place.q) search.value = place.q; // a space at its end stays: another word may follow
   if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
-  if (["run", "view", "n", "other", "home"].some((key) => before[key] !== place[key])) drawDetail();
+  if (["run", "view", "n", "other", "home", "tree"].some((key) => before[key] !== place[key])) drawDetail();
   mark();
 });
 
@@ -151,6 +152,7 @@ function drawDetail() {
     inside = false;
     replace(detail, place.view === "pairs" ? el("p", { class: "soft notice" }, "Choose a task on the left: its episodes of both runs are put side by side, from the step where they part.") : overview(about, Number(place.run)));
   } else if (place.other !== "") show(comparePage(about));
+  else if (place.tree !== "") show(treePage);
   else show(episodePage);
 }
 
@@ -216,7 +218,8 @@ function back() {
     inside = false;
     focused()?.classList.remove("focused");
     $("list").focus();
-  } else if (place.n !== "") go({ n: "", other: "" });
+  } else if (place.tree !== "") go({ tree: "" });
+  else if (place.n !== "") go({ n: "", other: "" });
   else if (place.home !== "") go({ home: "" });
   else if (place.q !== "") go({ q: "" });
   else if (about?.listed) location.assign(listAddress());
@@ -228,6 +231,12 @@ async function beside() {
   const episode = await ask(`api/episodes/${place.n}`);
   if (episode.counterpart !== null) go({ other: episode.counterpart, ...(episode.run === 1 ? { n: episode.counterpart, other: episode.n } : {}) });
   return undefined;
+}
+
+/** Between an episode and its tree. */
+function toTree() {
+  if (place.tree !== "") go({ tree: "" });
+  else detail.querySelector(".totree")?.click();
 }
 
 function unfold() {
@@ -256,6 +265,7 @@ const ACTIONS = {
   e: () => detail.querySelector(".noting textarea")?.focus(),
   x: unfold,
   a: () => focused()?.querySelector("button.anchor")?.click(),
+  b: toTree,
   c: beside,
   r: () => {
     const pressed = [...detail.querySelectorAll(".asis")];

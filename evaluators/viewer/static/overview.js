@@ -59,6 +59,7 @@ const KEYS = [
   ["n  p", "next, previous episode from inside one"],
   ["x", "unfold what the step changed and its tokens"],
   ["a", "the step's anchor: the same state in other episodes"],
+  ["b", "the tree of an episode with branches"],
   ["c", "the other run's episode of this task, side by side"],
   ["e", "your note on the episode; ctrl+enter saves it"],
   ["r", "texts as they were written, or as markdown"],
@@ -74,7 +75,7 @@ const WORDS = [
   ["tag:base  tool:ls  outcome:env_infra", "of one kind"],
   ["task:miss_*", "* stands for anything"],
   ["label:odd  note:why  verdict:fail  is:noted", "labels, notes and verdicts of people"],
-  ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial"],
+  ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial, branches"],
   ["iteration:5  version<3", "of a training run: episodes of an iteration, or of a version of the weights"],
 ];
 

@@ -12,6 +12,7 @@ const NUMBERS = {
   seconds: (row) => row.seconds,
   cost: (row) => row.cost,
   trial: (row) => row.trial,
+  branches: (row) => row.branches,
   attempt: (row) => row.attempt,
   seed: (row) => row.seed,
   version: (row) => row.version,

@@ -243,7 +243,8 @@ function siblingCard(episode, step, sibling) {
   );
 }
 
-function changes(state) {
+/** Changes of the world, unfolded if they are few. */
+export function changes(state) {
   if (!state) return null;
   if (state.unknown) return el("div", { class: "state soft" }, state.unknown);
   if (!state.count) return null;

@@ -56,6 +56,8 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {took}")
     for line in trial_lines(summary):
         console.print(line, highlight=False)
+    if trees := summary.get("trees"):
+        console.print(in_one_line(trees_line(trees)), highlight=False, markup=False, soft_wrap=True)
     if summary.get("models"):
         tokens = f"{summary['prompt_tokens']:,} tokens read, {summary['completion_tokens']:,} written"
         console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)
@@ -133,6 +135,19 @@ def trial_lines(summary: Mapping[str, Json]) -> list[str]:
         f"pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} % (unbiased estimates, of the"
         f" {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
     ]
+
+
+def trees_line(trees: Mapping[str, Json]) -> str:
+    """Line on the episodes that branched, with pass@k over leaves for the largest k that all tasks have."""
+    leaves, per_tree = trees["success_of_leaves"], trees["leaves"]
+    line = (
+        f"trees: {trees['trees']}, {trees['branches']} branches, depth {trees['depth']}, {per_tree['mean']:.1f} leaves"
+        f" each; {leaves['scored']} of {leaves['episodes']} leaves scored, success {_percent(leaves['success'])}"
+    )
+    if over := trees["pass_k_over_leaves"]:
+        last = [each for each in over if each["tasks"] == over[0]["tasks"]][-1]  # the largest k that no task lacks
+        line += f", pass@{last['k']} over leaves {_percent(last['at'])}"
+    return f"{line}; the figures above count roots alone, success {_percent(trees['success_of_roots']['success'])}"
 
 
 def _bounds(summary: Mapping[str, Json]) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from gymcp import __version__
 from gymcp.exchange.conversation import ToolIndex, function_schema, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
+from gymcp.exchange.trees import BRANCH_KEY, encode_place
 from gymcp.store import Run
 from gymcp.store.record_json import STORED_NAMES, decode_calls, encode_side_answers, encode_times
 from gymcp.store.validation import build_record
@@ -23,6 +24,8 @@ GYMCP_KEY = "gymcp"
 """Key of gymcp's own fields in ``extra``."""
 SIDE_ANSWERS_KEY = "gymcp_side_answers"
 """Key of the side answers in ``extra``: earlier versions refuse a field that they do not know under `GYMCP_KEY`."""
+ATIF_BRANCH_KEY = f"gymcp_{BRANCH_KEY}"
+"""Key of a branch's place in ``extra``."""
 NO_STEP_MESSAGE = "no step was taken"
 
 _ROOT = (
@@ -43,8 +46,9 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
     steps = [
         part
         for index, step in enumerate(trajectory.steps)
-        for part in _step_documents(
-            step, trajectory.steps[index - 1] if index else None, tool_index, scripted=model is None
+        for part in _mark_copied(
+            _step_documents(step, trajectory.steps[index - 1] if index else None, tool_index, scripted=model is None),
+            index < episode.shared,
         )
     ] or [{"source": "system", "message": NO_STEP_MESSAGE}]
     if episode.advantages is not None:
@@ -74,10 +78,16 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
                 "grader": episode.row.grader,
             },
             **({SIDE_ANSWERS_KEY: side} if side is not None else {}),
+            **({ATIF_BRANCH_KEY: encode_place(episode.branch)} if episode.branch is not None else {}),
         },
     }
     cleaned: dict[str, Json] = to_plain_json(document)
     return cleaned
+
+
+def _mark_copied(documents: list[dict[str, Json]], is_shared: bool) -> list[dict[str, Json]]:
+    """The document steps; those that a branch shares are marked as copied, so that no reader counts them twice."""
+    return [{**each, "is_copied_context": True} for each in documents] if is_shared else documents
 
 
 def _final_metrics(usage: Usage, steps: int) -> dict[str, Json]:

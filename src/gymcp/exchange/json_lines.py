@@ -8,6 +8,7 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
+from gymcp.exchange.trees import BRANCH_KEY, encode_place
 from gymcp.outcome import Outcome
 from gymcp.store.record_json import (
     BESIDE_STEPS,
@@ -58,6 +59,8 @@ def to_line(episode: Episode) -> str:
         line["request_times"] = times
     if (side := encode_side_answers(episode.trajectory)) is not None:
         line["side_answers"] = side
+    if episode.branch is not None:
+        line[BRANCH_KEY] = encode_place(episode.branch)
     if episode.advantages is not None:
         line["advantages"] = list(episode.advantages)
     return dumps(line, ascii_only=True)

@@ -1,13 +1,14 @@
 """Write Parquet with the columns that trainers use: one row for every contiguous context of an episode.
 
 An episode is one row if its context was never shortened, or if its policy gives no tokens; in the latter case the token
-columns are null. This module needs the extra ``export``.
+columns are null. A branch of a tree has rows of its own steps; those that it shares are in the prompt, so that each
+token is trained once. This module needs the extra ``export``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -64,6 +65,10 @@ SCHEMA = pa.schema(
         "advantages": pa.list_(pa.float64()),
         "policy_versions": _SPANS,
         "steps": _STEPS,
+        "parent": pa.string(),
+        "branch": pa.string(),
+        "shared": pa.int64(),
+        "actions": pa.list_(pa.int64()),
     }
 )
 
@@ -80,9 +85,9 @@ def write_parquet(episodes: Iterable[Episode], file: BinaryIO) -> int:
 
 
 def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
-    """The rows of one episode; none if it has no step."""
-    trajectory = episode.trajectory
-    if not trajectory.steps:
+    """The rows of one episode, of a branch those with steps of its own; none if it has no step."""
+    trajectory, shared_steps = episode.trajectory, episode.shared
+    if len(trajectory.steps) <= shared_steps:
         return
     tool_index = ToolIndex(trajectory.steps)
     shared: dict[str, Json] = {
@@ -96,32 +101,47 @@ def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
         "components": dumps(to_plain_json(trajectory.components)),
         "tags": [replace_surrogates(tag) for tag in episode.row.tags],
         "tools": dumps(to_plain_json([function_schema(tool) for tool in tool_index.tools])),
+        "parent": trajectory.parent,
+        "branch": "" if episode.branch is None else episode.branch.branch,
+        "shared": shared_steps,
     }
-    shared |= {name: replace_surrogates(shared[name]) for name in ("id", "data_source", "task", "uid")}
-    tokens = any(step.sampled is not None for step in trajectory.steps)
-    if not tokens:
-        whole = [{"step": index, "start": None, "end": None} for index in range(len(trajectory.steps))]
-        yield {**shared, "row": 0, **_conversation(episode, 0, len(trajectory.steps)), "steps": _steps(episode, whole)}
+    texts = ("id", "data_source", "task", "uid", "branch")
+    shared |= {name: replace_surrogates(shared[name]) for name in texts}
+    shared["parent"] = None if trajectory.parent is None else replace_surrogates(trajectory.parent)
+    if all(step.sampled is None for step in trajectory.steps[shared_steps:]):
+        whole = [{"step": at, "start": None, "end": None} for at in range(shared_steps, len(trajectory.steps))]
+        conversation = _conversation(episode, shared_steps, len(trajectory.steps))
+        yield {**shared, "row": 0, **conversation, "steps": _steps(episode, whole)}
         return
-    for number, row in enumerate(rows_of(trajectory)):
-        first, last = row.spans[0][0], row.spans[-1][0]
-        yield {**shared, "row": number, **_conversation(episode, first, last + 1), **_tokens(episode, row)}
+    own = [row for row in rows_of(trajectory) if row.spans[-1][0] >= shared_steps]
+    for number, row in enumerate(own):
+        spans = [span for span in row.spans if span[0] >= shared_steps]
+        conversation = _conversation(episode, spans[0][0], spans[-1][0] + 1)
+        yield {**shared, "row": number, **conversation, **_tokens(episode, row, spans)}
 
 
 def _conversation(episode: Episode, first: int, end: int) -> dict[str, Json]:
     """Messages of steps `first` to `end`; the prompt is the conversation before the first of their actions."""
-    prompt, completion = messages_of(episode.trajectory.steps[:end], first)
-    return {"prompt": prompt, "completion": completion, "messages": prompt + completion}
+    steps = episode.trajectory.steps[:end]
+    prompt, completion = messages_of(steps, first)
+    read = accumulate(len(step.observation.messages) for step in steps)
+    actions = [messages + earlier for earlier, messages in enumerate(read)]
+    return {"prompt": prompt, "completion": completion, "messages": prompt + completion, "actions": actions}
 
 
-def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
-    """Token columns: the prompt ends before the first token that was drawn; positions count from there."""
-    begin = row.spans[0][1]
-    spans = [{"step": step, "start": start - begin, "end": end - begin} for step, start, end in row.steps]
+def _tokens(episode: Episode, row: Row, drawn: Sequence[tuple[int, int, int]]) -> dict[str, Json]:
+    """Token columns: the prompt ends before the first token of `drawn`; positions count from there.
+
+    `drawn`: spans of the tokens that were drawn in the episode's own steps.
+    """
+    begin = drawn[0][1]
+    shared = sum(row.loss_mask[:begin])
+    own = [span for span in row.steps if span[1] >= begin]
+    spans = [{"step": step, "start": start - begin, "end": end - begin} for step, start, end in own]
     advantages = None
     if episode.advantages is not None:
         advantages = [0.0] * (len(row.token_ids) - begin)
-        for step, start, end in row.spans:
+        for step, start, end in drawn:
             advantages[start - begin : end - begin] = [episode.advantages[step]] * (end - start)
     return {
         "prompt_ids": row.token_ids[:begin],
@@ -130,7 +150,9 @@ def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
         "logprobs": row.logprobs[begin:],
         "advantages": advantages,
         "policy_versions": [
-            {"version": replace_surrogates(version), "start": start, "end": end} for version, start, end in row.versions
+            {"version": replace_surrogates(version), "start": max(start - shared, 0), "end": end - shared}
+            for version, start, end in row.versions
+            if end > shared
         ],
         "steps": _steps(episode, spans),
     }

@@ -10,6 +10,7 @@ from gymcp.errors import StoreError
 from gymcp.store.codec import decode_text, encode_text, pack_floats, unpack_floats
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import StepCredit
+from gymcp.store.trees.tables import find_owner, has_table, make_missing
 from gymcp.store.validation import require_text
 from gymcp.types import Json
 
@@ -17,31 +18,33 @@ from gymcp.types import Json
 def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, now: str) -> None:
     """Store each credit, assigned at `now`, in place of the earlier credit of the same preset.
 
-    Raises StoreError if a trajectory is missing or has another number of steps.
+    Of a branch, it is the credit of its own steps. Raises StoreError if a trajectory is missing or has another number
+    of steps.
     """
     for credit in credits:
-        row = db.execute(
-            "SELECT seq, steps FROM trajectories WHERE id = ?", (encode_text(credit.trajectory),)
-        ).fetchone()
+        owner = find_owner(db, encode_text(credit.trajectory))
         lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}
-        if row is None or lengths != {row[1]}:
-            why = "is not there" if row is None else f"has {row[1]} steps, not {sorted(lengths)}"
+        if owner is None or lengths != {owner.steps}:
+            why = "is not there" if owner is None else f"has {owner.steps} steps, not {sorted(lengths)}"
             raise StoreError(f"{where}: credit for trajectory {credit.trajectory!r}, which {why}")
+        if owner.credits != "credits":
+            make_missing(db)
         columns = (pack_floats(each) for each in (credit.rewards, credit.returns, credit.advantages))
         db.execute(
-            "INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (row[0], encode_text(credit.preset), encode_text(dumps(credit.options)), now, *columns),
+            f"INSERT OR REPLACE INTO {owner.credits} VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (owner.seq, encode_text(credit.preset), encode_text(dumps(credit.options)), now, *columns),
         )
 
 
 def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:
     """The credits of a trajectory, newest first. Raises TypeError or ValueError for rows that gymcp has not written."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'credits'").fetchone():
-        return ()  # the file is older than credits
+    owner = find_owner(db, encode_text(id))
+    if owner is None or not has_table(db, owner.credits):
+        return ()  # the file is older than credits, or its branches have none
     rows = db.execute(
-        "SELECT c.preset, c.options, c.assigned_at, c.rewards, c.returns, c.advantages FROM credits c"
-        " JOIN trajectories t ON t.seq = c.trajectory WHERE t.id = ? ORDER BY c.assigned_at DESC, c.preset",
-        (encode_text(id),),
+        f"SELECT preset, options, assigned_at, rewards, returns, advantages FROM {owner.credits} WHERE trajectory = ?"
+        " ORDER BY assigned_at DESC, preset",
+        (owner.seq,),
     ).fetchall()
     return tuple(
         StepCredit(

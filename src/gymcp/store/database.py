@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gymcp.atomic import create_atomically
 from gymcp.errors import StoreError
+from gymcp.store.trees.tables import BRANCH_TABLES, OPTIONAL_TABLES
 from gymcp.store.untrusted_files import refuse_link
 from gymcp.visible_text import one_line
 
@@ -107,46 +108,6 @@ CREATE TABLE IF NOT EXISTS credits (
     PRIMARY KEY (trajectory, preset)
 )
 """
-
-BRANCH_TABLES = (
-    """
-CREATE TABLE branches (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    env TEXT NOT NULL,
-    task TEXT NOT NULL,
-    trial INTEGER NOT NULL,
-    branch TEXT NOT NULL,
-    attempt INTEGER NOT NULL,
-    seed NOT NULL,
-    "group" TEXT NOT NULL,
-    parent TEXT NOT NULL,
-    shared INTEGER NOT NULL,
-    outcome TEXT NOT NULL,
-    score REAL,
-    components TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    steps INTEGER NOT NULL,
-    usage TEXT NOT NULL,
-    tags TEXT NOT NULL,
-    rest BLOB NOT NULL,
-    UNIQUE (task, trial, branch, attempt)
-)
-""",
-    """
-CREATE TABLE branch_steps (
-    trajectory INTEGER NOT NULL REFERENCES branches (seq),
-    step INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    prompt_ids BLOB,
-    ids BLOB,
-    logprobs BLOB,
-    PRIMARY KEY (trajectory, step)
-)
-""",
-)
-"""Made when the first branch is recorded (`gymcp.store.trees.branches`): the columns of other episodes, and their place
-in a tree."""
 
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _FOREIGN = "gymcp writes no such file: ask whoever made the folder for the run"
@@ -337,7 +298,7 @@ def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) 
             what = f"{row[0]} {str(row[1])[:60]!r}"
             raise StoreError(f"{where}: {FILE_NAME}: its {what} is not the one that gymcp makes; {_FOREIGN}")
         objects.add(row)
-    added = {row for row in expected if row[2] in ("credits", "branches", "branch_steps")}  # not every file has them
+    added = {row for row in expected if row[2] in OPTIONAL_TABLES}  # not every file has them
     if (missing := sorted(str(row[1]) for row in expected - objects - added)) and not damaged:
         raise StoreError(f"{where}: {FILE_NAME}: lacks {', '.join(missing)}, so it is no run's")
 

@@ -9,21 +9,24 @@ from gymcp.outcome import Outcome
 from gymcp.store.codec import decode_text, encode_text
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import Grade, parse_components, parse_score
+from gymcp.store.trees.tables import find_owner, has_table, make_missing
 from gymcp.store.validation import require_text
 
 
 def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
     """Add the newest grade. Raises StoreError if its trajectory is missing or has nothing to grade."""
-    row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (encode_text(grade.trajectory),)).fetchone()
-    if row is None:
+    owner = find_owner(db, encode_text(grade.trajectory))
+    if owner is None:
         raise StoreError(f"{where}: no trajectory {grade.trajectory!r} to grade")
-    if Outcome(row[1]).runs_again:
-        raise StoreError(f"{where}: {grade.trajectory!r} ended in {row[1]}: nothing to grade, run it again")
+    if Outcome(owner.outcome).runs_again:
+        raise StoreError(f"{where}: {grade.trajectory!r} ended in {owner.outcome}: nothing to grade, run it again")
+    if owner.grades != "grades":
+        make_missing(db)
     db.execute(
-        "INSERT INTO grades (trajectory, outcome, score, components, reason, graded_at, grader)"
+        f"INSERT INTO {owner.grades} (trajectory, outcome, score, components, reason, graded_at, grader)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            row[0],
+            owner.seq,
             str(grade.outcome),
             grade.score,
             encode_text(dumps(grade.components)),
@@ -36,10 +39,13 @@ def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
 
 def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:
     """The grades of a trajectory, newest last. Raises TypeError or ValueError for rows that gymcp has not written."""
+    owner = find_owner(db, encode_text(id))
+    if owner is None or not has_table(db, owner.grades):
+        return ()
     rows = db.execute(
-        "SELECT g.outcome, g.score, g.components, g.reason, g.graded_at, g.grader FROM grades g"
-        " JOIN trajectories t ON t.seq = g.trajectory WHERE t.id = ? ORDER BY g.seq",
-        (encode_text(id),),
+        f"SELECT outcome, score, components, reason, graded_at, grader FROM {owner.grades} WHERE trajectory = ?"
+        " ORDER BY seq",
+        (owner.seq,),
     ).fetchall()
     return tuple(
         Grade(

@@ -42,6 +42,7 @@ from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grad
 from gymcp.store.trees.branches import (
     BranchRecord,
     BranchRow,
+    count_branch_grades,
     find_last_sample,
     find_pieces,
     insert_branches,
@@ -158,7 +159,7 @@ class TrajectoryStore:
             return path
 
     def branches(self, *, latest: bool = True) -> list[BranchRow]:
-        """Episodes that branched off others, in the order of recording. They are not among the `summaries`."""
+        """Episodes that branched off others, newest grade applied, as recorded. They are not among the `summaries`."""
         with self._reading() as db, self._row("of a branch"):
             return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest), 0)]
 
@@ -255,7 +256,7 @@ class TrajectoryStore:
         with self._reading() as db:
             query = "SELECT coalesce((SELECT max(seq) FROM {}), 0)"
             episodes, grades = (db.execute(query.format(name)).fetchone()[0] for name in ("trajectories", "grades"))
-        return episodes, grades
+            return episodes, grades + count_branch_grades(db)
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
         """(task, trial) -> outcome of each of its attempts, newest grade applied, for resuming."""

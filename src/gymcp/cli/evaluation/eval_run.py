@@ -64,8 +64,6 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
     """Run the config, print the result, and end the command with its exit code."""
     result = run_eval(config)
     print_json(result.summary) if as_json else print_summary(result.summary)
-    if config.branch is not None and not as_json:
-        _print_branches(result.folder)
     if result.ended is not RunEnd.FINISHED:
         interrupted = result.ended is RunEnd.INTERRUPTED
         why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
@@ -76,14 +74,6 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED if interrupted else OUT_OF_MONEY)
     if result.summary["scored"] < result.summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
-
-
-def _print_branches(folder: Path) -> None:
-    with TrajectoryStore.open(folder) as store:
-        rows = [row.episode for row in store.branches()]
-    scored = sum(row.score is not None for row in rows)
-    succeeded = sum(row.success or False for row in rows)
-    print(f"branches: {len(rows)}, {scored} scored, {succeeded} succeeded; the figures above count none of them")
 
 
 def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.registry import make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.outcome import Outcome
-from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+from gymcp.store import BranchRow, EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.types import Trajectory
 
 REQUIRED_KEYS = ("source", "suite_version", "suite_digest")
@@ -50,7 +50,7 @@ class Regraded:
 def execute(
     run: Path, *, env: str | None, grader: list[str] | None, refresh: bool, judge: str | None, as_json: bool
 ) -> None:
-    """Grade a recorded run again. Exit code 1 if a score differs from the previous one.
+    """Grade a recorded run again, branches on their whole path. Exit code 1 if a score differs from the previous one.
 
     `judge`: the model to ask about episodes that lack the verdict of a judge; None: grade offline.
     """
@@ -64,13 +64,15 @@ def execute(
     loaded = WrapperSelection.from_config(recorded.config).apply(spec)
     _refuse_other_tasks(recorded, loaded)
     with TrajectoryStore.open(run, write=True, create=False) as store:
-        rows = [row for row in store.summaries() if not row.outcome.runs_again]
+        branches = {row.episode.id: row for row in store.branches()}
+        rows = [*store.summaries(), *(row.episode for row in branches.values())]
+        rows = [row for row in rows if not row.outcome.runs_again]
         answered = _ask_judge(judge, loaded, store, rows, run) if judge is not None else {}
         try_grader(loaded, store, rows, grader=other, refresh=refresh, answered=answered)
         graded = regrade(
             loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh, answered=answered
         )
-        verdicts = _sort(graded)
+        verdicts = _sort(graded, branches)
     tasks = {task.id: task for task in loaded.suite.tasks}
     summary = write_report(run, lambda recorded: tasks, find_prices=lambda recorded: price_steps(loaded.spec))
     if as_json:
@@ -97,12 +99,13 @@ def _ask_judge(policy: str, env: LoadedEnv, store: TrajectoryStore, rows: Sequen
     return {id: each.truths for id, each in asked.items()}
 
 
-def _sort(graded_rows: Iterable[tuple[EpisodeRow, Trajectory]]) -> Regraded:
+def _sort(graded_rows: Iterable[tuple[EpisodeRow, Trajectory]], branches: Mapping[str, BranchRow]) -> Regraded:
     changed: list[str] = []
     failed: list[str] = []
     kept = 0
     for row, graded in graded_rows:
-        episode = f"{row.task} trial {row.trial}"
+        place = f" branch {branches[row.id].branch}" if row.id in branches else ""
+        episode = f"{row.task} trial {row.trial}{place}"
         if graded.outcome is Outcome.GRADER_ERROR:
             failed.append(f"{episode}: {graded.reason}")
             kept += fails_on(row, graded)

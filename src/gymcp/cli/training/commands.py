@@ -47,7 +47,10 @@ def export(
 @defer_to("training.export:import_episodes")
 def import_run(
     file: Annotated[
-        Path, typer.Argument(help="ATIF document, JSON lines of ATIF or of `gymcp export`, or a folder of such files.")
+        Path,
+        typer.Argument(
+            help="ATIF document, JSON lines of ATIF or of `gymcp export`, its Parquet, or a folder of such files."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder to create.")],
     as_json: AsJson = False,

@@ -44,8 +44,6 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     ``gymcp view`` shows them.
     """
     is_tree = preset in TREE_PRESETS
-    if is_tree and save:
-        raise ConfigError(f"credit: --save keeps the credit of first episodes, and '{preset}' gives it to branches too")
     chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
     preset = short_name(preset)
     places: Mapping[str, str] = {}
@@ -74,9 +72,13 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
 def advantages_of(
     folder: Path, preset: str, options: Mapping[str, Json], env: str | None = None
 ) -> dict[str, list[float]]:
-    """Trajectory id -> [T] advantages, for each trajectory that the preset gives credit to."""
-    chosen = make_preset(preset, **options)
-    credit = assign_credit(_batch(folder, chosen, env), chosen)
+    """Trajectory id -> [T] advantages, for each trajectory that the preset gives credit to.
+
+    Presets of trees give it to branches too, of their own steps.
+    """
+    is_tree = preset in TREE_PRESETS
+    chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
+    credit = assign_credit(_tree_batch(folder, chosen)[0] if is_tree else _batch(folder, chosen, env), chosen)
     return {
         record.id: row.tolist() for record, row in zip(credit.batch.sources, _split_by_episode(credit), strict=True)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,11 +41,18 @@ def execute(
         if preset is not None:
             credited = replace(source, advantages=_advantages(run, preset, parse_settings(settings or []), env))
         count = export(credited, format, target)
+        left_out = sum(map(len, source.branches.values())) if format == "csv" else 0
     if as_json:
-        print_json({"run": str(run), "format": format, "out": str(target), "written": count})
+        print_json({"run": str(run), "format": format, "out": str(target), "written": count, "left_out": left_out})
     else:
         unit = {"parquet": "rows", "atif": "documents"}.get(format, "episodes")
         console.print(f"{count} {unit}: {target}", highlight=False, markup=False, soft_wrap=True)
+    if left_out:
+        print(
+            f"gymcp: export: {left_out} branches are left out, because a csv has a line for each first episode; jsonl,"
+            " parquet and atif hold them",
+            file=sys.stderr,
+        )
 
 
 def import_episodes(file: Path, *, out: Path, as_json: bool) -> None:

@@ -13,16 +13,27 @@ from typing import Any
 
 from gymcp.errors import StoreError
 from gymcp.store.codec import decode_text, encode_text
-from gymcp.store.database import BRANCH_TABLES, FORMAT_WITH_BRANCHES
-from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, episode_row
+from gymcp.store.database import FORMAT_WITH_BRANCHES
+from gymcp.store.rows import RECORDED_COLUMNS, EpisodeRow, episode_row
 from gymcp.store.trees.episodes import Encoded, insert_steps
+from gymcp.store.trees.tables import BRANCH_TABLES, has_table
 from gymcp.store.validation import require_integer
 from gymcp.types import Json, Sampled, Step, Trajectory
 
-_LATEST = (
-    "attempt = (SELECT max(t.attempt) FROM trajectories t WHERE t.task = branches.task AND t.trial = branches.trial)"
+_LATEST = "b.attempt = (SELECT max(t.attempt) FROM trajectories t WHERE t.task = b.task AND t.trial = b.trial)"
+_GRADED = ("outcome", "score", "components", "reason")
+_ROW_COLUMNS = ", ".join(
+    (
+        f'b.id, b.env, b.task, b.trial, b.attempt, {_LATEST}, b.seed, b."group", b.parent',
+        *(f"CASE WHEN g.seq IS NULL THEN b.{name} ELSE g.{name} END" for name in _GRADED),
+        "b.steps, b.usage, b.tags, g.grader, b.seq",
+    )
 )
-_ROW_COLUMNS = EPISODE_COLUMNS.replace("latest", _LATEST).replace("grader", "NULL")
+"""The columns that `episode_row` takes, with those of the newest grade."""
+_NEWEST_GRADES = "branch_grades g ON g.seq = (SELECT max(seq) FROM branch_grades h WHERE h.trajectory = b.seq)"
+_NO_GRADES = (
+    "(SELECT NULL AS seq, NULL AS outcome, NULL AS score, NULL AS components, NULL AS reason, NULL AS grader) g ON 0"
+)
 MAX_PIECES = 10_000
 """Most branchings on the path of an episode that is read."""
 
@@ -44,7 +55,7 @@ class BranchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRow:
-    """A branch without its steps, as `TrajectoryStore.branches` lists it."""
+    """A branch without its steps, as `TrajectoryStore.branches` lists it with its newest grade."""
 
     episode: EpisodeRow
     """The episode; its `steps` are those that are its own. Its usage is that of these steps."""
@@ -78,14 +89,10 @@ def insert_branches(
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
-    if not _has_tables(db):
-        for statement in BRANCH_TABLES:
+    if not has_table(db, "branches"):
+        for statement in BRANCH_TABLES[:2]:
             db.execute(statement)
         db.execute(f"PRAGMA user_version = {FORMAT_WITH_BRANCHES}")
-
-
-def _has_tables(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'branches'").fetchone() is not None
 
 
 def _check(db: sqlite3.Connection, where: str, record: BranchRecord, attempt: int) -> None:
@@ -108,10 +115,21 @@ def _check(db: sqlite3.Connection, where: str, record: BranchRecord, attempt: in
 
 def read_branch_rows(db: sqlite3.Connection, *, latest: bool) -> Iterator[tuple[Any, ...]]:
     """Columns for `make_branch_row` of each branch, its number in the order of recording last."""
-    if not _has_tables(db):
+    if not has_table(db, "branches"):
         return
     only = f"WHERE {_LATEST}" if latest else ""
-    yield from db.execute(f"SELECT branch, shared, {_ROW_COLUMNS} FROM branches {only} ORDER BY seq")
+    grades = _NEWEST_GRADES if has_table(db, "branch_grades") else _NO_GRADES
+    yield from db.execute(
+        f"SELECT b.branch, b.shared, {_ROW_COLUMNS} FROM branches b LEFT JOIN {grades} {only} ORDER BY b.seq"
+    )
+
+
+def count_branch_grades(db: sqlite3.Connection) -> int:
+    """Number of later grades of branches."""
+    if not has_table(db, "branch_grades"):
+        return 0
+    count: int = db.execute("SELECT coalesce((SELECT max(seq) FROM branch_grades), 0)").fetchone()[0]
+    return count
 
 
 def make_branch_row(columns: Sequence[Any]) -> BranchRow:
@@ -136,7 +154,7 @@ def find_pieces(db: sqlite3.Connection, id: str) -> tuple[str | bytes, list[Piec
     Raises ValueError for branches that gymcp has not written.
     """
     parent, pieces = encode_text(id), list[Piece]()
-    if not _has_tables(db):
+    if not has_table(db, "branches"):
         return parent, pieces
     before: int | None = None
     while True:

@@ -1,0 +1,1 @@
+"""Trees of episodes in the viewer."""

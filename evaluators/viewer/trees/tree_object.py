@@ -1,0 +1,115 @@
+"""The tree of a task for the page: its leaves with their own steps, values, advantages, and changes of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from gymcp.evaluators.viewer.divergence import compare_episodes
+from gymcp.evaluators.viewer.episode import MAX_STEPS, describe_changes, find, load
+from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
+from gymcp.evaluators.viewer.trees.structure import Leaf, StepValue, draw_order, find_owners, value_steps
+from gymcp.store import StepCredit
+from gymcp.types import Json, Step, Trajectory
+
+MAX_LEAVES = 128
+"""Most leaves of a tree that are drawn; values count all."""
+MAX_NAMES = 8
+"""Most calls of a step that are named."""
+MAX_NAME_CHARS = 80
+MAX_TASK_CHARS = 300
+MAX_PAIRED_LEAVES = 16
+"""Leaves of a tree of which an export holds every two side by side; of more, each with the one that it goes on from."""
+
+
+def tree_object(runs: Runs, n: int) -> dict[str, Json]:
+    """The tree that an episode belongs to; a single leaf if nothing branched off it. Raises NotFound."""
+    opened, _ = find(runs, n)
+    about = runs.index.tree(n)
+    leaves = find_owners(about)
+    values = value_steps(leaves)
+    shown = draw_order(leaves[:MAX_LEAVES])  # parents are recorded first, so that none is missing
+    credits = {leaf.id: () if opened.damaged else opened.store.credits(leaf.id) for leaf in shown}
+    preset = next((credit.preset for leaf in shown for credit in credits[leaf.id]), None)
+    places = {leaf.id: at for at, leaf in enumerate(shown)}
+    drawn = [_leaf_object(opened, leaf, values[leaf.id], places, credits[leaf.id], preset) for leaf in shown]
+    return {
+        "n": n,
+        "task": about[0].task[:MAX_TASK_CHARS],
+        "trial": about[0].trial,
+        "preset": preset,
+        "total": len(leaves),
+        "scored": sum(leaf.score is not None for leaf in leaves),
+        "solved": sum(leaf.score is not None and leaf.score >= 1 for leaf in leaves),
+        "steps": sum(leaf.length - leaf.shared for leaf in leaves),
+        "path_steps": sum(leaf.length for leaf in leaves),
+        "leaves": drawn,
+    }
+
+
+def _leaf_object(
+    opened: OpenedRun,
+    leaf: Leaf,
+    values: Sequence[StepValue],
+    places: dict[str, int],
+    credits: Sequence[StepCredit],
+    preset: str | None,
+) -> dict[str, Json]:
+    about: dict[str, Json] = {
+        "n": leaf.n,
+        "branch": leaf.branch,
+        "parent": None if leaf.parent is None else places[leaf.parent],
+        "shared": leaf.shared,
+        "length": leaf.length,
+        "score": leaf.score,
+        "outcome": leaf.outcome,
+        "reason": leaf.reason[:200],
+    }
+    try:
+        record = load(opened, leaf.id)
+    except NotFound as error:
+        return {**about, "problem": str(error), "nodes": [], "changes": None}
+    credit = next((each for each in credits if each.preset == preset), None)
+    shown = range(leaf.shared, min(len(record.steps), MAX_STEPS))
+    nodes = [
+        {
+            "at": at,
+            "names": _name_action(record.steps[at]),
+            "error": any(result.is_error for result in record.steps[at].results),
+            "changed": record.steps[at].world_key != _key_before(record, at),
+            "value": value.mean,
+            "leaves": value.leaves,
+            "advantage": None if credit is None else credit.advantages[at - leaf.shared],
+        }
+        for at, value in zip(shown, values, strict=False)
+    ]
+    return {**about, "nodes": nodes, "changes": describe_changes(opened, record, leaf.shared, len(record.steps))}
+
+
+def _key_before(record: Trajectory, at: int) -> str:
+    return record.steps[at - 1].world_key if at else record.initial_key
+
+
+def _name_action(step: Step) -> list[str]:
+    """Names of the tools that the step calls; none for a message."""
+    return [call.name[:MAX_NAME_CHARS] for call in step.action.tool_calls[:MAX_NAMES]]
+
+
+def compare_leaves(runs: Runs, n: int) -> dict[str, Json]:
+    """First divergence and rows of leaves of one tree, by ``N-N``: every two, or of many, each with its parent's.
+
+    `n`: an episode of the tree. Raises NotFound.
+    """
+    opened, _ = find(runs, n)
+    leaves = find_owners(runs.index.tree(n))
+    by_id = {leaf.id: leaf for leaf in leaves}
+    if len(leaves) <= MAX_PAIRED_LEAVES:
+        pairs = list(combinations(leaves, 2))
+    else:
+        pairs = [(by_id[leaf.parent], leaf) for leaf in leaves if leaf.parent is not None]
+    found: dict[str, Json] = {}
+    for pair in pairs:
+        one, other = sorted(pair, key=lambda leaf: leaf.n)
+        compared = compare_episodes(load(opened, one.id), load(opened, other.id), MAX_STEPS)
+        found[f"{one.n}-{other.n}"] = compared
+    return found
