@@ -79,7 +79,7 @@ def test_an_option_of_another_framework_is_an_error_that_names_the_one_here(
     assert (ended.value.code, f"{says} gymcp" in capsys.readouterr().err) == (2, True)
 
 
-def test_what_is_here_for_an_option_of_another_framework_exists_and_the_other_does_not() -> None:
+def test_every_option_in_place_of_one_of_another_framework_exists() -> None:
     parameters = load_command(next(verb for verb in VERBS if verb.name == "eval")).params
     options = {name for each in parameters if not each.hidden for name in each.opts}
     assert {here for names in FOREIGN_OPTIONS.values() for here in names} <= options
