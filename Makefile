@@ -94,6 +94,11 @@ docs: $(VENV)/bin/mkdocs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "site/index.html"
 
+# Looks at all pages of the site with axe-core, light and dark, on a screen and on a phone (needs Chromium, minutes).
+.PHONY: docs-walk
+docs-walk: docs chromium
+	$(PY) docs/site/walk_pages.py
+
 # The pictures of the pages, light and dark, from the runs of a demo: PICTURES_RUNS, or a new one (needs Chromium, five minutes).
 PICTURES_RUNS ?=
 # pictures-check names those whose page has changed since they were taken.

@@ -16,7 +16,6 @@ import contextlib
 import json
 import logging
 import os
-import platform
 import random
 import statistics
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from report_table import machine
 from rich.console import Console
 from rich.table import Table
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
@@ -96,11 +96,11 @@ def main() -> None:
     model = tiny_qwen()
     with serve_with_vllm(model) as server:
         results = asyncio.run(measure(model, server, rounds=1 if args.quick else 3))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, torch {torch.__version__}"
+    described = f"{machine()}, torch {torch.__version__}"
     if args.json:
-        print(json.dumps({"name": "engine", "machine": machine, "results": [asdict(result) for result in results]}))
+        print(json.dumps({"name": "engine", "machine": described, "results": [asdict(result) for result in results]}))
         return
-    table = Table("what", "value", "unit", "against", "ratio", title=machine)
+    table = Table("what", "value", "unit", "against", "ratio", title=described)
     for result in results:
         ratio = f"{result.ratio:.2f}" if result.ratio else ""
         table.add_row(result.metric, f"{result.value:.0f}", result.unit, result.baseline or "", ratio)

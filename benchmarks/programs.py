@@ -33,15 +33,18 @@ WAIT_S = 300.0
 def main() -> None:
     parser = options(__doc__, "4 tasks, 8 programs at once, and kits of Python only")
     parser.add_argument("--kits", default="", help="names of kits, with commas; default: all but Claude Code and Codex")
+    text = "names of kits: nothing but 50 programs of each at once; default: 50 of the first kit after all others"
+    parser.add_argument("--at-once", default="", help=text)
     args = parser.parse_args()
     env = load_env(load_spec(ENV))
     tasks = pick_tasks(env, 4 if args.quick else TASKS)
     chosen = choose_kits(args.kits)
     results: list[Result] = []
-    for kit in chosen:
+    for kit in [] if args.at_once else chosen:
         if not (args.quick and kit.is_node):
             results += measure_kit(env, kit, tasks)
-    results += measure_many(env, chosen[0], pick_tasks(env, 8 if args.quick else 50))
+    for kit in choose_kits(args.at_once) if args.at_once else chosen[:1]:
+        results += measure_many(env, kit, pick_tasks(env, 8 if args.quick else 50))
     show("programs", results, as_json=args.json)
     short = [result for result in results if result.unit.startswith("of ") and result.value < int(result.unit[3:])]
     left = [result for result in results if result.metric.endswith(" left") and result.value]

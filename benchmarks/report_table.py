@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
+LOAD_BEFORE = os.getloadavg()[0]
+"""Load over one minute when the benchmark began: its own work is not in it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -51,9 +54,8 @@ def options(doc: str | None, quick: str) -> argparse.ArgumentParser:
 
 
 def machine() -> str:
-    """The machine in words, with its load over five minutes: figures of a busy machine do not compare with others."""
-    load = os.getloadavg()[1]
-    return f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, load {load:.0f}"
+    """The machine in words, with the load that it had: figures of a busy machine do not compare with others."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, load {LOAD_BEFORE:.1f} before"
 
 
 def show(name: str, results: Sequence[Result], *, as_json: bool, title: str | None = None, also: str = "") -> None:

@@ -45,6 +45,15 @@ def test_it_ends_well_where_all_end_well(tmp_path: Path) -> None:
     assert done.stdout.endswith("nightly: all 1 are done\n")
 
 
+def test_the_load_of_a_result_is_that_before_its_own_work() -> None:
+    program = "import os; before = os.getloadavg()[0]; from report_table import machine; print(before, machine())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
+    )
+    before, _, described = done.stdout.strip().partition(" ")
+    assert described.endswith(f", load {float(before):.1f} before")
+
+
 def test_its_list_names_benchmarks_that_print_json() -> None:
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NIGHTLY :=")]
     names = line.partition(":=")[2].split()

@@ -14,6 +14,12 @@ CASES: tuple[Case, ...] = (
         "eval: no such option: --polcy (Possible options: --policy, --user-policy); see gymcp eval --help",
         given={"bank.py": BANK},
     ),
+    Case(
+        "an option of another framework",
+        "eval bank.py --model tiny",
+        "eval: no such option: --model; here it is --policy; see gymcp eval --help",
+        given={"bank.py": BANK},
+    ),
     Case("eval without an environment", "eval", "eval: missing argument 'ENV...'; see gymcp eval --help"),
     Case(
         "a number that is no number",

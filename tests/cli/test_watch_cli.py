@@ -16,6 +16,7 @@ from gymcp.cli.runs.watch import Goal, describe_state, follow_run, rate_per_s, r
 from gymcp.evaluators.viewer.summary import summarise_run
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore, create_run, is_in_use
+from gymcp.store.run_folder import lock_run
 from gymcp.types import Usage
 
 CONFIG = {"env": "shop", "suite": "shop", "agent": "react", "policy": "tiny", "tasks": "*", "limit": 3, "trials": 2}
@@ -66,7 +67,17 @@ def test_the_goal_is_that_of_the_record(tmp_path: Path) -> None:
     with create_run(tmp_path / "run", CONFIG):
         assert read_goal(tmp_path / "run") == Goal(episodes=6)
     assert read_goal(write_training_run(tmp_path / "t")) == Goal()
+    assert read_goal(write_training_run(tmp_path / "k", ended=None)) == Goal(is_reached=False)
     assert read_goal(tmp_path / "nothing") == Goal()
+
+
+def test_a_training_that_was_killed_is_not_followed_for_ever(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "t", ended=None)
+    with lock_run(run):
+        ((line, _),) = itertools.islice(follow_run(run, 0.0), 1)
+        assert not line.endswith("go on with --resume")
+    *_, (last, _) = follow_run(run, 0.0)
+    assert last.endswith("stopped before its end: go on with --resume")
 
 
 def test_a_run_that_has_ended_is_described_and_left(tmp_path: Path) -> None:
@@ -87,11 +98,12 @@ def test_a_folder_without_a_run_is_one_line_and_exit_code_2(tmp_path: Path, name
 
 
 def test_an_interrupt_ends_watching_with_130(tmp_path: Path) -> None:
-    run = write_training_run(tmp_path / "run", ended=None)  # still going on, as far as its record says
+    run = write_training_run(tmp_path / "run", ended=None)
     command = [str(GYMCP), "watch", str(run)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert "iteration 4" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with lock_run(run):  # still going on
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert "iteration 4" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, f"gymcp: stopped watching; run folder {run} is left as it is\n")

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from equipment import lacking
+from page_findings import grave_findings
 from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_curve_page, write_run, write_training_run
 from records import order_episode
 from test_export_page import open_export
 from test_viewer_page import ViewerAccess, open_episode, open_page, search, wait_for_run_page
 from viewer_process import run_viewer
+from walk_pages import walk
 
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.viewer.export.export import export_viewer
@@ -26,8 +27,6 @@ from gymcp.store.notes import Note, append_note
 
 pytestmark = pytest.mark.xdist_group("viewer")
 
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-GRAVE = ("serious", "critical")
 SITE = Path(__file__).parents[2] / "site"
 """`make docs` builds it."""
 KEYBOARD_PAGE = "command-line.html"
@@ -46,6 +45,11 @@ REPORTS = {
 }
 SITE_PAGES = {"index.html": SOME_LOOKS, "evaluation.html": OTHER_LOOKS, "command-line.html": SOME_LOOKS}
 """Pages with the theme's parts, a drawing, tables that scroll, and code of several languages."""
+BROKEN_PAGE = """<!doctype html><html lang="en"><title>t</title><style>
+@media (prefers-color-scheme: dark) { p { color: #555; background: #444 } }
+</style><main><h1>Title</h1><p>Words on a dark ground.</p><ul><li>one</li></ul>
+<div style="overflow-x: auto" tabindex="0"><div style="width: 700px">a wide part that scrolls by itself</div></div>
+<div id="wide" style="width: 600px; height: 9px"></div></main></html>"""
 SEARCH_MS = 120_000
 """Time for the theme to make its index of the whole site, which it does in the page on the first search."""
 CONTROLS = "button, input, select, textarea, summary, a[href]:not([tabindex='-1']), [tabindex='0']"
@@ -76,19 +80,6 @@ MISSED = """each => each
   .filter(each => !each.disabled && !window.reached.has(each))
   .map(each => each.outerHTML.slice(0, 120))"""
 """The controls that can be seen and have never had the focus."""
-
-
-def grave_findings(page: Page) -> list[str]:
-    """Serious and critical findings of axe-core, each with the first elements that it names."""
-    if not page.evaluate("() => 'axe' in window"):
-        page.evaluate(AXE)
-    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'], preload: false })")
-    assert len(found["passes"]) > 5, "axe-core has looked at the page"
-    return [
-        f"{each['id']}: {each['help']}: {[(node['target'], node['failureSummary']) for node in each['nodes'][:4]]}"
-        for each in found["violations"]
-        if each["impact"] in GRAVE
-    ]
 
 
 def findings_by_page(page: Page, walked: Iterable[str], looks: Sequence[Look]) -> dict[str, list[str]]:
@@ -220,6 +211,20 @@ def test_the_documentation_has_no_grave_findings(browser: Browser, site: Path) -
                 expect(page.locator("h1")).to_be_visible()
                 found |= findings_by_page(page, [place], [look])
     assert found == {}
+
+
+def test_a_defect_of_a_page_is_found_in_the_look_that_has_it(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(BROKEN_PAGE)
+    found = {
+        where: [each.partition(":")[0] for each in all]
+        for where, all in walk(browser, tmp_path, [tmp_path / "page.html"])
+    }
+    assert found == {
+        "page.html, light, 1280 px": [],
+        "page.html, light, 390 px": ["scrolls sideways", "scrolls sideways"],  # the image, and the page; not the table
+        "page.html, dark, 1280 px": ["color-contrast"],
+        "page.html, dark, 390 px": ["scrolls sideways", "scrolls sideways", "color-contrast"],
+    }
 
 
 def check_tab_order(page: Page, name: str) -> None:

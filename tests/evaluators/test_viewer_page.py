@@ -293,6 +293,12 @@ def test_side_by_side_shows_the_same_user_turn_in_a_row_and_tabs_show_the_model(
             expect(rows.nth(1).locator(".ended")).to_have_text("A has no more steps in this turn")
             expect(rows.nth(2).locator(".ended")).to_have_text("")  # the row above has said it
             expect(rows.nth(3).locator(".tool")).to_have_text(["pay_order", "pay_order"])
+            for look in (".tool", ".step"):  # they are no cells of the table tasks x runs
+                expect(rows.nth(3).locator(look).first).to_have_css("text-align", "start")
+                expect(rows.nth(3).locator(look).first).not_to_have_css("white-space", "nowrap")
+            page.set_viewport_size({"width": 390, "height": 800})
+            said = "all => all.slice(0, 2).map(each => getComputedStyle(each, '::before').content)"
+            assert page.locator(".beside").evaluate_all(said) == ['"A"', '"B"']  # the headings, one below the other
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

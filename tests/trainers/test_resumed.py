@@ -13,7 +13,8 @@ import torch
 import warm_command
 
 from gymcp.envs import load_env, load_spec
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.viewer.summary import summarise_run
 from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.run.checkpoints import CHECKPOINT
@@ -115,8 +116,13 @@ def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, rec
         for line in said:
             if line.split()[:1] == ["1/3"]:
                 break
+        assert summarise_run(folder).running
+        for resume in (True, False):
+            with pytest.raises(StoreError, match=rf"in use by another gymcp \(process {command.pid}\)$"):
+                run_training(recipe, folder, resume=resume)
         os.kill(command.pid, signal.SIGKILL)
         assert command.wait(TIMEOUT_S) == -signal.SIGKILL
+    assert not summarise_run(folder).running
     assert len(read_metrics(folder)) < 4
     assert json.loads((folder / "training.json").read_text())["iteration"] < 3
     run_training(recipe, folder, resume=True)

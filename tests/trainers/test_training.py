@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.envs.tool_costs import step_costs
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import read_report
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -98,8 +99,10 @@ def test_a_run_records_when_it_was_started_with_what(finished: Path, env: Loaded
     assert (report["provenance"]["created"], report["problems"]) == (start.created, [])
     with (
         create_run(tmp_path / "eval", {"env": "backoffice", "agent": "oracle"}),
-        pytest.raises(ConfigError, match="holds a run that is no training"),
+        pytest.raises(StoreError, match=f"in use by another gymcp .process {os.getpid()}"),
     ):
+        train(RECIPE, env, tmp_path / "eval", resume=False)
+    with pytest.raises(ConfigError, match="holds a run that is no training"):
         train(RECIPE, env, tmp_path / "eval", resume=False)
 
 

@@ -16,6 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.store.heldout import HeldoutResult, record_heldout
+from gymcp.store.run_folder import refuse_run_in_use
 from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.credit.preset_functions import find_user_preset, short_name
 from gymcp.trainers.credit.presets import PRESETS
@@ -69,25 +70,27 @@ def train(
 
     `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
     the others run `worker_loop`. Raises ConfigError for a folder that holds another run or for tasks that lack what the
-    preset needs, EnvInfraError if no episode can be rolled out.
+    preset needs, StoreError if another process works on the run, EnvInfraError if no episode can be rolled out.
     """
-    saved = find_saved_state(folder, recipe, resume=resume)
+    refuse_run_in_use(folder)
+    find_saved_state(folder, recipe, resume=resume)  # an early refusal leaves no trace
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     agent = load_rollout_agent(recipe)
     own_preset = None if recipe.preset_name in PRESETS else find_user_preset(recipe.preset_name, PRESETS)
-    create_run_folder(folder)
-    if saved is None:
-        record_training_start(folder, recipe, env, agent, own_preset)
-    else:
-        check_code_unchanged(folder, recipe, agent, own_preset)
-    on_start()
-    disable_progress_bar()
     inputs = RunInputs(
         recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes, agent=agent
     )
-    with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
-        return asyncio.run(_train(inputs, saved, server))
+    with create_run_folder(folder):
+        saved = find_saved_state(folder, recipe, resume=resume)  # another process may have changed it before the lock
+        if saved is None:
+            record_training_start(folder, recipe, env, agent, own_preset)
+        else:
+            check_code_unchanged(folder, recipe, agent, own_preset)
+        on_start()
+        disable_progress_bar()
+        with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
+            return asyncio.run(_train(inputs, saved, server))
 
 
 async def _train(inputs: RunInputs, saved: TrainingState | None, server: str) -> Ending:

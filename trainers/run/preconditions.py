@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from gymcp.agents.policies.local_model import read_context_length
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.store.run_folder import lock_run
 from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.signals.registry import check_gold, needs_gold
 from gymcp.trainers.learner.distributed_processes import Accelerated
@@ -40,12 +43,19 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
         read_context_length(Path(recipe.model.path), f"model '{recipe.model.path}'")
 
 
-def create_run_folder(folder: Path) -> None:
-    """Raises ConfigError if the folder cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
+@contextmanager
+def create_run_folder(folder: Path) -> Iterator[None]:
+    """Make the folder and hold its lock, so that others see the training run's end, also if it is killed.
+
+    Raises ConfigError if the folder cannot be made, StoreError if another process works on the run.
+    """
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(lock_run(folder))
+        except OSError as error:
+            raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
+        yield
 
 
 def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:

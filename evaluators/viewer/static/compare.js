@@ -16,7 +16,7 @@ export function comparePage(about) {
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
     const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), a.run === b.run ? name(side) : brief(about.runs[side.run].name, 60)));
     const cell = (letter, side, at, turn, above) => {
-      if (at !== null) return el("div", { class: "cell", "data-side": letter }, card(side, side.steps[at], side.steps[at - 1], longest));
+      if (at !== null) return el("div", { class: "beside", "data-side": letter }, card(side, side.steps[at], side.steps[at - 1], longest));
       const over = !side.steps.some((step) => step.turn > turn);
       const said = above === null; // the row above says it already
       return el("div", { class: "ended soft" }, said ? "" : over ? `${letter} has ended` : `${letter} has no more steps in this turn`);
@@ -29,7 +29,7 @@ export function comparePage(about) {
     ]);
     return [
       el("div", { class: "two names" }, names),
-      el("div", { class: "two" }, heading(a), heading(b)),
+      el("div", { class: "two" }, [a, b].map((side, at) => el("div", { class: "beside", "data-side": "AB"[at] }, heading(side)))),
       el(
         "p",
         { class: `parted notice ${parted ? "" : "good"}` },

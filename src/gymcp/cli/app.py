@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from gymcp import __version__
+from gymcp.cli.known_names import FOREIGN_OPTIONS
 from gymcp.cli.lazy_verbs import LazyGroup
 from gymcp.cli.output import clean_output, in_one_line, print_json
 from gymcp.cli.verbs import VERBS
@@ -94,7 +95,8 @@ def _fail(error: str, code: int) -> NoReturn:
 
 def _describe_usage_error(error: TyperException) -> str:
     """One line on what is wrong with the words that were typed."""
-    words = in_one_line(getattr(error, "format_message", error.__str__)()).rstrip(".?")
+    words = getattr(error, "format_message", error.__str__)()
+    words = _describe_foreign_option(error) or in_one_line(words).rstrip(".?")
     for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
         words = words.replace(long, short)
     context = getattr(error, "ctx", None)
@@ -103,6 +105,17 @@ def _describe_usage_error(error: TyperException) -> str:
     who = f"{verb}: " if verb else ""
     help_command = " ".join(("gymcp", *verb.split(), "--help"))
     return f"{who}{words[:1].lower()}{words[1:]}; see {help_command}"
+
+
+def _describe_foreign_option(error: TyperException) -> str:
+    """Words about an option of another framework, with the verb's own in its place; empty for every other error."""
+    context = getattr(error, "ctx", None)
+    if context is None or not hasattr(error, "possibilities"):  # the error about an unknown option, which Typer hides
+        return ""
+    there = {name for parameter in context.command.params for name in parameter.opts}
+    name = str(getattr(error, "option_name", "")).replace("_", "-")
+    here = [option for option in FOREIGN_OPTIONS.get(name, ()) if option in there]
+    return f"no such option: {name}; here it is {' or '.join(here)}" if here else ""
 
 
 def _log_everything() -> None:

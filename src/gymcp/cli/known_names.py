@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 AGENTS = (
     "oracle", "null", "mutated", "random", "hijacked", "adaptive", "never_asks", "asks_late", "always_asks", "react",
 )  # fmt: skip
@@ -42,3 +44,23 @@ PRESETS = (
 )  # fmt: skip
 LOCK_FILE = "servers.lock"
 """Lock file of servers, in the working folder."""
+
+_POLICY, _TASKS, _CONCURRENCY = ("--policy",), ("--tasks",), ("--concurrency",)
+FOREIGN_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("--model", "--models", "--model-name", "--model-id", "--llm", "--agent-llm", "-m"), _POLICY),
+    **dict.fromkeys(("--base-url", "--api-base-url", "--api-base", "--model-base-url", "--provider"), _POLICY),
+    **dict.fromkeys(("--user-llm", "--user-model"), ("--user-policy",)),
+    **dict.fromkeys(("--api-key", "--api-key-var", "--api-key-env"), ("--key-env",)),
+    **dict.fromkeys(("--task-ids", "--task-id", "--sample-id", "--include", "--filter"), _TASKS),
+    **dict.fromkeys(("--num-tasks", "--num-examples", "--num-samples", "--n-tasks"), ("--limit",)),
+    **dict.fromkeys(("--epochs", "--num-trials", "--rollouts-per-example", "--n-trials", "-r"), ("--trials",)),
+    **dict.fromkeys(("--max-connections", "--max-samples", "--max-concurrent", "--max-concurrency"), _CONCURRENCY),
+    **dict.fromkeys(("--workers", "--num-workers", "--num-threads", "--n-concurrent", "--batch-size"), _CONCURRENCY),
+    **dict.fromkeys(("--message-limit", "--max-steps", "--max-messages"), ("--max-turns",)),
+    **dict.fromkeys(("--token-limit", "--max-total-tokens"), ("--max-episode-tokens",)),
+    **dict.fromkeys(("--time-limit", "--timeout"), ("--max-episode-seconds", "--request-timeout")),
+    **dict.fromkeys(("--cost-limit", "--budget"), ("--max-cost", "--max-episode-cost")),
+    **dict.fromkeys(("--output-dir", "--output-path", "--log-dir", "--save-to", "--results-dir"), ("--out",)),
+    "--auto-resume": ("--resume",),
+}
+"""Options of other frameworks -> options of gymcp in their place; an error about one names those that the verb has."""

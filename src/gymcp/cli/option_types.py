@@ -19,8 +19,8 @@ MinCoverage = Annotated[
     typer.Option(
         min=0,
         max=1,
-        help="Share of the episodes that must have a score, or there is no headline figure and no rank"
-        f" [default: the run's own, else {MIN_COVERAGE}].",
+        help="Share of the episodes that must have a score, or there is no headline figure and no rank;"
+        f" default: the run's own, else {MIN_COVERAGE}.",
     ),
 ]
 EnvName = Annotated[

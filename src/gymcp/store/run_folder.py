@@ -84,7 +84,7 @@ def create_run(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _refuse_other_content(folder, resume=resume)
-            stack.enter_context(_lock(folder))
+            stack.enter_context(lock_run(folder))
             _refuse_other_content(
                 folder, resume=resume
             )  # another process may have changed the folder before the lock was taken
@@ -103,7 +103,8 @@ def record_start(
 ) -> None:
     """Write ``run.json`` into an existing folder, in place of an older one. Raises StoreError if that is impossible.
 
-    For runs with files of their own beside the trajectories, such as training runs; `create_run` makes all others.
+    For runs with files of their own beside the trajectories, such as training runs, which take `lock_run` themselves;
+    `create_run` makes all others.
     """
     where = f"run folder {folder}"
     try:
@@ -206,7 +207,7 @@ def is_in_use(folder: Path) -> bool:
     False as well if the kernel does not list the lock, as for a process of another container.
     """
     try:
-        owner = read_foreign(folder, _LOCK_FILE, most_bytes=100).decode(errors="replace").strip()
+        owner = _read_owner(folder)
         inode = os.lstat(folder / _LOCK_FILE).st_ino
         held = _LOCKS.read_text(encoding="ascii", errors="replace").splitlines()
     except (OSError, StoreError):
@@ -215,6 +216,21 @@ def is_in_use(folder: Path) -> bool:
     return any(
         len(part) > 5 and part[1] == "FLOCK" and part[4] == owner and part[5].endswith(f":{inode}") for part in parts
     )
+
+
+def refuse_run_in_use(folder: Path) -> None:
+    """Raise StoreError if a process holds the folder's lock, which is not touched."""
+    if is_in_use(folder):
+        raise _make_in_use_error(folder, _read_owner(folder))
+
+
+def _read_owner(folder: Path) -> str:
+    """Id of the process that took the folder's lock last."""
+    return read_foreign(folder, _LOCK_FILE, most_bytes=100).decode(errors="replace").strip()
+
+
+def _make_in_use_error(folder: Path, owner: str) -> StoreError:
+    return StoreError(f"run folder {folder}: in use by another gymcp (process {owner or 'unknown'})")
 
 
 def git_revision(folder: Path) -> str | None:
@@ -238,16 +254,17 @@ def _refuse_other_content(folder: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. The kernel releases it when the process ends, however it ends."""
+def lock_run(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock. The kernel releases it when the process ends, however it ends.
+
+    Raises StoreError if another process holds it.
+    """
     with os.fdopen(open_foreign(folder, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise StoreError(
-                f"run folder {folder}: in use by another gymcp (process {file.read().strip() or 'unknown'})"
-            ) from None
+            raise _make_in_use_error(folder, file.read().strip()) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

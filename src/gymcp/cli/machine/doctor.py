@@ -25,7 +25,7 @@ from gymcp.mcp_servers.cleanup import find_leftovers
 from gymcp.mcp_servers.packages.node import NODE
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import userns_sysctl
-from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap
+from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap, read_version
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
@@ -106,7 +106,8 @@ def bubblewrap() -> Finding:
 
     def start_sandbox() -> str:
         get_sandbox("bwrap").check()
-        return f"a sandbox was started by {find_bwrap()}"
+        program = find_bwrap()
+        return f"a sandbox was started by {program}" + (f", {read_version(program)[0]}" if program else "")
 
     named = userns_sysctl()
     return _probe("bubblewrap", start_sandbox, fix=_BWRAP if named is None or find_bwrap() is None else f"sudo {named}")

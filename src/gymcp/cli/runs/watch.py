@@ -44,6 +44,8 @@ class Goal:
     """None: not known."""
     iterations: int | None = None
     """Iterations of a training run; None: not known, or no training run."""
+    is_reached: bool = True
+    """False if the record of a training run does not say how it ended: it goes on, or was killed or interrupted."""
 
 
 def execute(run: Path, *, every: float) -> None:
@@ -83,7 +85,7 @@ def follow_run(
     changed_at = time.time()
     summary, rows, goal = RunSummary(), list[EpisodeRow](), Goal()
     while True:
-        running = _is_running(folder)  # before the look, so that the last look sees everything
+        running = is_in_use(folder)  # before the look, so that the last look sees everything
         if (now := stamp_of(folder)) != stamp:
             summary, rows, goal = _look(folder, running)
             changed_at = time.time() if stamp is not None else changed_at
@@ -118,7 +120,7 @@ def read_goal(folder: Path) -> Goal:
         recipe = training.get("recipe")
         learn = recipe.get("learn") if isinstance(recipe, dict) else None
         iterations = learn.get("iterations") if isinstance(learn, dict) else None
-        return Goal(iterations=iterations if isinstance(iterations, int) else None)
+        return Goal(iterations=iterations if isinstance(iterations, int) else None, is_reached="ended" in training)
     try:
         run = open_run(folder)
     except StoreError:
@@ -157,7 +159,7 @@ def describe_state(
     if summary.cost:
         parts.append(f"cost {summary.cost:.4f}")
     if not running:
-        return " · ".join([*parts, "ended"])
+        return " · ".join([*parts, "ended" if goal.is_reached else "stopped before its end: go on with --resume"])
     if rate := rate_per_s(rows, now):
         parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
         if goal.episodes and goal.episodes > done:
@@ -175,12 +177,6 @@ def rate_per_s(rows: Sequence[EpisodeRow], now: float) -> float:
     window_s = min(RATE_WINDOW_S, max(1.0, now - min(begun)))
     ends = (row.usage.started_at + row.usage.wall_s for row in rows if row.usage.started_at > 0)
     return sum(now - window_s <= end <= now for end in ends) / window_s
-
-
-def _is_running(folder: Path) -> bool:
-    """True if a process works on the run. No lock tells that of a training run, only the reason why it has ended."""
-    training = _read_training(folder)
-    return is_in_use(folder) if training is None else "ended" not in training
 
 
 def _read_training(folder: Path) -> dict[str, Json] | None:

@@ -18,6 +18,7 @@ from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.training.train_run import folder_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
+from gymcp.store.run_folder import refuse_run_in_use
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import Preset
 from gymcp.trainers.recipe.agent import RolloutAgent, load_rollout_agent
@@ -108,6 +109,7 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
     preset = build_preset(recipe)
     env = wrap_environment(recipe, load_named(recipe.env))
     folder = folder_of(recipe, out)
+    refuse_run_in_use(folder)
     find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, None)
     agent = load_rollout_agent(recipe)
