@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +16,9 @@ import typer
 
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.run import Plan, RunEnd, check_resumes, run_plan, select_tasks
-from gymcp.agents.runner.scheduler import Schedule
-from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
+from gymcp.cli.evaluation.eval_trees import describe_trees, plan_schedule, print_trees
 from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
@@ -64,8 +63,8 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
     """Run the config, print the result, and end the command with its exit code."""
     result = run_eval(config)
     print_json(result.summary) if as_json else print_summary(result.summary)
-    if config.branch is not None and not as_json:
-        _print_branches(result.folder)
+    if (config.branch or config.search) is not None and not as_json:
+        print_trees(result.folder, config.search)
     if result.ended is not RunEnd.FINISHED:
         interrupted = result.ended is RunEnd.INTERRUPTED
         why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
@@ -78,14 +77,6 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
         raise typer.Exit(LOST_TO_INFRA)
 
 
-def _print_branches(folder: Path) -> None:
-    with TrajectoryStore.open(folder) as store:
-        rows = [row.episode for row in store.branches()]
-    scored = sum(row.score is not None for row in rows)
-    succeeded = sum(row.success or False for row in rows)
-    print(f"branches: {len(rows)}, {scored} scored, {succeeded} succeeded; the figures above count none of them")
-
-
 def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
@@ -94,7 +85,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     cannot be used.
     """
     _check(config)
-    schedule = _plan_schedule(config)
+    schedule = plan_schedule(config)
     agent, user = _plan_agent_and_user(config)
     judge = plan_judge(config.judge, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
     wrappers = WrapperSelection(
@@ -108,7 +99,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         **describe_models(user, judge),
         **wrappers.to_config(),
         **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
-        **({"branch": config.branch} if config.branch is not None else {}),
+        **describe_trees(config),
     }
     plan = Plan(
         agent=agent.name, sandbox=config.sandbox, tasks=read_patterns(config.tasks),
@@ -147,15 +138,6 @@ def _check(config: EvalConfig) -> None:
         raise ConfigError("--resume: which run? name its folder with --out")
     if config.max_cost is not None and not config.max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
-
-
-def _plan_schedule(config: EvalConfig) -> Schedule:
-    """The limits of the run and its controller. Raises ConfigError for branches that cannot be read."""
-    schedule = Schedule(concurrency=config.concurrency, max_cost=config.max_cost, agent_s=config.model.budget.seconds)
-    if config.branch is None:
-        return schedule
-    controller, tree = parse_branches(config.branch)
-    return replace(schedule, controller=controller, tree=tree)
 
 
 def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | None]:
@@ -204,7 +186,7 @@ def _record(
                 sandbox,
                 plan,
                 store,
-                _plan_schedule(config),
+                plan_schedule(config),
                 progress.start,
                 progress.advance,
                 make_agent=agents,
