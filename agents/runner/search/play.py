@@ -18,12 +18,12 @@ from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point
 from gymcp.errors import EnvInfraError
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
-from gymcp.types import GiveUp, Trajectory
+from gymcp.types import GiveUp, Json, Trajectory, Usage
 
 LIVE_POINTS = 24
 """Points of a tree whose worlds are kept alive; episodes that go on from an older one replay its calls."""
 PROVENANCE_KEY = "search"
-"""Key of the note in each record: the search, its value, the order of playing, and the end of the episode."""
+"""Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage."""
 
 
 async def play_search(
@@ -94,16 +94,25 @@ class _SearchTree:
         end = find_end(record, steering.stopped)
         self.spent = replace(add_usage(self.spent, record.usage), episodes=number + 1)
         parent = None if start is None else start.number
-        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, **self._note(number, end)}))
+        note = self._note(number, end, record.usage)
+        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, PROVENANCE_KEY: note}))
         self.episodes.append(Searched(rollout=noted, parent=parent, shared=move.at))
         shown = record if self.search.sees_verdicts else hide_verdict(record)
         leaf = Leaf(number=number, move=move, end=end, record=shown)
         self.leaves.append(leaf)
         return leaf
 
-    def _note(self, number: int, end: End) -> dict[str, dict[str, str | int]]:
-        name, value = self.search.name, self.search.value
-        return {PROVENANCE_KEY: {"name": name, "value": value, "episode": number, "end": str(end)}}
+    def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
+        return {
+            "name": self.search.name,
+            "value": self.search.value,
+            "episode": number,
+            "end": str(end),
+            "tool_calls": usage.tool_calls,
+            "completion_tokens": usage.completion_tokens,
+            "cost": usage.cost,
+            "wall_s": usage.wall_s,
+        }
 
     def _find(self, start: Leaf, at: int) -> Snapshot:
         """The point after the first steps of the episode's path, which an earlier one may have played."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 from gymcp.agents.runner.rollout import Rollout
 from gymcp.store import BranchRecord
-from gymcp.types import Json
+from gymcp.types import Json, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ def reroot(episodes: Sequence[Searched], chosen: int) -> Rollout:
 
     Edges on the way from the chosen episode back to the start are turned round: what two episodes share is the same
     seen from either. An episode that began with a fresh world shares no step with the one that it hangs on.
+
+    The chosen episode has the usage of all, since that is what its answer took, and the others have none.
     """
     edges = _turn(episodes, chosen)
     known: dict[str, Json] = dict(episodes[chosen].rollout.states)
@@ -39,12 +41,35 @@ def reroot(episodes: Sequence[Searched], chosen: int) -> Rollout:
         place = f"{shared}.{taken[parent, shared]}"
         places[number] = f"{places[parent]}/{place}" if places[parent] else place
         played = episodes[number].rollout
-        record = replace(played.trajectory, parent=episodes[parent].rollout.trajectory.id)
+        record = replace(played.trajectory, parent=episodes[parent].rollout.trajectory.id, usage=Usage())
         new = {ref: state for ref, state in played.states.items() if ref not in known}
         known |= new
         branches.append(BranchRecord(trajectory=record, branch=places[number], shared=shared, states=new))
     first = episodes[chosen].rollout
-    return replace(first, trajectory=replace(first.trajectory, parent=None), branches=tuple(branches))
+    usage = add_usages([each.rollout.trajectory.usage for each in episodes])
+    return replace(first, trajectory=replace(first.trajectory, parent=None, usage=usage), branches=tuple(branches))
+
+
+def add_usages(usages: Sequence[Usage]) -> Usage:
+    """The usage of all together, from when the first one began. Raises ValueError if there is none."""
+    numbers = [each.name for each in fields(Usage) if each.name not in ("started_at", "tools", "models")]
+    return Usage(
+        started_at=min(usage.started_at for usage in usages),
+        tools=_add_tables([usage.tools for usage in usages]),
+        models=_add_tables([usage.models for usage in usages]),
+        **{name: sum(getattr(usage, name) for usage in usages) for name in numbers},
+    )
+
+
+def _add_tables(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Name -> its figures in all tables together."""
+    total: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for name, figures in table.items():
+            entry = total.setdefault(name, {})
+            for key, value in figures.items():
+                entry[key] = entry.get(key, 0) + value
+    return total
 
 
 def _turn(episodes: Sequence[Searched], chosen: int) -> dict[int, tuple[int, int]]:

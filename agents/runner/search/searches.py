@@ -143,7 +143,7 @@ class _Node:
 def mcts(search: Search) -> Moves:
     """Monte-Carlo tree search: `rollouts` episodes, each of which goes on from a point that UCB1 selects.
 
-    A point has up to `width` children. The answer is the best of all episodes.
+    A point has up to `width` children, and every step of an episode is a point. The answer is the best of all episodes.
     """
     root, leaves = _Node(), list[Leaf]()
     while len(leaves) < search.rollouts and not root.is_closed:
@@ -151,13 +151,14 @@ def mcts(search: Search) -> Moves:
         node = path[-1]
         leaf = yield Move(start=node.start, at=node.at, keeps=True)
         leaves.append(leaf)
-        at = node.at + 1
-        child = _Node(leaf, at, is_closed=leaf.end is End.LOST or leaf.steps <= at)
-        node.children.append(child)
-        for each in (*path, child):
-            each.leaves.append(leaf)
+        last = node.at + 1 if leaf.end is End.LOST else leaf.steps
+        for at in range(node.at + 1, last + 1):
+            path[-1].children.append(_Node(leaf, at, is_closed=at == last))
+            path.append(path[-1].children[-1])
         for each in reversed(path):
-            each.is_closed = len(each.children) >= search.width and all(below.is_closed for below in each.children)
+            each.leaves.append(leaf)
+            if len(each.children) >= search.width:
+                each.is_closed = all(below.is_closed for below in each.children)
     return search.rank(leaves)[0]
 
 

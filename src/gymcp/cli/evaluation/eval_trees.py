@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from gymcp.cli.configs import EvalConfig
 from gymcp.errors import ConfigError
 from gymcp.evaluators.names import UPPER_BOUND_KEY
 from gymcp.store import TrajectoryStore
-from gymcp.store.rows import EpisodeRow
 from gymcp.types import Json
 
 SAW_VERDICTS = "the search saw the verdicts of its episodes"
@@ -45,24 +43,17 @@ def describe_trees(config: EvalConfig) -> dict[str, Json]:
 
 
 def print_trees(folder: Path, search: str | None) -> None:
-    """Print the number of branches; of a search, what all its episodes have used for the tasks that it has solved."""
+    """Print the number of branches; of a search, how many episodes stand behind the figures."""
     with TrajectoryStore.open(folder) as store:
         firsts, others = store.summaries(), [row.episode for row in store.branches()]
     if search is not None:
-        print(_describe_search(search.partition(",")[0], firsts, others))
+        solved = sum(row.success or False for row in firsts)
+        seconds = sum(row.usage.wall_s for row in firsts)
+        print(
+            f"search {search.partition(',')[0]}: {solved} of {len(firsts)} solved by the episode that was chosen, in"
+            f" {len(firsts) + len(others)} episodes of {seconds:.1f} s together; calls, tokens, cost and time count all"
+        )
         return
     scored = sum(row.score is not None for row in others)
     succeeded = sum(row.success or False for row in others)
     print(f"branches: {len(others)}, {scored} scored, {succeeded} succeeded; the figures above count none of them")
-
-
-def _describe_search(name: str, firsts: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> str:
-    used = [row.usage for row in (*firsts, *others)]
-    solved = sum(row.success or False for row in firsts)
-    seconds = sum(each.wall_s for each in used)
-    return (
-        f"search {name}: {solved} of {len(firsts)} solved by the chosen episodes, out of {len(used)} played, which took"
-        f" {sum(each.tool_calls for each in used):,} tool calls, {sum(each.prompt_tokens for each in used):,} tokens"
-        f" read, {sum(each.completion_tokens for each in used):,} written, cost {sum(each.cost for each in used):.4f},"
-        f" {seconds:.1f} s of episodes; the figures above count the chosen ones"
-    )
