@@ -91,8 +91,8 @@ def test_a_search_sees_no_verdict_unless_it_is_told_to(tmp_path: Path) -> None:
     assert {(path.score, path.reason, *path.components, *path.provenance) for path in seen} == {(None, "")}
     assert {step.reward for path in seen for step in path.steps} == {0.0}
     # two of four count to 4 and so agree, and the one that counts to 3 is alone
-    assert [path.score for path in _play_and_read(tmp_path / "agreed", "best_of_n,width=4")][0] == 0.0
-    assert [path.score for path in _play_and_read(tmp_path / "told", "best_of_n,width=4,value=verdict")][0] == 1.0
+    assert _play_and_read(tmp_path / "agreed", "best_of_n,width=4")[0].score == 0.0
+    assert _play_and_read(tmp_path / "told", "best_of_n,width=4,value=verdict")[0].score == 1.0
 
 
 def _play_and_read(folder: Path, text: str) -> list[Trajectory]:

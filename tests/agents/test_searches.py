@@ -1,4 +1,4 @@
-"""Searches on a tree that is enumerated by hand: which episodes each plays, in which order, and which one it chooses."""
+"""Searches on a tree that is enumerated by hand: the episodes that each plays, their order, and the chosen one."""
 
 from __future__ import annotations
 

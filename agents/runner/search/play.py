@@ -145,7 +145,7 @@ def hide_verdict(record: Trajectory) -> Trajectory:
 
 
 class _SearchSteering:
-    """Keeps points of an episode of a search, and stops it where the move says."""
+    """Keeps points of an episode of a search, and stops it when the move says so."""
 
     def __init__(self, tree: _SearchTree, move: Move, number: int, fork: Fork | None) -> None:
         self.fork = fork

@@ -42,7 +42,9 @@ class Search:
         if self.value not in values:
             raise ConfigError(f"search {self.name}: no value '{self.value}'; have {', '.join(values)}")
         if self.name == "lookahead" and self.depth == 1 and self.rollouts > 1:
-            raise ConfigError("search lookahead: with depth=1 nothing is left to roll out; give rollouts=1, or more depth")
+            raise ConfigError(
+                "search lookahead: with depth=1 nothing is left to roll out; give rollouts=1, or more depth"
+            )
 
     @property
     def sees_verdicts(self) -> bool:

@@ -1,4 +1,4 @@
-"""Values of episodes in a search, in [0, 1]. All but `verdict` are read off the episodes, not off what a grader says."""
+"""Values of episodes in a search, in [0, 1]. All but `verdict` come from the episodes, not from what a grader says."""
 
 from __future__ import annotations
 
