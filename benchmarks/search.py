@@ -8,6 +8,7 @@ of as many independent tries as the search's calls pay for, the best of which a 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import tempfile
 from collections.abc import Sequence
@@ -96,7 +97,7 @@ class Presser:
 
 def best_by_verdict(tries: float) -> float:
     """Success of the best of so many independent tries."""
-    return 1 - (1 - RIGHT**KEYS) ** tries
+    return 1 - math.pow(1 - RIGHT**KEYS, tries)
 
 
 def best_by_agreement(tries: int) -> float:
@@ -126,7 +127,7 @@ def look_ahead(width: int, left: int = KEYS, fresh: int | None = None) -> float:
     """
     if left == 0:
         return 0.0
-    whole = RIGHT**left
+    whole: float = RIGHT**left
     missed = (1 - whole) ** (width if fresh is None else fresh)
     still_right = (RIGHT - whole) / (1 - whole)
     return 1 - missed + missed * still_right * look_ahead(width, left - 1, width - 1)

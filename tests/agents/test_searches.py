@@ -134,6 +134,6 @@ def test_a_search_and_its_budget_are_read_from_their_text() -> None:
         ("lookahead,rollouts=2,depth=1", "with depth=1 nothing is left to roll out"),
     ],
 )
-def test_a_search_that_cannot_be_read_is_refused(text: str, why: str) -> None:
+def test_unknown_names_and_numbers_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why.replace("(", r"\(")):
         parse_search(text)

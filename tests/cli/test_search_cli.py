@@ -38,7 +38,9 @@ def test_a_run_says_which_search_has_chosen_and_if_it_saw_verdicts(
         (("--search", "mcts,rollouts=0"), "search mcts: rollouts must be 1 or more, not 0"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused_in_one_line(options: tuple[str, ...], why: str, tmp_path: Path) -> None:
+def test_a_search_with_branches_or_without_episodes_is_refused(
+    options: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
     done = gymcp("eval", BANK, "--agent", "random", *options, "--out", tmp_path / "run")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert why in done.stderr
