@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
     from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
     from gymcp.agents.runner.scheduler import Schedule
+    from gymcp.agents.runner.search.searches import Search
     from gymcp.agents.runner.trees.branch_steps import BranchSteps
     from gymcp.agents.runner.trees.controller import (
         Branch,
@@ -45,6 +46,7 @@ __all__ = [
     "Retry",
     "RunEnd",
     "Schedule",
+    "Search",
     "Start",
     "Stop",
     "TokenModel",
@@ -68,6 +70,7 @@ if not TYPE_CHECKING:
             "policies.specs": "ModelOptions open_model parse_policy",
             "runner.run": "Plan RunEnd run_plan select_tasks",
             "runner.scheduler": "Schedule",
+            "runner.search.searches": "Search",
             "runner.trees.branch_steps": "BranchSteps",
             "runner.trees.controller": "Branch Controller GoOn Independent Played Replace Retry Start Stop TreeBudget",
             "strategies.budgets": "Budget",

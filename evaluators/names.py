@@ -9,6 +9,8 @@ from gymcp.types import Json
 
 WITHOUT_NETWORK = "without_network"
 """Key in `Usage.tools` of the number of a tool's calls that failed for want of network; there is none if none did."""
+UPPER_BOUND_KEY = "upper_bound"
+"""Key of a run's config and summary: the reason why its success is only an upper bound."""
 NET_OF_PRICE = "net_of_price"
 """Component of a score: the score less what the episode's questions or calls cost, at least 0."""
 _DIGITS = re.compile(r"([0-9]{1,18})")

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gymcp.agents.runner.trees.tree import Steering
+from gymcp.agents.runner.trees.tree import Steers
 from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.aio import PausableTimeout
@@ -77,7 +77,7 @@ async def rollout(
     timeout_s: float,
     agent_s: float | None = None,
     budget: RunBudget | None = None,
-    steering: Steering | None = None,
+    steering: Steers | None = None,
 ) -> Rollout:
     """Play one episode to its end. Failures of harness and policy, and a cancellation, become outcomes without a score.
 
@@ -129,7 +129,7 @@ class _Attempt:
         job: Job,
         budget: RunBudget,
         agent_limit_s: float | None,
-        steering: Steering | None,
+        steering: Steers | None,
     ) -> None:
         self._env = env
         self._sandbox = sandbox

@@ -217,7 +217,8 @@ def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task:
 
     The agent that is made to find out is thrown away.
     """
-    if isinstance(schedule.controller, Independent):
+    forks = schedule.search.forks if schedule.search is not None else False
+    if isinstance(schedule.controller, Independent) and not forks:
         return
     agent = make_agent(task, 0)
     if not (agent.can_resume() if isinstance(agent, GuardedAgent) else isinstance(agent, Resumes)):

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.search.play import play_search
+from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.controller import Controller, Independent, TreeBudget
 from gymcp.agents.runner.trees.play import play_tree
-from gymcp.agents.runner.trees.tree import Steering
+from gymcp.agents.runner.trees.tree import Steers
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, open_warm_sandbox
@@ -50,6 +52,8 @@ class Schedule:
     """Decides how many episodes of which task are played, and which of them branch."""
     tree: TreeBudget = field(default_factory=TreeBudget)
     """Limits of each tree; `trials` is that of the plan. The episodes of a tree are played one after another."""
+    search: Search | None = None
+    """Search for the answer to each task among the episodes of its tree, in place of the controller's branches."""
 
 
 async def run_jobs(
@@ -127,7 +131,16 @@ class _Run:
                 return
 
     async def _play_job(self, job: Job, *, is_last_attempt: bool) -> Rollout:
-        """The job's episode, or its tree if the controller may let it branch."""
+        """The job's episode, or its tree if it is searched for or the controller may let it branch."""
+        if self._schedule.search is not None:
+            return await play_search(
+                job,
+                self._schedule.search,
+                self._schedule.tree,
+                self._play_episode,
+                is_last_attempt=is_last_attempt,
+                must_stop=lambda: self._stopping or self._budget.is_spent,
+            )
         if isinstance(self._schedule.controller, Independent):
             return await self._play_episode(job)
         return await play_tree(
@@ -139,7 +152,7 @@ class _Run:
             must_stop=lambda: self._stopping or self._budget.is_spent,
         )
 
-    async def _play_episode(self, job: Job, steering: Steering | None = None) -> Rollout:
+    async def _play_episode(self, job: Job, steering: Steers | None = None) -> Rollout:
         return await rollout(
             self._env,
             self._sandbox,

@@ -8,6 +8,7 @@ before they are hashed:
 | run's seed, task id, trial | an episode, in an evaluation and in training |
 | episode's seed, number of the answer | one answer of the agent's model |
 | ``user``, episode's seed, number of messages | one answer of a model that plays the user |
+| ``search``, first episode's seed, number of the episode | an episode of a search, after the first |
 | ``branch``, episode's seed, place in the tree | an agent that goes on in a branch, or after a step was undone |
 | check's seed, name of the tool | arguments of a trial call of `gymcp check`; nothing of it is recorded |
 | ``critic``, critic's seed, environment, task id, trial | the errors of a scripted critic in one episode |

@@ -7,6 +7,7 @@ import pytest
 from gymcp import user_code
 from gymcp.agents.policies import specs
 from gymcp.agents.runner import run
+from gymcp.agents.runner.search import searches
 from gymcp.agents.strategies import scripted
 from gymcp.agents.tool_calls import formats
 from gymcp.cli import known_names
@@ -30,6 +31,7 @@ from gymcp.trainers.credit import presets
         (known_names.AGENTS[:-1], tuple(scripted.SCRIPTED)),
         (known_names.AGENT_FORMS, user_code.FORMS),
         (known_names.ATTACKS, tuple(injection.ATTACKS)),
+        (known_names.SEARCHES, tuple(searches.SEARCHES)),
         (known_names.STRESSORS, tuple(stress.STRESSORS)),
         (known_names.POLICY_FORMS, specs.FORMS),
         (known_names.TOOL_FORMATS, tuple(formats.FORMATS)),

@@ -84,6 +84,12 @@ def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
     assert (folder / "pages" / "index.html").is_file()
 
 
+def test_an_answer_is_searched_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "search.md", folder) == 2
+    with TrajectoryStore.open(folder / "runs" / "search") as store:
+        assert (len(store.summaries()), len(store.branches())) == (2, 4)
+
+
 def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:
     assert play_page(DOCS / "tree-credit.md", folder) == 2
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.trees.controller import Controller, TreeBudget
-from gymcp.agents.runner.trees.tree import Fork, Steering, Tree
+from gymcp.agents.runner.trees.tree import Fork, Steers, Tree
 from gymcp.outcome import Outcome
 from gymcp.store import BranchRecord
 from gymcp.types import Json, Trajectory
@@ -15,7 +15,7 @@ from gymcp.types import Json, Trajectory
 CUT_SHORT = "interrupted before its tree was complete"
 """Reason of the record of a tree that is played again as a whole on resume."""
 
-PlayEpisode = Callable[[Job, Steering], Awaitable[Rollout]]
+PlayEpisode = Callable[[Job, Steers], Awaitable[Rollout]]
 """Plays one episode of a tree."""
 
 
@@ -45,12 +45,12 @@ async def play_tree(
         known: dict[str, Json] = dict(root.states)
         while tree.waiting:
             if root.trajectory.outcome is Outcome.CANCELLED or must_stop():
-                return _cut_short(root, tree)
+                return cut_short(root, tree.spent.cost)
             fork = tree.waiting.popleft()
             played = await play(job, tree.steer(fork))
             tree.note_end(played.trajectory)
             if played.trajectory.outcome is Outcome.CANCELLED:
-                return _cut_short(root, tree)
+                return cut_short(root, tree.spent.cost)
             branches.append(_make_record(fork, played.trajectory, played.states, known))
             known |= played.states
         return replace(root, branches=tuple(branches))
@@ -66,10 +66,10 @@ def _make_record(
     return BranchRecord(trajectory=trajectory, branch=fork.branch, shared=fork.shared, states=new)
 
 
-def _cut_short(root: Rollout, tree: Tree) -> Rollout:
-    """The record of a tree that was not played to its end."""
+def cut_short(root: Rollout, cost: float) -> Rollout:
+    """The record of a tree that was not played to its end, whose episodes have cost so much together."""
     first = root.trajectory
-    usage = replace(first.usage, cost=tree.spent.cost)
+    usage = replace(first.usage, cost=cost)
     if first.outcome is Outcome.CANCELLED:
         return replace(root, trajectory=replace(first, usage=usage))
     record = replace(first, outcome=Outcome.CANCELLED, score=None, components={}, reason=CUT_SHORT, usage=usage)

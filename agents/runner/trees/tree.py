@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from gymcp.agents.runner.trees.controller import (
     Branch,
@@ -49,6 +50,19 @@ class Steered:
     has_ended: bool = False
     agent_seed: int | None = None
     """Seed of the agent that goes on from the record, after a step was undone; None: the same agent goes on."""
+
+
+class Steers(Protocol):
+    """Decides after each step of an episode of a tree."""
+
+    @property
+    def fork(self) -> Fork | None:
+        """The point that the episode goes on from; None: it begins with a fresh world."""
+        ...
+
+    async def after(self, episode: Episode, before: EpisodeState) -> Steered:
+        """Do what is decided on the last step, which did not end the episode; `before` is the state before it."""
+        ...
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
-from gymcp.evaluators.names import NET_OF_PRICE, WITHOUT_NETWORK
+from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
@@ -43,6 +43,8 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
     if overall.bounds is None or metrics.score_bounds is None:
         return []
     rows = [("episodes with a score", f"{overall.coverage} ({percent(overall.coverage_share)})")]
+    if why := evidence.run.config.get(UPPER_BOUND_KEY):
+        rows.append(("success is an upper bound", str(why)))
     if lost := overall.episodes - overall.scored:
         one = "it" if lost == 1 else "they"
         rows += [

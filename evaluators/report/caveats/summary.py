@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures
 from gymcp.evaluators.metrics.user_audit import UserAudit
+from gymcp.evaluators.names import UPPER_BOUND_KEY
 from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
 from gymcp.types import Json
 
@@ -35,6 +36,7 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
         **({} if evidence.trees is None else {"trees": _trees(evidence.trees)}),
         "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
+        **({"upper_bound": str(why)} if (why := evidence.run.config.get(UPPER_BOUND_KEY)) else {}),
     }
 
 

@@ -77,6 +77,8 @@ class EvalConfig:
     """Episodes per task."""
     branch: str | None = None
     """Branches of episodes, as ``ways=2,steps=1+4,depth=1,episodes=8``; None: episodes do not branch."""
+    search: str | None = None
+    """Search for each task's answer, as ``beam,width=3,episodes=40``; None: no search."""
     concurrency: int = 8
     """Episodes at a time."""
     seed: int = 0

@@ -16,6 +16,7 @@ ATTACKS = ("none", "direct", "ignore_previous", "system_message", "important_ins
 STRESSORS = (
     "latency", "faults", "truncated", "noisy", "renamed", "reordered", "distractors", "changed", "stale", "missing",
 )  # fmt: skip
+SEARCHES = ("best_of_n", "beam", "dfsdt", "mcts", "lookahead")
 SANDBOXES = ("bwrap", "docker", "none")
 POLICY_FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TOOL_FORMATS = ("hermes", "llama", "mistral", "pythonic", "compact")

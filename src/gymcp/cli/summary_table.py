@@ -91,6 +91,8 @@ def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
 def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     """Lines that say what the success rests on and what it cost; empty if all were scored at once and cost nothing."""
     lines = []
+    if summary.get("upper_bound"):
+        lines.append(f"success is an upper bound: {summary['upper_bound']}")
     if summary.get("refused"):
         lines.append(f"no headline figure: {summary['refused']}")
     elif summary["scored"] < summary["episodes"] and summary.get("success_bounds"):

@@ -36,6 +36,7 @@ from gymcp.cli.evaluation.eval_options import (
     RequestTimeoutOption,
     ResumeOption,
     RetrieveOption,
+    SearchOption,
     SlotsOption,
     StopOption,
     StreamOption,
@@ -67,6 +68,7 @@ def command(
     limit: LimitOption = None,
     trials: TrialsOption = 1,
     branch: BranchOption = None,
+    search: SearchOption = None,
     concurrency: Concurrency = 8,
     seed: Seed = 0,
     out: OutOption = None,
@@ -143,7 +145,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage", "branch")  # fmt: skip
+        "min_coverage", "branch", "search")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

@@ -9,7 +9,7 @@ import typer
 
 from gymcp.agents.strategies.budgets import MAX_SECONDS
 from gymcp.cli.completion import complete_agent, complete_run, offer
-from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, STRESSORS, TOOL_FORMATS
+from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, SEARCHES, STRESSORS, TOOL_FORMATS
 
 AGENT_PANEL = "Agent"
 TASKS_PANEL = "Tasks and the run"
@@ -74,6 +74,14 @@ BranchOption = Annotated[
     _of(
         TASKS_PANEL,
         "Branches of episodes on copies of their worlds, such as ways=2,steps=1+4,depth=1,episodes=8; default: none.",
+    ),
+]
+SearchOption = Annotated[
+    str | None,
+    _of(
+        TASKS_PANEL,
+        f"Search for each task's answer: {', '.join(SEARCHES)}; with numbers, such as beam,width=3; default: none.",
+        autocompletion=offer(SEARCHES),
     ),
 ]
 OutOption = Annotated[

@@ -17,6 +17,7 @@ import typer
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.run import Plan, RunEnd, check_resumes, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
@@ -35,6 +36,7 @@ from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
+from gymcp.evaluators.names import UPPER_BOUND_KEY
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import AgentFactory
@@ -44,6 +46,8 @@ from gymcp.types import Json, Task
 LOST_TO_INFRA = 3
 OUT_OF_MONEY = 4
 INTERRUPTED = 130
+SAW_VERDICTS = "the search saw the verdicts of its episodes"
+"""Reason why the success of a search is an upper bound."""
 BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for a lock on the store: no episode runs during a write, so a longer wait ends the run."""
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -64,6 +68,8 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
     """Run the config, print the result, and end the command with its exit code."""
     result = run_eval(config)
     print_json(result.summary) if as_json else print_summary(result.summary)
+    if config.search is not None and not as_json:
+        _print_search(result.folder, config.search)
     if result.ended is not RunEnd.FINISHED:
         interrupted = result.ended is RunEnd.INTERRUPTED
         why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
@@ -74,6 +80,18 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED if interrupted else OUT_OF_MONEY)
     if result.summary["scored"] < result.summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
+
+
+def _print_search(folder: Path, search: str) -> None:
+    """Print the number of episodes that stand behind the figures of a search."""
+    with TrajectoryStore.open(folder) as store:
+        firsts, others = store.summaries(), [row.episode for row in store.branches()]
+    solved = sum(row.success or False for row in firsts)
+    seconds = sum(row.usage.wall_s for row in firsts)
+    print(
+        f"search {search.partition(',')[0]}: {solved} of {len(firsts)} solved by the episode that was chosen, in"
+        f" {len(firsts) + len(others)} episodes of {seconds:.1f} s together; calls, tokens, cost and time count all"
+    )
 
 
 def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
@@ -98,7 +116,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         **describe_models(user, judge),
         **wrappers.to_config(),
         **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
-        **({"branch": config.branch} if config.branch is not None else {}),
+        **_describe_trees(config),
     }
     plan = Plan(
         agent=agent.name, sandbox=config.sandbox, tasks=read_patterns(config.tasks),
@@ -140,12 +158,28 @@ def _check(config: EvalConfig) -> None:
 
 
 def _plan_schedule(config: EvalConfig) -> Schedule:
-    """The limits of the run and its controller. Raises ConfigError for branches that cannot be read."""
+    """The limits of the run with its controller or search. Raises ConfigError for one that cannot be read."""
     schedule = Schedule(concurrency=config.concurrency, max_cost=config.max_cost, agent_s=config.model.budget.seconds)
-    if config.branch is None:
-        return schedule
-    controller, tree = parse_branches(config.branch)
-    return replace(schedule, controller=controller, tree=tree)
+    if config.branch is not None and config.search is not None:
+        raise ConfigError("--branch and --search: a search decides itself which episodes branch; give one of them")
+    if config.branch is not None:
+        controller, tree = parse_branches(config.branch)
+        return replace(schedule, controller=controller, tree=tree)
+    if config.search is not None:
+        search, tree = parse_search(config.search)
+        return replace(schedule, search=search, tree=tree)
+    return schedule
+
+
+def _describe_trees(config: EvalConfig) -> dict[str, Json]:
+    """Entries of the run's config; empty without trees."""
+    if config.branch is not None:
+        return {"branch": config.branch}
+    if config.search is None:
+        return {}
+    search, _ = parse_search(config.search)
+    marks = {UPPER_BOUND_KEY: SAW_VERDICTS} if search.sees_verdicts else {}
+    return {"search": config.search, "search_value": search.value, **marks}
 
 
 def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | None]:

@@ -1,0 +1,235 @@
+"""Search at test time against independent tries at as many calls: a policy whose gain is known beforehand, and `tiny`.
+
+The scripted policy presses the keys of a dial, each right with probability 1 - ERROR; a wrong key is like no other. A
+dial either says that a key is wrong, or takes it and never opens. Success is compared with its formula, and with that
+of as many independent tries as the search's calls pay for, the best of which a verdict picks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from report_table import Result, options, show
+
+from gymcp.agents import ModelOptions, Plan, ReactSettings, Schedule, open_model, parse_policy, react, run_plan
+from gymcp.agents.runner.search.parse import parse_search
+from gymcp.agents.runner.trees.controller import TreeBudget
+from gymcp.envs import EnvSpec, load_env, load_spec
+from gymcp.envs.spec import LoadedEnv
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.evaluators.statistics.intervals import wilson
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import AgentFactory
+from gymcp.store import TrajectoryStore
+from gymcp.types import Action, GoldTurn, Observation, Sampling, Step, Suite, Task, ToolCall
+
+KEYS, ERROR = 4, 0.3
+RIGHT = 1 - ERROR
+TASKS, TASKS_QUICK = 100, 12
+OF_TINY, OF_TINY_QUICK = 40, 4
+WRONG_KEYS = 10**6
+
+
+class Dial:
+    """Opens once its keys have been pressed in their order."""
+
+    def __init__(self, keys: list[int], speaks: bool) -> None:
+        self.keys = keys
+        self.speaks = speaks
+        self.pressed: list[int] = []
+
+    def press(self, key: int) -> str:
+        """Press a key."""
+        at = len(self.pressed)
+        if self.speaks and (at == len(self.keys) or self.keys[at] != key):
+            raise ToolError("wrong key")
+        self.pressed.append(key)
+        return "pressed"
+
+
+def make_dials(count: int, *, speaks: bool) -> LoadedEnv:
+    """An environment with so many tasks; `speaks`: a wrong key is an error of the tool, and changes nothing."""
+    tasks = []
+    for number in range(count):
+        keys = random.Random(f"dial {number}").sample(range(10), KEYS)
+        calls = tuple(ToolCall(id=f"call_{n}", name="press", arguments={"key": key}) for n, key in enumerate(keys))
+        begin = {"keys": keys, "speaks": speaks}
+        tasks.append(
+            Task(
+                id=f"dial_{number}",
+                prompts=("Open the dial.",),
+                initial_state=begin,
+                target={**begin, "pressed": keys},
+                gold=(GoldTurn(calls=calls, final_text="It is open."),),
+            )
+        )
+    suite = Suite(name="dials", version="1", tasks=tuple(tasks))
+    server = native_server("dial", Dial, start="fork")
+    return load_env(EnvSpec(name="dials", servers=(server,), suite=suite, grade=final_state_equals()))
+
+
+class Presser:
+    """Presses each key in its turn, whatever it is told; right with probability `RIGHT`."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._keys = [call.arguments["key"] for call in task.gold[0].calls if not isinstance(call.arguments, str)]
+        self._random = random.Random(seed)
+        self._number = 0
+
+    def resume(self, steps: Sequence[Step]) -> None:
+        self._number = len(steps)
+
+    async def act(self, observation: Observation) -> Action:
+        if self._number == len(self._keys):
+            return Action(text="It is open.")
+        right = self._random.random() < RIGHT
+        key = self._keys[self._number] if right else 10 + self._random.randrange(WRONG_KEYS)
+        self._number += 1
+        return Action(tool_calls=(ToolCall(id=f"call_{self._number}", name="press", arguments={"key": key}),))
+
+
+def best_by_verdict(tries: float) -> float:
+    """Success of the best of so many independent tries."""
+    return 1 - math.pow(1 - RIGHT**KEYS, tries)
+
+
+def best_by_agreement(tries: int) -> float:
+    """Success of the most frequent end, if no two wrong ends are alike: two right ones, or one that comes first."""
+    one = RIGHT**KEYS
+    none, single = (1 - one) ** tries, tries * one * (1 - one) ** (tries - 1)
+    return 1 - none - single + single / tries
+
+
+def depth_first(width: int, left: int = KEYS) -> tuple[float, float]:
+    """(success, calls) of `dfsdt` with so many keys left, on a dial that speaks.
+
+    A way from a point succeeds if its key is right and the rest succeeds; ways are tried until one does.
+    """
+    if left == 0:
+        return 1.0, 0.0
+    below, calls = depth_first(width, left - 1)
+    way = RIGHT * below
+    tries = sum((1 - way) ** number for number in range(width))
+    return 1 - (1 - way) ** width, tries * (1 + RIGHT * calls)
+
+
+def look_ahead(width: int, left: int = KEYS, fresh: int | None = None) -> float:
+    """Success of `lookahead` to the end with verdicts: one of the candidates opens the dial, or the first goes on.
+
+    The first one has failed, so its next key is right with a smaller probability; it is one of the next candidates.
+    """
+    if left == 0:
+        return 0.0
+    whole: float = RIGHT**left
+    missed = (1 - whole) ** (width if fresh is None else fresh)
+    still_right = (RIGHT - whole) / (1 - whole)
+    return 1 - missed + missed * still_right * look_ahead(width, left - 1, width - 1)
+
+
+def play(env: LoadedEnv, text: str | None, agents: AgentFactory, runner: asyncio.Runner, limit: int) -> tuple[int, ...]:
+    """(solved, tasks, calls, completion tokens, milliseconds of episodes) of a search; None: one try at each task."""
+    search, tree = parse_search(text) if text is not None else (None, TreeBudget())
+    schedule = Schedule(concurrency=4, search=search, tree=tree)
+    with tempfile.TemporaryDirectory() as folder, TrajectoryStore.open(Path(folder), write=True) as store:
+        plan = Plan(agent="mine", limit=limit)
+        run_plan(env, get_sandbox("bwrap"), plan, store, schedule, make_agent=agents, runner=runner)
+        rows = store.summaries()
+    return (
+        sum(row.success or False for row in rows),
+        len(rows),
+        sum(row.usage.tool_calls for row in rows),
+        sum(row.usage.completion_tokens for row in rows),
+        round(1000 * sum(row.usage.wall_s for row in rows)),
+    )
+
+
+def report_success(name: str, solved: int, tasks: int, baseline: str, expected: float) -> Result:
+    """The share of solved tasks, with its interval in the name, beside the expected one."""
+    bounds = wilson(solved, tasks)
+    ends = f" ({100 * bounds.low:.0f} to {100 * bounds.high:.0f})" if bounds is not None else ""
+    share = solved / tasks
+    ratio = share / expected if expected else None
+    return Result(
+        metric=f"{name}: solved{ends}",
+        value=100 * share,
+        unit="%",
+        baseline=f"{baseline} {100 * expected:.1f}",
+        baseline_value=100 * expected,
+        ratio=ratio,
+    )
+
+
+def measure_presser(runner: asyncio.Runner, tasks: int) -> list[Result]:
+    """The scripted policy: every search with the formula of its success, and with tries at as many calls."""
+    silent, speaking = make_dials(tasks, speaks=False), make_dials(tasks, speaks=True)
+    work = [
+        (silent, None, RIGHT**KEYS),
+        (silent, "best_of_n,width=8,value=agreement", best_by_agreement(8)),
+        (silent, "best_of_n,width=8,value=verdict", best_by_verdict(8)),
+        (silent, "lookahead,width=3,value=verdict", look_ahead(3)),
+        (speaking, "dfsdt,width=2", depth_first(2)[0]),
+        (speaking, "dfsdt,width=3", depth_first(3)[0]),
+    ]
+    results = []
+    for env, text, expected in work:
+        solved, count, calls, _, ms = play(env, text, Presser, runner, 0)
+        name = text or "one try"
+        tries = calls / count / KEYS
+        results += [
+            report_success(name, solved, count, "formula", expected),
+            report_success(name, solved, count, f"best of {tries:.2f} tries", best_by_verdict(tries)),
+            Result(metric=f"{name}: calls for a task", value=calls / count, unit=""),
+            Result(metric=f"{name}: time of a task's episodes", value=ms / count, unit="ms"),
+        ]
+        if text is not None and text.startswith("dfsdt"):
+            foreseen = depth_first(parse_search(text)[0].width)[1]
+            results.append(Result(metric=f"{name}: calls by its formula", value=foreseen, unit=""))
+    return results
+
+
+def measure_tiny(runner: asyncio.Runner, tasks: int) -> list[Result]:
+    """The shipped policy on the back office: what each search solves, and what it takes."""
+    env = load_env(load_spec("backoffice"))
+    opened = open_model(parse_policy("tiny"), ModelOptions())
+    model = runner.run(opened.__aenter__())
+    try:
+        agents = react(model, ReactSettings(sampling=Sampling(temperature=1.0)))
+        results = []
+        for text in (None, "best_of_n,width=3", "best_of_n,width=3,value=verdict", "dfsdt", "lookahead,width=2"):
+            solved, count, calls, tokens, ms = play(env, text, agents, runner, tasks)
+            name = f"tiny, {text or 'one try'}"
+            bounds = wilson(solved, count)
+            ends = f" ({100 * bounds.low:.0f} to {100 * bounds.high:.0f})" if bounds is not None else ""
+            results += [
+                Result(metric=f"{name}: solved{ends}", value=100 * solved / count, unit="%"),
+                Result(metric=f"{name}: calls for a task", value=calls / count, unit=""),
+                Result(metric=f"{name}: tokens for a task", value=tokens / count, unit=""),
+                Result(metric=f"{name}: time of a task's episodes", value=ms / count, unit="ms"),
+            ]
+        return results
+    finally:
+        runner.run(opened.__aexit__(None, None, None))
+
+
+def main() -> None:
+    parser = options(__doc__, f"{TASKS_QUICK} dials and {OF_TINY_QUICK} tasks of the back office")
+    parser.add_argument("--only", choices=("scripted", "tiny"), help="one of the two policies")
+    args = parser.parse_args()
+    results = []
+    with asyncio.Runner() as runner:
+        if args.only != "tiny":
+            results += measure_presser(runner, TASKS_QUICK if args.quick else TASKS)
+        if args.only != "scripted":
+            results += measure_tiny(runner, OF_TINY_QUICK if args.quick else OF_TINY)
+    show("search", results, as_json=args.json, title="Search at test time")
+
+
+if __name__ == "__main__":
+    main()

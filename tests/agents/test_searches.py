@@ -1,0 +1,139 @@
+"""Searches on a tree that is enumerated by hand: the episodes that each plays, their order, and the chosen one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from gymcp.agents.runner.search.moves import End, Leaf
+from gymcp.agents.runner.search.parse import parse_search
+from gymcp.agents.runner.search.searches import Search
+from gymcp.agents.runner.trees.controller import TreeBudget
+from gymcp.errors import ConfigError
+from gymcp.types import Action, Observation, Step, ToolCall, ToolResult, Trajectory
+
+LENGTH = 2
+
+
+def play_by_hand(search: Search, scores: Mapping[str, float], fails: str = "") -> tuple[list[str], str]:
+    """The paths that the search plays, and the one that it chooses, in a world of `LENGTH` steps a or b.
+
+    An episode that goes on from a point does what has not been done there: first a, then b, then a again. After that it
+    goes on with a. A call on one of the paths in `fails` fails. The path is the state of the world.
+    """
+    moves, tried = search.moves(), Counter[str]()
+    played: list[str] = []
+    path_of: dict[Leaf, str] = {}
+    move = next(moves)
+    for number in itertools.count():
+        path = path_of[move.start][: move.at] if move.start is not None else ""
+        assert len(path) == move.at
+        tried[path] += 1
+        path += "ab"[(tried[path] - 1) % 2]
+        end: End | None = None
+        while end is None:
+            if move.until_failure and path in fails.split():
+                end = End.FAILED
+            elif move.steps is not None and len(path) - move.at >= move.steps and len(path) < LENGTH:
+                end = End.PAUSED
+            elif len(path) == LENGTH:
+                end = End.FINISHED
+            else:
+                tried[path] += 1
+                path += "a"
+        record = make_record(path, fails.split(), scores.get(path, 0.0))
+        leaf = Leaf(number=number, move=move, end=end, record=record)
+        path_of[leaf] = path
+        played.append(path)
+        try:
+            move = moves.send(leaf)
+        except StopIteration as ended:
+            return played, path_of[ended.value]
+    raise AssertionError("unreachable")
+
+
+def make_record(path: str, fails: list[str], score: float) -> Trajectory:
+    steps = tuple(
+        Step(
+            turn=0,
+            observation=Observation(messages=(), tools=()),
+            action=Action(tool_calls=(ToolCall(id=path[:n], name="go", arguments={}),)),
+            results=(ToolResult(call_id=path[:n], content="", is_error=path[:n] in fails),),
+        )
+        for n in range(1, len(path) + 1)
+    )
+    return Trajectory(id=path, env="", task="", steps=steps, score=score, final_key=path)
+
+
+BEST = {"ab": 0.5, "bb": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "played", "chosen"),
+    [
+        # every episode from the start goes on with a: bb cannot be found
+        ("best_of_n,width=3,value=verdict", "aa ba aa", "aa"),
+        ("beam,width=2,ways=2,value=verdict", "a b aa ab ba bb", "bb"),
+        # as it stands, neither a nor b has a score, and the earlier one is kept
+        ("beam,width=1,ways=2,value=verdict", "a b aa ab", "ab"),
+        ("dfsdt,width=2,value=verdict", "aa ab ba bb", "bb"),
+        ("dfsdt,width=1,value=verdict", "aa", "aa"),
+        ("mcts,width=2,rollouts=9,value=verdict", "aa ba ab bb", "bb"),
+        # the first candidates are worth nothing, so a is taken; aa goes on as a candidate beside ab
+        ("lookahead,width=2,value=verdict", "aa ba ab", "ab"),
+        # a second episode from each candidate shows that b is worth more
+        ("lookahead,width=2,rollouts=2,value=verdict", "aa ab ba bb", "bb"),
+        ("lookahead,width=2,rollouts=1,depth=1,value=verdict", "a b aa ab", "ab"),
+    ],
+)
+def test_each_search_plays_its_own_episodes_and_takes_the_best(text: str, played: str, chosen: str) -> None:
+    assert play_by_hand(parse_search(text)[0], BEST) == (played.split(), chosen)
+
+
+def test_depth_first_search_goes_back_from_a_call_that_failed_to_the_deepest_other_way() -> None:
+    search, _ = parse_search("dfsdt,width=2")
+    assert play_by_hand(search, {}, "aa ab") == (["aa", "ab", "ba"], "ba")
+    assert play_by_hand(search, {}, "a") == (["a", "ba"], "ba")
+    # nothing is left to try: the first of those that failed alike
+    assert play_by_hand(search, {}, "a b") == (["a", "b"], "a")
+
+
+def test_without_verdicts_the_end_that_most_episodes_reach_is_the_answer() -> None:
+    search, _ = parse_search("best_of_n,width=3")
+    assert play_by_hand(search, BEST) == (["aa", "ba", "aa"], "aa")
+    # of four, two end as aa and two as ba: the first of them is taken
+    assert play_by_hand(parse_search("best_of_n,width=4")[0], {"ba": 1.0})[1] == "aa"
+    clean, _ = parse_search("best_of_n,width=2,value=clean")
+    assert play_by_hand(clean, {}, "a aa")[1] == "ba"
+
+
+def test_a_search_and_its_budget_are_read_from_their_text() -> None:
+    assert parse_search("mcts, width=4, calls=50") == (
+        Search(name="mcts", width=4, rollouts=8),
+        TreeBudget(episodes=64, calls=50),
+    )
+    assert parse_search("dfsdt,episodes=9,tokens=100,value=verdict")[1] == TreeBudget(episodes=9, tokens=100)
+    assert not parse_search("dfsdt")[0].sees_verdicts
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("astar", "no search 'astar'; have best_of_n, beam, dfsdt, mcts, lookahead"),
+        ("", "no search ''"),
+        ("dfsdt,depth=2", "cannot read 'depth=2'; dfsdt takes width, episodes, tokens, calls, value"),
+        ("beam,width", "width='' is no whole number"),
+        ("beam,width=2,width=3", "cannot read 'width=3'"),
+        ("beam,width=0", "width must be 1 or more, not 0"),
+        ("beam,episodes=0", "tree budget of episodes: must be 1 or more, not 0"),
+        ("dfsdt,value=agreement", "no value 'agreement'; have clean, verdict"),
+        ("best_of_n,width=70", "width=70 needs episodes=70 or more"),
+        ("lookahead,rollouts=2,depth=1", "with depth=1 nothing is left to roll out"),
+    ],
+)
+def test_unknown_names_and_numbers_are_refused(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why.replace("(", r"\(")):
+        parse_search(text)
