@@ -17,6 +17,7 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import count_passes
 from gymcp.trainers.credit.signals.smoothing import ENTROPY_WEIGHT
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.credit.tree.tree_batch import join_trees
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
@@ -88,15 +89,19 @@ def train_on_batch(
     trackers: Trackers,
     replay: DemonstrationReplay | None = None,
     version: str = "",
+    forks: Mapping[str, tuple[str, int]] | None = None,
 ) -> IterationResult:
     """Assign credit to the steps of scored episodes, and change the weights by it.
 
-    `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked at.
+    With `forks` the records are trees (`Rollouts.forks`), and each step is learnt once, in the context in which it was
+    drawn. `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked
+    at.
     Raises ConfigError if the preset needs a column that the batch lacks, or as `find_old_logprobs` does,
     FloatingPointError as the learner and the critic do.
     """
     started = time.perf_counter()
-    recorded = batch_of(records, gold, setup.costs)
+    costs = setup.costs
+    recorded = batch_of(records, gold, costs) if forks is None else join_trees(records, forks, gold, costs)
     batch, targets = add_model_columns(
         recorded,
         setup.preset,

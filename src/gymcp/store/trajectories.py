@@ -157,10 +157,14 @@ class TrajectoryStore:
                 path = join_path(path, own, piece.shared)
             return path
 
-    def branches(self, *, latest: bool = True) -> list[BranchRow]:
-        """Episodes that branched off others, in the order of recording. They are not among the `summaries`."""
+    def branches(self, *, latest: bool = True, tasks: Set[str] | None = None) -> list[BranchRow]:
+        """Episodes that branched off others, in the order of recording. They are not among the `summaries`.
+
+        `tasks`: only those of these tasks.
+        """
         with self._reading() as db, self._row("of a branch"):
-            return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest), 0)]
+            rows = read_branch_rows(db, latest=latest, tasks=tasks)
+            return [make_branch_row(row) for row in self._in_order(rows, 0)]
 
     def _decode(
         self,

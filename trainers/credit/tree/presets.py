@@ -1,7 +1,8 @@
 """Presets of the methods on trees. They work on any batch: without forks, each episode is a path from its task's root.
 
-No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for ``gymcp credit`` and the
-batches of `make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
+They are not among `PRESETS`, because a recipe takes them together with a controller only: `make_tree_preset` makes
+them, for recipes, for ``gymcp credit``, and for the batches of `make_tree_batch` and `join_episodes`.
+docs/tree-credit.md follows an example by hand.
 """
 
 from __future__ import annotations
@@ -93,10 +94,21 @@ def segment_spo() -> Preset:
     """Gain in value from the beginning of a step's segment to its end (segment SPO). arXiv:2505.23564.
 
     With a column ``trunk`` values come from further episodes that leave the trunk, as published; they are not trained
-    on. The authors also leave out sure tokens within a segment: `credit_segments`.
+    on, and the loss is averaged over the episodes that have an advantage. The authors also leave out sure tokens within
+    a segment: `credit_segments`.
     """
     advantage = AdvantageTerm(signal="segment_gain", unit="step", returns="none", centre="none")
-    return _make_preset(advantage, SegmentGain(), by_leaves=False)
+    term = LossTerm(advantage_terms=(advantage,), active_only=True)
+    return Preset(loss_terms=(term,), shapers=(SegmentGain(),), loss=Loss(clip_high=0.2))
+
+
+def cleaner() -> Preset:
+    """GRPO on episodes from which failed calls were taken out while they were played (CLEANER).
+
+    The method is in the controller ``cleaner``, which has a step with a failed call drawn again: its episodes are
+    paths. The authors splice the repaired call into the text of the failed one.
+    """
+    return replace(arpo(), loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
 
 
 def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
@@ -130,14 +142,14 @@ def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -
     return Preset(loss_terms=(term,), shapers=shapers, loss=Loss(clip_high=0.2))
 
 
-_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, ui_s1)
+_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, cleaner, ui_s1)
 TREE_PRESETS: Mapping[str, Callable[..., Preset]] = {maker.__name__: maker for maker in _MAKERS}
 """Preset functions by name; the keywords of each are its options."""
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"gamma": (0, 1), "coefficient": (0,), "step_weight": (0,)}
 
 
 def make_tree_preset(name: str, /, **options: object) -> Preset:
-    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo or ui_s1.
+    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo, cleaner or ui_s1.
 
     Raises ConfigError for an unknown name or option, or an impossible value.
     """
