@@ -96,6 +96,8 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
             f"{who}: rollout.agent is '{rollout.agent}', and a program cannot go on from a record, as"
             f" rollout.controller = '{name}' asks; take one of the two out"
         )
+    if preset.preference is not None:
+        _check_pairs(recipe)
     for key, value in (
         ("replay.keep", recipe.replay.keep),
         ("learn.keep_cleanest", recipe.learn.keep_cleanest),
@@ -111,6 +113,20 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
 def reads_trees(preset: Preset) -> bool:
     """True if the preset gives each step of a tree its credit once."""
     return any(isinstance(shaper, TreeValues | AncestorComparison | SegmentGain) for shaper in preset.shapers)
+
+
+def _check_pairs(recipe: Recipe) -> None:
+    """Raise ConfigError for a setting of advantages, or of their loss, beside a preset that learns from pairs."""
+    for key, is_set in (
+        ("loss", bool(recipe.loss)),
+        ("learn.negative_scale", recipe.learn.negative_scale != 1.0),
+        ("reward", bool(recipe.reward.step_weights())),
+    ):
+        if is_set:
+            raise ConfigError(
+                f"recipe '{recipe.name}': preset '{recipe.preset_name}' learns from pairs of steps, and {key} changes"
+                " advantages or their loss, which it does not read; take it out (credit.beta is the weight of pairs)"
+            )
 
 
 def _refuse_unread(recipe: Recipe, reads: tuple[str, ...]) -> None:

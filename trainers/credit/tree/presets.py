@@ -23,6 +23,7 @@ from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.preference import PairRule, Preference
 
 Centre = Literal["parent", "siblings"]
 MISMATCH = "mismatch"
@@ -111,6 +112,19 @@ def cleaner() -> Preset:
     return replace(arpo(), loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
 
 
+def step_dpo(*, beta: float = 0.1, rule: PairRule = "success", success: float = 1.0) -> Preset:
+    """Pairs of steps that were taken in one situation, of which one led to success (TP-LLaMA), or of which one has the
+    highest and the other the lowest value (``rule="value"``, step-level Q). arXiv:2406.07115, arXiv:2409.09345.
+
+    The loss is DPO's on the tokens of both steps, averaged over pairs; the reference policy has the weights before the
+    first update. The advantages that are shown are gains in value, and nothing is learnt from them.
+    """
+    advantage = AdvantageTerm(signal="gain", unit="step", returns="none", centre="none")
+    made = _make_preset(advantage, TreeValues(), by_leaves=False)
+    preference = Preference(beta=beta, rule=rule, success=success)
+    return replace(made, loss=Loss(kind="likelihood"), preference=preference)
+
+
 def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
     """Sum of an episode's rewards compared in its group, plus each step's return compared among steps of its index; a
     return ends where an action was replaced. arXiv:2509.11543.
@@ -142,14 +156,19 @@ def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -
     return Preset(loss_terms=(term,), shapers=shapers, loss=Loss(clip_high=0.2))
 
 
-_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, cleaner, ui_s1)
+_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, cleaner, step_dpo, ui_s1)
 TREE_PRESETS: Mapping[str, Callable[..., Preset]] = {maker.__name__: maker for maker in _MAKERS}
 """Preset functions by name; the keywords of each are its options."""
-_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"gamma": (0, 1), "coefficient": (0,), "step_weight": (0,)}
+_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
+    "gamma": (0, 1),
+    "coefficient": (0,),
+    "step_weight": (0,),
+    "beta": (1e-9,),
+}
 
 
 def make_tree_preset(name: str, /, **options: object) -> Preset:
-    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo, cleaner or ui_s1.
+    """The preset of that name in `TREE_PRESETS`, for batches of trees.
 
     Raises ConfigError for an unknown name or option, or an impossible value.
     """
