@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gymcp.trainers.learner.learner import Learner, UpdateStats
-from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.learner.token_rows import Example, Row
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 
@@ -61,23 +61,33 @@ def update_on_pairs(
     The advantages of the examples are not read. Without a pair no weight changes. Raises ConfigError without a
     reference, FloatingPointError as `Learner.update`.
     """
-    paired = sorted({step.row for pair in pairs for step in pair})
-    rows, of_rows = [examples[b].row for b in paired], [groups[b] for b in paired]
-    change: dict[int, Floats] = {}
-    if pairs:
-        current, reference = learner.logprobs(rows, of_rows), learner.reference_logprobs(rows, of_rows)
-        change = {b: now - before for b, now, before in zip(paired, current, reference, strict=True)}
-    gains = np.array([[change[step.row][step.start : step.end].sum() for step in pair] for pair in pairs])
-    margins = beta * (gains[:, 0] - gains[:, 1]) if pairs else np.zeros(0)
-    weights = beta / (1.0 + np.exp(np.clip(margins, -500, 500))) / max(len(pairs), 1)
-    stats = learner.update(_weigh(examples, pairs, weights), Loss(kind="likelihood"), groups=groups)
+    margins = measure_margins(learner, [each.row for each in examples], pairs, groups, beta=beta)
+    weighed = weigh_pairs(examples, pairs, margins, beta=beta)
+    stats = learner.update(weighed, Loss(kind="likelihood"), groups=groups)
     loss = float(np.logaddexp(0.0, -margins).mean()) if pairs else 0.0
     accuracy = float((margins > 0).mean()) if pairs else 0.0
     return replace(stats, loss=loss), PairStats(pairs=len(pairs), loss=loss, accuracy=accuracy)
 
 
-def _weigh(examples: Sequence[Example], pairs: Sequence[TokenPair], weights: Floats) -> list[Example]:
-    """The examples with the weights of the pairs on the tokens of their steps: their sum is the loss's gradient."""
+def measure_margins(
+    learner: Learner, rows: Sequence[Row], pairs: Sequence[TokenPair], groups: Sequence[int], *, beta: float
+) -> Floats:
+    """[P]: beta times what the better step has gained over the reference in log-probability, less that of the worse."""
+    paired = sorted({step.row for pair in pairs for step in pair})
+    if not paired:
+        return np.zeros(0)
+    chosen, of_rows = [rows[b] for b in paired], [groups[b] for b in paired]
+    current, reference = learner.logprobs(chosen, of_rows), learner.reference_logprobs(chosen, of_rows)
+    change = {b: now - before for b, now, before in zip(paired, current, reference, strict=True)}
+    gains = np.array([[change[step.row][step.start : step.end].sum() for step in pair] for pair in pairs])
+    return np.asarray(beta * (gains[:, 0] - gains[:, 1]), float)
+
+
+def weigh_pairs(
+    examples: Sequence[Example], pairs: Sequence[TokenPair], margins: Floats, *, beta: float
+) -> list[Example]:
+    """The examples whose weighted likelihood, averaged over tokens, has the gradient of the loss on the pairs."""
+    weights = beta / (1.0 + np.exp(np.clip(margins, -500, 500))) / max(len(pairs), 1)
     sums = [np.zeros(len(example.row.token_ids)) for example in examples]
     counted = [np.zeros(len(example.row.token_ids), bool) for example in examples]
     for pair, weight in zip(pairs, weights.tolist(), strict=True):

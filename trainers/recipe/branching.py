@@ -11,7 +11,7 @@ from gymcp.agents.runner.trees.controller import Controller, TreeBudget
 from gymcp.agents.runner.trees.retry_errors import RetryErrors
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.preset import Preset
-from gymcp.trainers.credit.tree.presets import TREE_PRESETS
+from gymcp.trainers.credit.tree.presets import MISMATCH, TREE_PRESETS
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, SegmentGain, TreeValues
 from gymcp.trainers.recipe.entropy_branching import BranchByEntropy
 from gymcp.trainers.recipe.recipe import BranchingRecipe, Recipe
@@ -73,6 +73,11 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
     """Raise ConfigError if the recipe's controller and preset do not fit, or if a number is set that nothing reads."""
     rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
     name = rollout.controller
+    if MISMATCH in preset.needs:
+        raise ConfigError(
+            f"{who}: preset '{recipe.preset_name}' reads at which steps an action was replaced, and no controller"
+            " replaces actions in training; it is for `gymcp.trainers.advantages`"
+        )
     if not name:
         _refuse_unread(recipe, ())
         if reads_trees(preset):

@@ -154,7 +154,8 @@ class LooksBack(Protocol):
     """A controller that is asked about steps that ended their episode, too."""
 
     def at_end(self, played: Played) -> Choice:
-        """`GoOn`, or a `Branch` from before the step. Other choices come too late, and are errors."""
+        """`GoOn`, or a `Branch` from before the step. An episode that has ended keeps its record: other choices, and
+        errors, change nothing."""
         ...
 
 

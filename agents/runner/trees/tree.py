@@ -9,7 +9,6 @@ from gymcp.agents.runner.trees.controller import (
     Branch,
     Choice,
     Controller,
-    GoOn,
     LooksBack,
     Played,
     Replace,
@@ -138,13 +137,14 @@ class Steering:
     async def at_end(self, episode: Episode, before: EpisodeState) -> None:
         """Let branches wait that go on from before the episode's last step, if its controller looks back at it.
 
-        `before`: the state of the episode before the step. Raises EnvInfraError if the controller fails.
+        `before`: the state of the episode before the step. Raises EnvInfraError if the controller fails, which no
+        longer changes the record.
         """
         if not isinstance(self._tree.controller, LooksBack) or len(episode.state.steps) == len(before.steps):
             return
         played = self._describe(episode)
         choice = self._ask(played, is_end=True)
-        if isinstance(choice, Branch):
+        if isinstance(choice, Branch) and choice.before:
             await self._branch_off(episode, before, played, choice)
 
     def _describe(self, episode: Episode) -> Played:
@@ -177,8 +177,6 @@ class Steering:
             raise EnvInfraError(f"{who}: gave {describe_kind(choice)} after step {played.number}, not a choice")
         if isinstance(choice, Branch) and choice.ways < 1:
             raise EnvInfraError(f"{who}: branches {choice.ways} ways after step {played.number}; 1 is to go on")
-        if is_end and not isinstance(choice, GoOn) and not (isinstance(choice, Branch) and choice.before):
-            raise EnvInfraError(f"{who}: gave {choice} after the last step; give a branch from before it, or GoOn")
         return choice
 
     async def _branch_off(self, episode: Episode, before: EpisodeState, played: Played, choice: Branch) -> None:
