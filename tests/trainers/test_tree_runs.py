@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import warm_command
+from page_blocks import DOCS
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
@@ -139,6 +142,24 @@ def test_step_dpo_learns_from_the_pairs_of_its_trees(recipe: Path) -> None:
     rows = read_metrics(run_training(recipe, recipe.parent / "dpo", settings))[1:]
     assert any(row["pairs"] > 0 for row in rows)
     assert rows[0]["loss"] == pytest.approx(0.6931, abs=0.01) or not rows[0]["pairs"]
+
+
+def test_the_recipe_of_the_page_loads() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (DOCS / "tree-credit.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert make_recipe(tomllib.loads(block)).rollout.branching.max_episodes == 8
+
+
+def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
+    section = (
+        (DOCS / "tree-credit.md").read_text(encoding="utf-8").partition("| `controller` |")[2].partition("\n\n")[0]
+    )
+    rows = [line.split(" | ") for line in section.splitlines()[2:]]
+    found = {
+        name: (tuple(re.findall(r"`(\w+)`", row[2])), int(row[3]))
+        for row in rows
+        for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert found == {name: (rule.reads, rule.episodes) for name, rule in RULES.items()}
 
 
 @pytest.mark.parametrize("name", [name for name in TREE_PRESETS if name != "ui_s1"])

@@ -81,7 +81,7 @@ def test_each_drawn_token_is_learnt_once_in_the_context_in_which_it_was_drawn() 
 
 @pytest.mark.parametrize("name", ["treepo", "arpo"])
 def test_the_gradient_is_that_of_the_mean_over_steps_by_hand(name: str) -> None:
-    """Of one task: six steps by hand, each in its own context, with advantages of the definition."""
+    """One task, six steps by hand, each in its own context, with advantages of the definition."""
     learner = Learner(make_model(), LearnerSettings())
     records, forks = grow_trees(learner.model, seed=5)
     records = [record for record in records if record.task == "2" and record.trial == 0]

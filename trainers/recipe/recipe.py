@@ -130,7 +130,7 @@ class RolloutRecipe:
     """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
     begins a tree."""
     controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner"] = ""
-    """What decides after each step whether the episode branches, or the step is drawn again; empty: nothing does."""
+    """Rule that decides after each step whether the episode branches, or the step is drawn again; empty: none does."""
     branching: BranchingRecipe = field(default_factory=BranchingRecipe)
     """Numbers of the controller."""
     temperature: float = 1.0

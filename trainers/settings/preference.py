@@ -15,6 +15,6 @@ class Preference:
     beta: float = 0.1
     """Factor on the gain in log-probability over the reference policy."""
     rule: PairRule = "success"
-    """Which steps are paired: see `find_step_pairs`."""
+    """Rule by which steps are paired: see `find_step_pairs`."""
     success: float = 1.0
     """Lowest score of a success."""

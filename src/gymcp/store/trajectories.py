@@ -158,13 +158,9 @@ class TrajectoryStore:
             return path
 
     def branches(self, *, latest: bool = True, tasks: Set[str] | None = None) -> list[BranchRow]:
-        """Episodes that branched off others, in the order of recording. They are not among the `summaries`.
-
-        `tasks`: only those of these tasks.
-        """
+        """Episodes that branched off others (of these tasks), as recorded; they are not among the `summaries`."""
         with self._reading() as db, self._row("of a branch"):
-            rows = read_branch_rows(db, latest=latest, tasks=tasks)
-            return [make_branch_row(row) for row in self._in_order(rows, 0)]
+            return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest, tasks), 0)]
 
     def _decode(
         self,

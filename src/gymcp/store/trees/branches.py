@@ -106,9 +106,7 @@ def _check(db: sqlite3.Connection, where: str, record: BranchRecord, attempt: in
         raise StoreError(f"{who}: is already recorded")
 
 
-def read_branch_rows(
-    db: sqlite3.Connection, *, latest: bool, tasks: Set[str] | None = None
-) -> Iterator[tuple[Any, ...]]:
+def read_branch_rows(db: sqlite3.Connection, latest: bool, tasks: Set[str] | None = None) -> Iterator[tuple[Any, ...]]:
     """Columns for `make_branch_row` of each branch, its number in the order of recording last.
 
     `tasks`: only those of these tasks.
