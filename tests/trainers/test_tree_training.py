@@ -42,7 +42,7 @@ def sampled_of(step: Step) -> Sampled:
 def logprob_of(model: torch.nn.Module, step: Step) -> torch.Tensor:
     """[tokens] log-probabilities of a step's tokens in the context in which they were drawn, by a plain forward."""
     sampled = sampled_of(step)
-    logits = model(input_ids=torch.tensor([[*sampled.prompt_ids, *sampled.ids]])).logits[0].double()
+    logits: torch.Tensor = model(input_ids=torch.tensor([[*sampled.prompt_ids, *sampled.ids]])).logits[0].double()
     places = torch.arange(len(sampled.prompt_ids) - 1, len(sampled.prompt_ids) + len(sampled.ids) - 1)
     return logits[places].log_softmax(-1).gather(1, torch.tensor(sampled.ids)[:, None])[:, 0]
 

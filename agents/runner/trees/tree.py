@@ -169,8 +169,11 @@ class Steering:
         controller = self._tree.controller
         who = f"controller {type(controller).__name__}"
         try:
-            looks_back = is_end and isinstance(controller, LooksBack)
-            choice: object = controller.at_end(played) if looks_back else controller.after(played)
+            choice: object
+            if is_end and isinstance(controller, LooksBack):
+                choice = controller.at_end(played)
+            else:
+                choice = controller.after(played)
         except Exception as error:  # the boundary to a controller of the user
             raise EnvInfraError(f"{who}: raised {describe_error(error)} after step {played.number}") from error
         if not isinstance(choice, Choice):
