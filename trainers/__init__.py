@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from gymcp.trainers.learner.learner import Learner
     from gymcp.trainers.learner.learner_settings import LearnerSettings
     from gymcp.trainers.learner.preference_loss import preference_loss, sum_logprobs
+    from gymcp.trainers.recipe.entropy_branching import branch_probability, measure_top_entropy
     from gymcp.trainers.recipe.load import load_recipe
     from gymcp.trainers.recipe.recipe import Recipe
-    from gymcp.trainers.rollouts.branching import branch_probability, measure_top_entropy
     from gymcp.trainers.run.loop import train
     from gymcp.trainers.settings.loss import Loss
 
@@ -75,7 +75,7 @@ if not TYPE_CHECKING:
             "learner.preference_loss": "preference_loss sum_logprobs",
             "recipe.load": "load_recipe",
             "recipe.recipe": "Recipe",
-            "rollouts.branching": "branch_probability measure_top_entropy",
+            "recipe.entropy_branching": "branch_probability measure_top_entropy",
             "run.loop": "train",
             "settings.loss": "Loss",
         },

@@ -161,6 +161,8 @@ class _Attempt:
             while not self._budget.is_spent:
                 before = episode.state
                 if await self._step(agent, episode, harness_time.pause):
+                    if self._steering is not None:
+                        await self._steering.at_end(episode, before)
                     return None
                 if self._steering is not None:
                     steered = await self._steering.after(episode, before)

@@ -10,6 +10,7 @@ before they are hashed:
 | ``user``, episode's seed, number of messages | one answer of a model that plays the user |
 | ``search``, first episode's seed, number of the episode | an episode of a search, after the first |
 | ``branch``, episode's seed, place in the tree | an agent that goes on in a branch, or after a step was undone |
+| ``entropy``, episode's seed, number of the step | the lot by which an episode branches before a step |
 | check's seed, name of the tool | arguments of a trial call of `gymcp check`; nothing of it is recorded |
 | ``critic``, critic's seed, environment, task id, trial | the errors of a scripted critic in one episode |
 

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from gymcp.outcome import Outcome
 from gymcp.trainers.credit.presets import Preset, make_preset
 from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS, make_tree_preset
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
@@ -57,12 +58,12 @@ def play(
         prompts = {n: tuple(contexts[n]) for n in going}
         drawn: dict[int, list[tuple[int, float]]] = {n: [] for n in going}
         for _ in range(TOKENS if going else 0):
-            for n, token, logprob in _draw_tokens(model, going, contexts, draw):
+            for n, token, logprob in draw_tokens(model, going, contexts, draw):
                 contexts[n].append(token)
                 drawn[n].append((token, logprob))
         for n in going:
             is_right = drawn[n][0][0] % 2 == 0
-            step = _make_step(prompts[n], drawn[n], at, tasks[n], places[n], is_right=is_right)
+            step = make_step(prompts[n], drawn[n], at, tasks[n], places[n], is_right=is_right)
             if wrong_calls_fail and not is_right:
                 step = replace(step, results=(replace(step.results[0], is_error=True),))
             steps[n].append(step)
@@ -74,7 +75,7 @@ def play(
 
 
 @torch.no_grad()
-def _draw_tokens(
+def draw_tokens(
     model: PreTrainedModel, going: list[int], contexts: list[list[int]], draw: torch.Generator
 ) -> list[tuple[int, int, float]]:
     """(episode, token, log-probability) of the next token of each episode; their contexts have one length."""
@@ -84,7 +85,7 @@ def _draw_tokens(
     return [(n, int(token), float(p)) for n, token, p in zip(going, tokens[:, 0], logprobs[:, 0], strict=True)]
 
 
-def _make_step(
+def make_step(
     prompt: tuple[int, ...], drawn: list[tuple[int, float]], at: int, task: int, place: int, *, is_right: bool
 ) -> Step:
     call = replace(_call(RIGHT if is_right else WRONG, place), id=str(at))
@@ -149,9 +150,10 @@ class Training:
 def start_training(name: str, *, seed: int = 0, preset: Preset | None = None) -> Training:
     """A training by the preset of that name, or by `preset`, from new weights; one update an iteration."""
     options: dict[str, Any] = NEEDED.get(name, {})
-    made = preset or make_preset(name, **options)
+    make = make_tree_preset if name in TREE_PRESETS else make_preset
+    made = preset or make(name, **options)
     learner = Learner(tiny.model(seed=seed), LearnerSettings(learning_rate=5e-3))
-    if made.loss.kl:
+    if made.loss.kl or made.preference is not None:
         learner.set_reference()
     heads = {
         head: _make_head(number) for number, (head, need) in enumerate(FURTHER_HEADS.items()) if need in made.needs
@@ -163,7 +165,8 @@ def start_training(name: str, *, seed: int = 0, preset: Preset | None = None) ->
         heads=heads,
         renderer=RENDERER,
     )
-    recipe = make_recipe({"env": "backoffice", "credit": {"preset": name, **options}})
+    rollout = {"controller": "cleaner" if name == "cleaner" else "treepo"} if name in TREE_PRESETS else {}
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": name, **options}, "rollout": rollout})
     return Training(recipe=recipe, setup=setup)
 
 

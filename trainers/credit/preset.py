@@ -13,6 +13,7 @@ from gymcp.trainers.credit.signals.token_credit import Backup
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.preference import Preference
 from gymcp.trainers.settings.turns import TurnByTurn
 
 Singleton = Literal["zero", "raw"]
@@ -65,6 +66,8 @@ class Preset:
     """Inputs that the caller must add: ``gold`` tasks, or signals by name (`signals.registry.SIGNALS`)."""
     signals: tuple[Signal, ...] = ()
     """Signals with settings of their own, in place of those in the registry."""
+    preference: Preference | None = None
+    """Learn from pairs of steps instead of the advantages, which are then for people; None: from advantages."""
     turns: TurnByTurn | None = None
     """Updates for each index of a step, the last one first; None: one update on all steps."""
 

@@ -13,6 +13,7 @@ from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import PRESETS, REWARD, Preset, Shaper, make_preset
 from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
 from gymcp.trainers.credit.transforms import ScaleNegative
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS, make_tree_preset
 from gymcp.trainers.recipe.preset_check import check_trainable
 from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
 from gymcp.trainers.recipe.reward import charge_preset, component_columns, component_weights
@@ -29,8 +30,9 @@ _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": Trunc
 def build_preset(recipe: Recipe) -> Preset:
     """The recipe's preset. Raises ConfigError for an unknown preset or option, or a loss that cannot exist."""
     options = {key: value for key, value in recipe.credit.items() if key != "preset"}
-    preset = make_preset(recipe.preset_name, **options)
-    if recipe.preset_name not in PRESETS:
+    is_tree = recipe.preset_name in TREE_PRESETS
+    preset = make_tree_preset(recipe.preset_name, **options) if is_tree else make_preset(recipe.preset_name, **options)
+    if recipe.preset_name not in {*PRESETS, *TREE_PRESETS}:
         check_trainable(f"preset '{short_name(recipe.preset_name)}'", preset)
     preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
     _refuse_two_prices(recipe)

@@ -15,6 +15,7 @@ from gymcp.trainers.credit.graph.shapers import HistoryKeys
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
+from gymcp.trainers.recipe.branching import check_branching
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
@@ -106,6 +107,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     """
     recipe = _read_recipe(table)
     preset = build_preset(recipe)
+    check_branching(recipe, preset)
     _check_groups(recipe, preset)
     _check_schedule(recipe, preset)
     _check_refill(recipe, preset)
@@ -182,7 +184,7 @@ def _check_numbers(recipe: Recipe) -> None:
 def _check_groups(recipe: Recipe, preset: Preset) -> None:
     compares = any("group" in advantage.key for advantage in preset.advantage_terms)
     compares = compares or any(isinstance(shaper, HistoryKeys) for shaper in preset.shapers)
-    if recipe.rollout.episodes < 2 and compares:
+    if recipe.rollout.episodes < 2 and compares and not recipe.rollout.controller:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"

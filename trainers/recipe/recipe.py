@@ -97,11 +97,42 @@ class WarmStartRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchingRecipe:
+    """Numbers of `RolloutRecipe.controller`. 0: the controller's own number."""
+
+    ways: int = 0
+    """Ways in which an episode goes on at a branching, its own included."""
+    depth: int = 0
+    """Branchings on one path."""
+    steps: tuple[int, ...] = ()
+    """Numbers of the steps after which episodes branch, from 1; empty: every step."""
+    base: float = 0.5
+    """`arpo`: probability of a branch if the entropy is that of the episode's first answer."""
+    weight: float = 0.2
+    """`arpo`: what the probability grows by for each unit of entropy above that."""
+    tokens: int = 0
+    """`arpo`: first tokens of an answer over which its entropy is summed."""
+    retries: int = 0
+    """`cleaner`: times that a step whose call failed is drawn again."""
+    max_episodes: int = 0
+    """Most episodes of a tree, the first one included."""
+    max_tokens: int = 0
+    """Tokens drawn in a tree after which no further branch begins; 0: no limit."""
+    max_calls: int = 0
+    """Tool calls in a tree after which no further branch begins; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRecipe:
     groups: int = 16
     """Tasks per iteration."""
     episodes: int = 8
-    """Episodes per task: the group whose members are compared."""
+    """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
+    begins a tree."""
+    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner"] = ""
+    """Rule that decides after each step whether the episode branches, or the step is drawn again; empty: none does."""
+    branching: BranchingRecipe = field(default_factory=BranchingRecipe)
+    """Numbers of the controller."""
     temperature: float = 1.0
     max_tokens: int = 64
     """Most tokens of one answer."""

@@ -13,6 +13,7 @@ from gymcp.agents.policies.models import TokenModel
 from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.run import REACT, check_resumes
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
@@ -26,6 +27,7 @@ from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
+from gymcp.trainers.recipe.branching import make_controller
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
@@ -91,23 +93,60 @@ class TrainingEpisodes:
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
         async with self.open_agent(trainable, policy, self.recipe.rollout.temperature, turns=turns) as agent:
-            new = await self.play(agent, [job for job in jobs if (job.task.id, job.trial) not in stored], keep=True)
+            left = [job for job in jobs if (job.task.id, job.trial) not in stored]
+            schedule = self._make_schedule(trainable)
+            if left:
+                check_resumes(schedule, self.recipe.rollout.agent or REACT, agent, left[0].task)
+            new = await self.play(agent, left, keep=True, schedule=schedule)
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    async def play(self, make_agent: AgentFactory, jobs: Sequence[Job], *, keep: bool = False) -> list[Trajectory]:
+    def load_branches(self, records: Sequence[Trajectory]) -> tuple[list[Trajectory], dict[str, tuple[str, int]]]:
+        """The stored episodes that branched off these, or off each other, and for each its parent and what they share.
+
+        They are in the order in which their trees were played.
+        """
+        keys = {(record.task, record.trial) for record in records}
+        rows = [
+            row
+            for row in self.store.branches(tasks={record.task for record in records})
+            if (row.episode.task, row.episode.trial) in keys
+        ]
+        forks = {row.episode.id: (row.episode.parent or "", row.shared) for row in rows}
+        return [self.store.load(id) for id in forks], forks
+
+    def _make_schedule(self, trainable: TrainableModel) -> Schedule:
+        """The schedule of rollouts, with the recipe's controller."""
+        plain = self._plain_schedule
+        if not self.recipe.rollout.controller:
+            return plain
+        vocabulary = int(trainable.model.config.get_text_config().vocab_size)
+        controller, tree = make_controller(self.recipe, vocabulary=vocabulary)
+        return replace(plain, controller=controller, tree=tree)
+
+    @property
+    def _plain_schedule(self) -> Schedule:
+        rollout = self.recipe.rollout
+        return Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
+
+    async def play(
+        self,
+        make_agent: AgentFactory,
+        jobs: Sequence[Job],
+        *,
+        keep: bool = False,
+        schedule: Schedule | None = None,
+    ) -> list[Trajectory]:
         """The last attempts' records, in the order of the jobs. `keep`: all attempts go into the store."""
         records: dict[tuple[str, int], Trajectory] = {}
 
         def take(done: Rollout, last: bool) -> None:
             if keep:
-                self.store.append(done.trajectory, done.states, tags=done.job.task.tags)
+                self.store.append(done.trajectory, done.states, tags=done.job.task.tags, branches=done.branches)
             if last:
                 records[done.job.task.id, done.job.trial] = done.trajectory
 
-        rollout = self.recipe.rollout
-        schedule = Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
-        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, take)
+        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule or self._plain_schedule, take)
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
     @asynccontextmanager

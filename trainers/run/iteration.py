@@ -17,9 +17,12 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.registry import count_passes
 from gymcp.trainers.credit.signals.smoothing import ENTROPY_WEIGHT
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.credit.tree.pairs import pair_steps
+from gymcp.trainers.credit.tree.tree_batch import join_trees
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner, UpdateStats
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
+from gymcp.trainers.learner.preference_update import find_step_tokens, update_on_pairs
 from gymcp.trainers.learner.token_rows import Example, count_stale_tokens, make_example, rows_of
 from gymcp.trainers.learner.turn_by_turn import update_turn_by_turn
 from gymcp.trainers.run.model_columns import CriticTargets, add_model_columns
@@ -88,15 +91,19 @@ def train_on_batch(
     trackers: Trackers,
     replay: DemonstrationReplay | None = None,
     version: str = "",
+    forks: Mapping[str, tuple[str, int]] | None = None,
 ) -> IterationResult:
     """Assign credit to the steps of scored episodes, and change the weights by it.
 
-    `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked at.
+    With `forks` the records are trees (`Rollouts.forks`), and each step is learnt once, in the context in which it was
+    drawn. `gold`: the tasks by id. `version`: that of the learner's weights; empty: that of the records is not looked
+    at.
     Raises ConfigError if the preset needs a column that the batch lacks, or as `find_old_logprobs` does,
     FloatingPointError as the learner and the critic do.
     """
     started = time.perf_counter()
-    recorded = batch_of(records, gold, setup.costs)
+    costs = setup.costs
+    recorded = batch_of(records, gold, costs) if forks is None else join_trees(records, forks, gold, costs)
     batch, targets = add_model_columns(
         recorded,
         setup.preset,
@@ -155,6 +162,8 @@ def update_policy(
     examples, groups = make_examples(credit)
     if not examples:
         return {}
+    if setup.preset.preference is not None:
+        return _update_on_preferences(setup, credit, examples, groups, replay)
     learner, weights = setup.learner, [term.weight for term in credit.terms]
     if setup.restarts:
         learner.restart()
@@ -185,6 +194,42 @@ def update_policy(
     metrics = update_metrics(updates)
     if version:
         metrics["tokens/stale"] = sum(count_stale_tokens(example.row, version) for example in examples)
+    return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
+
+
+def _update_on_preferences(
+    setup: TrainingSetup,
+    credit: Credit,
+    examples: Sequence[Example],
+    groups: Sequence[int],
+    replay: DemonstrationReplay | None,
+) -> dict[str, Json]:
+    """`update_policy` on the pairs of steps in the batch's trees, both steps of which have tokens."""
+    assert setup.preset.preference is not None
+    found = pair_steps(credit.shaped, credit.batch, setup.preset.preference)
+    starts = credit.batch.starts
+    episode = np.searchsorted(starts, found, side="right") - 1
+    index = found - starts[episode]
+    updates, of_pairs, replay_losses = [], [], []
+    for minibatch in [*range(setup.minibatches)] * setup.epochs:
+        chosen = [i for i, group in enumerate(groups) if group % setup.minibatches == minibatch]
+        if not chosen:
+            continue
+        own = [examples[i] for i in chosen]
+        tokens = find_step_tokens(own)
+        named = [[*zip(e, i, strict=True)] for e, i in zip(episode.tolist(), index.tolist(), strict=True)]
+        pairs = [(tokens[one], tokens[other]) for one, other in named if one in tokens and other in tokens]
+        beta = setup.preset.preference.beta
+        update, stats = update_on_pairs(setup.learner, own, pairs, [groups[i] for i in chosen], beta=beta)
+        updates.append(update)
+        of_pairs.append(stats)
+        if replay is not None:
+            replay_losses.append(replay.update(setup.learner))
+    count = sum(each.pairs for each in of_pairs)
+    metrics = update_metrics(updates)
+    metrics["loss"] = sum(each.pairs * each.loss for each in of_pairs) / max(count, 1)
+    metrics["pairs"] = count // setup.epochs
+    metrics["pairs/accuracy"] = sum(each.pairs * each.accuracy for each in of_pairs) / max(count, 1)
     return metrics | ({"demonstrations/loss": float(np.mean(replay_losses))} if replay_losses else {})
 
 

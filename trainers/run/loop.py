@@ -20,6 +20,7 @@ from gymcp.store.run_folder import refuse_run_in_use
 from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.credit.preset_functions import find_user_preset, short_name
 from gymcp.trainers.credit.presets import PRESETS
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
@@ -77,7 +78,9 @@ def train(
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     agent = load_rollout_agent(recipe)
-    own_preset = None if recipe.preset_name in PRESETS else find_user_preset(recipe.preset_name, PRESETS)
+    own_preset = (
+        None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)
+    )
     inputs = RunInputs(
         recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes, agent=agent
     )
@@ -138,10 +141,14 @@ async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> I
     started = time.perf_counter()
     replay = _make_replay(run, state)
     records, recalled = recall_episodes(run, state, rollouts.scored)
+    if rollouts.forks is not None:
+        records = rollouts.with_branches
     version = run.sampler.version  # an iteration that was lost before this one has not changed it
     result = await run.sampler.update(
         str(state.iteration + 1),
-        lambda: train_on_batch(run.setup, records, rollouts.tasks, state.trackers, replay, version=version),
+        lambda: train_on_batch(
+            run.setup, records, rollouts.tasks, state.trackers, replay, version=version, forks=rollouts.forks
+        ),
     )
     if result.credit is not None:
         _store_credit(run, result.credit, {record.id for record in rollouts.scored})

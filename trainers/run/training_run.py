@@ -177,7 +177,7 @@ def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequen
                 f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
             ) from error
     learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
-    if inputs.preset.loss.kl or recipe.learn.restart:
+    if inputs.preset.loss.kl or inputs.preset.preference is not None or recipe.learn.restart:
         learner.set_reference()
     return learner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Decision, Step, Task
@@ -70,6 +70,12 @@ class Played:
     number: int
     """Number of the step on the path from the root, from 1."""
     step: Step
+    first: Step
+    """First step of the path."""
+    shared: int = 0
+    """Number of steps that the episode shares with the one that it branched off."""
+    tries: int = 1
+    """Times that this step has been played: one more than it was undone."""
     budget: TreeBudget
     spent: Spent
     """Use of the tree's budget, with that of this episode so far."""
@@ -103,6 +109,8 @@ class Branch:
 
     ways: int
     """Number of ways, this episode's included; at most as many as the budget has episodes for."""
+    before: bool = False
+    """Let the others go on from before the step, which their agents draw anew. Their worlds are replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,16 @@ class Controller(Protocol):
 
     def after(self, played: Played) -> Choice:
         """Continuation after a step. It is asked after all steps but those that end their episode."""
+        ...
+
+
+@runtime_checkable
+class LooksBack(Protocol):
+    """A controller that is asked about steps that ended their episode, too."""
+
+    def at_end(self, played: Played) -> Choice:
+        """`GoOn`, or a `Branch` from before the step. An episode that has ended keeps its record: other choices, and
+        errors, change nothing."""
         ...
 
 

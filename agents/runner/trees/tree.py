@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from gymcp.agents.runner.trees.controller import (
     Branch,
     Choice,
     Controller,
+    LooksBack,
     Played,
     Replace,
     Retry,
@@ -80,6 +81,8 @@ class Tree:
     scores: list[float | None] = field(default_factory=list)
     waiting: deque[Fork] = field(default_factory=deque)
     _snapshots: list[Snapshot] = field(default_factory=list)
+    _places: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Branches that have begun after a step of an episode."""
 
     def steer(self, fork: Fork | None = None) -> Steering:
         """The controller's decisions in a branch; without one, in the first episode."""
@@ -90,6 +93,13 @@ class Tree:
         self._snapshots.append(snapshot)
         self.waiting.extend(forks)
         self.spent = replace(self.spent, episodes=self.spent.episodes + len(forks))
+
+    def name_places(self, branch: str, step: int, count: int) -> list[str]:
+        """The places of further branches after this step of the episode `branch`."""
+        taken = self._places[branch, step]
+        self._places[branch, step] += count
+        places = [f"{step}.{number}" for number in range(taken + 1, taken + count + 1)]
+        return [f"{branch}/{place}" if branch else place for place in places]
 
     def note_end(self, record: Trajectory) -> None:
         """Count an episode that has ended, whose usage is its own."""
@@ -121,6 +131,7 @@ class Steering:
         self._branch = fork.branch if fork is not None else ""
         self._shared = fork.shared if fork is not None else 0
         self._seed = fork.seed if fork is not None else tree.seed
+        self._undone: Counter[int] = Counter()  # by the number of the step
 
     async def after(self, episode: Episode, before: EpisodeState) -> Steered:
         """Do what the controller decides on the last step, which did not end the episode.
@@ -130,12 +141,25 @@ class Steering:
         played = self._describe(episode)
         choice = self._ask(played)
         if isinstance(choice, Branch):
-            await self._branch_off(episode, played, choice.ways)
+            await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Stop):
             return await self._end(episode, f"stopped by the controller: {choice.reason}")
         elif isinstance(choice, Retry | Replace):
             return await self._undo(episode, before, played, choice)
         return Steered()
+
+    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
+        """Let branches wait that go on from before the episode's last step, if its controller looks back at it.
+
+        `before`: the state of the episode before the step. Raises EnvInfraError if the controller fails, which no
+        longer changes the record.
+        """
+        if not isinstance(self._tree.controller, LooksBack) or len(episode.state.steps) == len(before.steps):
+            return
+        played = self._describe(episode)
+        choice = self._ask(played, is_end=True)
+        if isinstance(choice, Branch) and choice.before:
+            await self._branch_off(episode, before, played, choice)
 
     def _describe(self, episode: Episode) -> Played:
         tree, steps = self._tree, episode.state.steps
@@ -147,16 +171,23 @@ class Steering:
             seed=self._seed,
             number=len(steps),
             step=steps[-1],
+            first=steps[0],
+            shared=self._shared,
+            tries=1 + self._undone[len(steps)],
             budget=tree.budget,
             spent=add_usage(tree.spent, usage),
             scores=tuple(tree.scores),
         )
 
-    def _ask(self, played: Played) -> Choice:
+    def _ask(self, played: Played, *, is_end: bool = False) -> Choice:
         controller = self._tree.controller
         who = f"controller {type(controller).__name__}"
         try:
-            choice: object = controller.after(played)
+            choice: object
+            if is_end and isinstance(controller, LooksBack):
+                choice = controller.at_end(played)
+            else:
+                choice = controller.after(played)
         except Exception as error:  # the boundary to a controller of the user
             raise EnvInfraError(f"{who}: raised {describe_error(error)} after step {played.number}") from error
         if not isinstance(choice, Choice):
@@ -165,22 +196,21 @@ class Steering:
             raise EnvInfraError(f"{who}: branches {choice.ways} ways after step {played.number}; 1 is to go on")
         return choice
 
-    async def _branch_off(self, episode: Episode, played: Played, ways: int) -> None:
-        """Let new episodes wait that go on from here, as far as the budget allows."""
+    async def _branch_off(self, episode: Episode, before: EpisodeState, played: Played, choice: Branch) -> None:
+        """Let new episodes wait that go on from here, or from before the step, as far as the budget allows."""
         tree, budget, spent = self._tree, self._tree.budget, played.spent
-        count = min(ways - 1, budget.episodes - spent.episodes)
+        count = min(choice.ways - 1, budget.episodes - spent.episodes)
         is_spent = any(
             limit is not None and used >= limit
             for used, limit in ((spent.tokens, budget.tokens), (spent.calls, budget.calls))
         )
         if count < 1 or is_spent:
             return
-        try:
-            snapshot = await episode.snapshot(opens=count)
-        except EnvInfraError:  # the episode itself may go on; its branches are replayed, or fail with their own reason
-            snapshot = make_recorded_point(episode.id, episode.world, episode.state, episode.states)
-        places = [f"{played.number}.{number}" for number in range(1, count + 1)]
-        branches = [f"{self._branch}/{place}" if self._branch else place for place in places]
+        if choice.before:
+            snapshot = make_recorded_point(episode.id, episode.world, before, episode.states)
+        else:
+            snapshot = await _take_snapshot(episode, count)
+        branches = tree.name_places(self._branch, len(snapshot.state.steps), count)
         forks = [Fork(snapshot=snapshot, branch=each, seed=derive_seed("branch", tree.seed, each)) for each in branches]
         tree.add(snapshot, forks)
 
@@ -190,6 +220,7 @@ class Steering:
         if tree.spent.undone >= tree.budget.undone:
             return await self._end(episode, f"{tree.budget.undone} steps of the tree undone by the controller")
         tree.spent = replace(tree.spent, undone=tree.spent.undone + 1)
+        self._undone[played.number] += 1
         await episode.restore(make_recorded_point(episode.id, episode.world, before, episode.states))
         if isinstance(choice, Replace):
             transition = await episode.step(choice.decision)
@@ -201,3 +232,11 @@ class Steering:
     async def _end(self, episode: Episode, reason: str) -> Steered:
         await episode.give_up(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=reason))
         return Steered(has_ended=True)
+
+
+async def _take_snapshot(episode: Episode, count: int) -> Snapshot:
+    """The point at which the episode is, for so many branches; if its servers cannot be copied, its record alone."""
+    try:
+        return await episode.snapshot(opens=count)
+    except EnvInfraError:  # the episode itself may go on; its branches are replayed, or fail with their own reason
+        return make_recorded_point(episode.id, episode.world, episode.state, episode.states)

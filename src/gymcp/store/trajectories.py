@@ -158,10 +158,10 @@ class TrajectoryStore:
                 path = join_path(path, own, piece.shared)
             return path
 
-    def branches(self, *, latest: bool = True) -> list[BranchRow]:
-        """Episodes that branched off others, newest grade applied, as recorded. They are not among the `summaries`."""
+    def branches(self, *, latest: bool = True, tasks: Set[str] | None = None) -> list[BranchRow]:
+        """Episodes that branched off others (of these tasks), newest grade applied; they are not among the `summaries`."""
         with self._reading() as db, self._row("of a branch"):
-            return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest), 0)]
+            return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest, tasks=tasks), 0)]
 
     def _decode(
         self,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.step_tree import StepTree, measure_values, sum_below
+from gymcp.trainers.credit.tree.tree_batch import find_tree
 from gymcp.trainers.settings.arrays import Floats, Ints
-
-PairRule = Literal["success", "value"]
+from gymcp.trainers.settings.preference import PairRule, Preference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +46,18 @@ def find_step_pairs(tree: StepTree, *, rule: PairRule = "success", success: floa
     else:
         raise ConfigError(f"pairs: no rule {rule!r:.80}; have success, value")
     return StepPairs(chosen=chosen, rejected=rejected, margin=value[chosen] - value[rejected])
+
+
+def pair_steps(shaped: StepBatch, kept: StepBatch, preference: Preference) -> Ints:
+    """[P, 2] steps of the kept batch: the better and the worse one of each pair.
+
+    `shaped`: the batch before the filters, which left `kept`; a pair with a step that they dropped is left out.
+    """
+    pairs = find_step_pairs(find_tree(shaped), rule=preference.rule, success=preference.success)
+    is_kept = np.isin(shaped.keys["trajectory"], kept.keys["trajectory"])
+    number = np.cumsum(is_kept) - 1
+    both = is_kept[pairs.chosen] & is_kept[pairs.rejected]
+    return np.stack((number[pairs.chosen[both]], number[pairs.rejected[both]]), axis=1)
 
 
 def _pair_extremes(tree: StepTree, value: Floats) -> tuple[Ints, Ints]:

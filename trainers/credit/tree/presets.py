@@ -1,7 +1,8 @@
 """Presets of the methods on trees. They work on any batch: without forks, each episode is a path from its task's root.
 
-No recipe plays trees yet, so they are not among `PRESETS`: `make_tree_preset` makes them, for ``gymcp credit`` and the
-batches of `make_tree_batch` and `join_episodes`. docs/tree-credit.md follows an example by hand.
+They are not among `PRESETS`, because a recipe takes them together with a controller only: `make_tree_preset` makes
+them, for recipes, for ``gymcp credit``, and for the batches of `make_tree_batch` and `join_episodes`.
+docs/tree-credit.md follows an example by hand.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.preference import PairRule, Preference
 
 Centre = Literal["parent", "siblings"]
 MISMATCH = "mismatch"
@@ -93,10 +95,34 @@ def segment_spo() -> Preset:
     """Gain in value from the beginning of a step's segment to its end (segment SPO). arXiv:2505.23564.
 
     With a column ``trunk`` values come from further episodes that leave the trunk, as published; they are not trained
-    on. The authors also leave out sure tokens within a segment: `credit_segments`.
+    on, and the loss is averaged over the episodes that have an advantage. The authors also leave out sure tokens within
+    a segment: `credit_segments`.
     """
     advantage = AdvantageTerm(signal="segment_gain", unit="step", returns="none", centre="none")
-    return _make_preset(advantage, SegmentGain(), by_leaves=False)
+    term = LossTerm(advantage_terms=(advantage,), active_only=True)
+    return Preset(loss_terms=(term,), shapers=(SegmentGain(),), loss=Loss(clip_high=0.2))
+
+
+def cleaner() -> Preset:
+    """GRPO on episodes from which failed calls were taken out while they were played (CLEANER).
+
+    The method is in the controller ``cleaner``, which has a step with a failed call drawn again: its episodes are
+    paths. The authors splice the repaired call into the text of the failed one.
+    """
+    return replace(arpo(), loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
+
+
+def step_dpo(*, beta: float = 0.1, rule: PairRule = "success", success: float = 1.0) -> Preset:
+    """Pairs of steps that were taken in one situation, of which one led to success (TP-LLaMA), or of which one has the
+    highest and the other the lowest value (``rule="value"``, step-level Q). arXiv:2406.07115, arXiv:2409.09345.
+
+    The loss is DPO's on the tokens of both steps, averaged over pairs; the reference policy has the weights before the
+    first update. The advantages that are shown are gains in value, and nothing is learnt from them.
+    """
+    advantage = AdvantageTerm(signal="gain", unit="step", returns="none", centre="none")
+    made = _make_preset(advantage, TreeValues(), by_leaves=False)
+    preference = Preference(beta=beta, rule=rule, success=success)
+    return replace(made, loss=Loss(kind="likelihood"), preference=preference)
 
 
 def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
@@ -130,14 +156,19 @@ def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -
     return Preset(loss_terms=(term,), shapers=shapers, loss=Loss(clip_high=0.2))
 
 
-_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, ui_s1)
+_MAKERS: tuple[Callable[..., Preset], ...] = (arpo, aepo, treepo, treeps, segment_spo, cleaner, step_dpo, ui_s1)
 TREE_PRESETS: Mapping[str, Callable[..., Preset]] = {maker.__name__: maker for maker in _MAKERS}
 """Preset functions by name; the keywords of each are its options."""
-_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"gamma": (0, 1), "coefficient": (0,), "step_weight": (0,)}
+_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
+    "gamma": (0, 1),
+    "coefficient": (0,),
+    "step_weight": (0,),
+    "beta": (1e-9,),
+}
 
 
 def make_tree_preset(name: str, /, **options: object) -> Preset:
-    """The preset of that name, for batches of trees: arpo, aepo, treepo, treeps, segment_spo or ui_s1.
+    """The preset of that name in `TREE_PRESETS`, for batches of trees.
 
     Raises ConfigError for an unknown name or option, or an impossible value.
     """

@@ -87,6 +87,18 @@ def join_episodes(
     return joined.with_keys(turn=count_depth(find_tree(joined)))
 
 
+def join_trees(
+    records: Iterable[Trajectory],
+    branches: Mapping[str, tuple[str, int]],
+    tasks: Mapping[str, Task] | None = None,
+    costs: ToolCosts | None = None,
+) -> StepBatch:
+    """`join_episodes`, with the column ``trunk``: 1 on the steps of first episodes, 0 on those of branches."""
+    batch = join_episodes(records, branches, tasks, costs)
+    first = np.array([record.id not in branches for record in batch.sources], float)
+    return batch.with_columns(trunk=np.repeat(first, batch.lengths))
+
+
 def _find_owner(id: str, step: int, branches: Mapping[str, tuple[str, int]]) -> str:
     """Id of the episode that played this step of the path of another one."""
     seen = {id}

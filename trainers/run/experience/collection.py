@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics, turns_of
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
 from gymcp.trainers.run.checkpoints import TrainingState
@@ -18,13 +20,27 @@ class Rollouts:
     """The rollouts of one iteration."""
 
     records: list[Trajectory]
+    """First episodes; figures of the run count these alone."""
     tasks: Mapping[str, Task]
     """By id."""
     seconds: float
     curriculum: CurriculumState = field(default_factory=CurriculumState)
     """The state of the curriculum after these rollouts."""
     metrics: Mapping[str, Json] = field(default_factory=dict)
-    """Metrics of the curriculum."""
+    """Metrics of the curriculum, and of trees."""
+    branches: Sequence[Trajectory] = ()
+    """Episodes that branched off the records, or off each other, with all steps of their paths."""
+    forks: Mapping[str, tuple[str, int]] | None = None
+    """Id of a branch -> id of the episode that it branched off, and the number of steps that they share; None: the
+    recipe names no controller."""
+
+    @property
+    def with_branches(self) -> list[Trajectory]:
+        """Each record, with its branches behind it."""
+        by_tree: dict[tuple[str, int], list[Trajectory]] = {}
+        for branch in self.branches:
+            by_tree.setdefault((branch.task, branch.trial), []).append(branch)
+        return [each for first in self.records for each in (first, *by_tree.get((first.task, first.trial), ()))]
 
     @property
     def scored(self) -> list[Trajectory]:
@@ -55,13 +71,30 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
         planned, records, results = planned + groups, records + played, results + found
         count = recipe.rollout.groups - count_informative(planned, results)
         waves += 1
+    branches, forks = run.episodes.load_branches(records) if recipe.rollout.controller else ((), None)
     return Rollouts(
         records=records,
+        branches=branches,
+        forks=forks,
         tasks={group.task.id: group.task for group in planned},
         seconds=time.perf_counter() - started,
         curriculum=curriculum,
-        metrics=curriculum_metrics(recipe, state.iteration, planned, curriculum, waves),
+        metrics={
+            **curriculum_metrics(recipe, state.iteration, planned, curriculum, waves),
+            **(branch_metrics(records, branches) if forks is not None else {}),
+        },
     )
+
+
+def branch_metrics(records: Sequence[Trajectory], branches: Sequence[Trajectory]) -> dict[str, Json]:
+    """Metrics of an iteration's trees: branches, those without a score, and the mean score of all leaves.
+
+    The leaves were chosen by what happened, so their mean is no estimate of the policy's success.
+    """
+    scores = [each.score for each in (*records, *branches) if each.outcome.has_score and each.score is not None]
+    lost = sum(not each.outcome.has_score for each in branches)
+    leaves: dict[str, Json] = {"branches/leaf_reward": float(np.mean(scores))} if scores else {}
+    return {"branches": len(branches), "branches/lost": lost, **leaves}
 
 
 def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory], episodes: int) -> list[GroupResult]:

@@ -7,7 +7,7 @@ the first branch. From then on the file has `FORMAT_WITH_BRANCHES`, which earlie
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,14 +113,21 @@ def _check(db: sqlite3.Connection, where: str, record: BranchRecord, attempt: in
         raise StoreError(f"{who}: is already recorded")
 
 
-def read_branch_rows(db: sqlite3.Connection, *, latest: bool) -> Iterator[tuple[Any, ...]]:
-    """Columns for `make_branch_row` of each branch, its number in the order of recording last."""
+def read_branch_rows(
+    db: sqlite3.Connection, *, latest: bool, tasks: Set[str] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Columns for `make_branch_row` of each branch, its number in the order of recording last.
+
+    `tasks`: only those of these tasks.
+    """
     if not has_table(db, "branches"):
         return
-    only = f"WHERE {_LATEST}" if latest else ""
+    names = [encode_text(task) for task in tasks or ()]
+    only = f"WHERE {_LATEST if latest else 'TRUE'}"
+    only += "" if tasks is None else f" AND b.task IN ({', '.join('?' * len(names))})"
     grades = _NEWEST_GRADES if has_table(db, "branch_grades") else _NO_GRADES
     yield from db.execute(
-        f"SELECT b.branch, b.shared, {_ROW_COLUMNS} FROM branches b LEFT JOIN {grades} {only} ORDER BY b.seq"
+        f"SELECT b.branch, b.shared, {_ROW_COLUMNS} FROM branches b LEFT JOIN {grades} {only} ORDER BY b.seq", names
     )
 
 

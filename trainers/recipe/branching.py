@@ -1,0 +1,145 @@
+"""The controller that a recipe names, and whether the recipe's preset reads what it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from gymcp.agents.programs.settings import is_program
+from gymcp.agents.runner.trees.branch_steps import BranchSteps
+from gymcp.agents.runner.trees.controller import Controller, TreeBudget
+from gymcp.agents.runner.trees.retry_errors import RetryErrors
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.preset import Preset
+from gymcp.trainers.credit.tree.presets import MISMATCH, TREE_PRESETS
+from gymcp.trainers.credit.tree.shapers import AncestorComparison, SegmentGain, TreeValues
+from gymcp.trainers.recipe.entropy_branching import BranchByEntropy
+from gymcp.trainers.recipe.recipe import BranchingRecipe, Recipe
+
+EVERY_STEP = 2**31
+"""Branchings on a path that no episode has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A branching rule that a recipe can name."""
+
+    reads: tuple[str, ...]
+    """Numbers of `BranchingRecipe` that it reads, beside the limits of a tree."""
+    episodes: int = 8
+    """Most episodes of a tree."""
+    depth: int = 1
+    """Branchings on one path."""
+    branches: bool = True
+    """False: it makes paths, not trees, so any preset reads them."""
+
+
+_STEPS = ("ways", "depth", "steps")
+RULES: Mapping[str, Rule] = {
+    "steps": Rule(reads=_STEPS),
+    "treepo": Rule(reads=_STEPS, depth=EVERY_STEP),
+    "treeps": Rule(reads=_STEPS, depth=EVERY_STEP),
+    "segment_spo": Rule(reads=("ways", "steps")),
+    "arpo": Rule(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
+    "cleaner": Rule(reads=("retries",), episodes=1, branches=False),
+}
+"""Controllers by the names that ``rollout.controller`` takes."""
+_LIMITS = ("max_episodes", "max_tokens", "max_calls")
+
+
+def make_controller(recipe: Recipe, *, vocabulary: int) -> tuple[Controller, TreeBudget]:
+    """The recipe's controller and the budget of each tree; the recipe must name one. `vocabulary`: of its model."""
+    name, given = recipe.rollout.controller, recipe.rollout.branching
+    rule = RULES[name]
+    ways, depth = given.ways or 2, given.depth or rule.depth
+    budget = TreeBudget(
+        episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens or None, calls=given.max_calls or None
+    )
+    if name == "arpo":
+        return BranchByEntropy(
+            vocabulary=vocabulary,
+            ways=ways,
+            depth=depth,
+            base=given.base,
+            weight=given.weight,
+            tokens=given.tokens or 20,
+        ), budget
+    if name == "cleaner":
+        return RetryErrors(retries=given.retries or 3), budget
+    return BranchSteps(ways=ways, depth=depth, steps=frozenset(given.steps) or None), budget
+
+
+def check_branching(recipe: Recipe, preset: Preset) -> None:
+    """Raise ConfigError if the recipe's controller and preset do not fit, or if a number is set that nothing reads."""
+    rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
+    name = rollout.controller
+    if MISMATCH in preset.needs:
+        raise ConfigError(
+            f"{who}: preset '{recipe.preset_name}' reads at which steps an action was replaced, and no controller"
+            " replaces actions in training; it is for `gymcp.trainers.advantages`"
+        )
+    if not name:
+        _refuse_unread(recipe, ())
+        if reads_trees(preset):
+            raise ConfigError(
+                f"{who}: preset '{recipe.preset_name}' gives credit to trees, and rollout.controller is empty, so no"
+                f" episode branches; set it to '{recipe.preset_name if recipe.preset_name in RULES else 'treepo'}', or"
+                " choose a preset of independent episodes"
+            )
+        return
+    rule = RULES[name]
+    _refuse_unread(recipe, (*rule.reads, *_LIMITS))
+    make_controller(recipe, vocabulary=2)
+    if rule.branches and not reads_trees(preset):
+        raise ConfigError(
+            f"{who}: rollout.controller is '{name}', and preset '{recipe.preset_name}' reads no trees: steps that"
+            f" episodes share would be learnt again and again; choose one of {', '.join(TREE_PRESETS)}, or take"
+            " rollout.controller out"
+        )
+    if is_program(rollout.agent):
+        raise ConfigError(
+            f"{who}: rollout.agent is '{rollout.agent}', and a program cannot go on from a record, as"
+            f" rollout.controller = '{name}' asks; take one of the two out"
+        )
+    if preset.preference is not None:
+        _check_pairs(recipe)
+    for key, value in (
+        ("replay.keep", recipe.replay.keep),
+        ("learn.keep_cleanest", recipe.learn.keep_cleanest),
+        ("curriculum.refill", recipe.curriculum.refill),
+    ):
+        if value:
+            raise ConfigError(
+                f"{who}: {key} is {value}: it chooses among whole episodes, and those of a tree share steps; take it or"
+                " rollout.controller out"
+            )
+
+
+def reads_trees(preset: Preset) -> bool:
+    """True if the preset gives each step of a tree its credit once."""
+    return any(isinstance(shaper, TreeValues | AncestorComparison | SegmentGain) for shaper in preset.shapers)
+
+
+def _check_pairs(recipe: Recipe) -> None:
+    """Raise ConfigError for a setting of advantages, or of their loss, beside a preset that learns from pairs."""
+    for key, is_set in (
+        ("loss", bool(recipe.loss)),
+        ("learn.negative_scale", recipe.learn.negative_scale != 1.0),
+        ("reward", bool(recipe.reward.step_weights())),
+    ):
+        if is_set:
+            raise ConfigError(
+                f"recipe '{recipe.name}': preset '{recipe.preset_name}' learns from pairs of steps, and {key} changes"
+                " advantages or their loss, which it does not read; take it out (credit.beta is the weight of pairs)"
+            )
+
+
+def _refuse_unread(recipe: Recipe, reads: tuple[str, ...]) -> None:
+    given, plain = recipe.rollout.branching, BranchingRecipe()
+    for each in fields(BranchingRecipe):
+        if getattr(given, each.name) != getattr(plain, each.name) and each.name not in reads:
+            readers = [name for name, rule in RULES.items() if each.name in (*rule.reads, *_LIMITS)]
+            raise ConfigError(
+                f"recipe '{recipe.name}': rollout.branching.{each.name} is set, and rollout.controller ="
+                f" '{recipe.rollout.controller}' does not read it; {', '.join(readers)} would"
+            )
