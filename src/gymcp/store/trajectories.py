@@ -159,7 +159,7 @@ class TrajectoryStore:
             return path
 
     def branches(self, *, latest: bool = True, tasks: Set[str] | None = None) -> list[BranchRow]:
-        """Episodes that branched off others (of these tasks), newest grade applied; they are not among the `summaries`."""
+        """Episodes that branched off others (of these tasks), newest grade applied; not among the `summaries`."""
         with self._reading() as db, self._row("of a branch"):
             return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest, tasks=tasks), 0)]
 
