@@ -64,7 +64,7 @@ def _lay_out(label: str, text: str, width: int) -> list[str]:
 
 def _iter_lines(trajectory: Trajectory, read_state: StateReader) -> Iterator[tuple[str, str]]:
     """(label, text) of each message, call, result and change."""
-    before = trajectory.initial_key  # of servers that declare their state, the address of the first one
+    before = trajectory.initial_key  # the first server's address, if servers declare their state
     for step in trajectory.steps:
         for event in step_events(step):
             if isinstance(event, MessageEvent):
