@@ -8,7 +8,7 @@ DEMO_OUT ?= runs/demo
 DEMO ?=
 TESTS ?=
 WORKERS ?=
-# What `make setup` installs beside gymcp.
+# Extras that `make setup` installs beside gymcp.
 EXTRAS ?= dev,train
 
 # If the home cannot be written, gymcp's cache is in the virtualenv.
@@ -38,12 +38,12 @@ bwrap: setup
 	@command -v bwrap >/dev/null || $(call install,bubblewrap) || true
 	@$(PY) -m gymcp.mcp_servers.sandbox
 
-# What servers run on under --sandbox docker; takes an engine, root, debootstrap and a minute.
+# The image that servers run on under --sandbox docker; takes an engine, root, debootstrap and a minute.
 .PHONY: image
 image: setup
 	$(VENV)/bin/gymcp sandbox build
 
-# What only some tests need: they are skipped without it, with the reason.
+# Programs that only some tests need: those are skipped without them, with the reason.
 .PHONY: node
 node:
 	@{ [ -x /usr/bin/node ] && command -v npm >/dev/null; } || $(call install,nodejs npm) || \
@@ -66,7 +66,7 @@ demo: setup bwrap
 test: setup bwrap node chromium java
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
-# What needs no sandbox, network, browser, vLLM and no other process: a minute and a half.
+# Tests that need no sandbox, network, browser, vLLM or other process: a minute and a half.
 .PHONY: test-fast
 test-fast: setup
 	$(PY) -m pytest -n $(or $(WORKERS),2) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)

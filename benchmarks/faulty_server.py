@@ -22,7 +22,7 @@ INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "faulty", "version
 TOOL = {"name": "add", "inputSchema": {"type": "object", "properties": {"note": {"type": "string"}}}}
 PLAN, NOTES = Path("/workspace/fault.json"), Path("/workspace/notes")
 CHUNK = b"x" * 1_000_000
-Asked = dict[str, Any]
+Request = dict[str, Any]
 
 
 class Server:
@@ -40,7 +40,7 @@ class Server:
         self.writer.write(data)
         self.writer.flush()
 
-    def answer(self, asked: Asked, result: dict[str, Any]) -> None:
+    def answer(self, asked: Request, result: dict[str, Any]) -> None:
         self.send({"id": asked["id"], "result": result})
 
     def say(self) -> None:
@@ -49,7 +49,7 @@ class Server:
     def key(self) -> str:
         return hashlib.sha256(runtime.canonical_json({"notes": self.notes}).encode()).hexdigest()
 
-    def work(self, asked: Asked) -> None:
+    def work(self, asked: Request) -> None:
         self.notes.append(asked["params"]["arguments"]["note"])
         if self.in_files:
             with NOTES.open("a") as file:
@@ -58,7 +58,7 @@ class Server:
     def result(self) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": str(len(self.notes))}], "_meta": {"gymcp/stateKey": self.key()}}
 
-    def obey(self, asked: Asked) -> None:
+    def obey(self, asked: Request) -> None:
         self.work(asked)
         self.answer(asked, self.result())
 
@@ -67,7 +67,7 @@ class Server:
             self.say()
             STAGES[self.plan["fault"]][1](self)
 
-    def take(self, asked: Asked) -> None:
+    def take(self, asked: Request) -> None:
         method = asked["method"]
         if method == "initialize":
             self.answer(asked, {"protocolVersion": asked["params"]["protocolVersion"], **INFO})
@@ -109,12 +109,12 @@ def hang(*_: object) -> NoReturn:
         time.sleep(3600)
 
 
-def die_half_done(server: Server, asked: Asked) -> None:
+def die_half_done(server: Server, asked: Request) -> None:
     server.work(asked)
     end()
 
 
-def die_after(server: Server, asked: Asked) -> None:
+def die_after(server: Server, asked: Request) -> None:
     server.obey(asked)
     end()
 
@@ -129,81 +129,81 @@ def abort(*_: object) -> None:
     os.abort()
 
 
-def answer_late(server: Server, asked: Asked) -> None:
+def answer_late(server: Server, asked: Request) -> None:
     time.sleep(server.plan["late_s"])
     server.obey(asked)
 
 
-def answer_twice(server: Server, asked: Asked) -> None:
+def answer_twice(server: Server, asked: Request) -> None:
     server.obey(asked)
     server.answer(asked, server.result())
 
 
-def answer_another_id(server: Server, asked: Asked) -> None:
+def answer_another_id(server: Server, asked: Request) -> None:
     server.work(asked)
     server.answer({"id": 987654}, server.result())
 
 
-def answer_a_stranger_first(server: Server, asked: Asked) -> None:
+def answer_a_stranger_first(server: Server, asked: Request) -> None:
     server.answer({"id": "nobody"}, server.result())
     server.obey(asked)
 
 
-def answer_garbage(server: Server, asked: Asked) -> None:
+def answer_garbage(server: Server, asked: Request) -> None:
     server.write(b"Traceback (most recent call last):\n")
     server.obey(asked)
 
 
-def answer_half(server: Server, asked: Asked) -> None:
+def answer_half(server: Server, asked: Request) -> None:
     server.write(b'{"jsonrpc": "2.0", "id": ')
     end()
 
 
-def answer_bytes(server: Server, asked: Asked) -> None:
+def answer_bytes(server: Server, asked: Request) -> None:
     server.write(b"\xff\xfe\x00\x80\n")
 
 
-def answer_a_list(server: Server, asked: Asked) -> None:
+def answer_a_list(server: Server, asked: Request) -> None:
     server.write(b"[1, 2, 3]\n")
 
 
-def answer_another_shape(server: Server, asked: Asked) -> None:
+def answer_another_shape(server: Server, asked: Request) -> None:
     server.work(asked)
     server.answer(asked, {"content": 42, "_meta": {"gymcp/stateKey": server.key()}})
 
 
-def answer_an_error(server: Server, asked: Asked) -> None:
+def answer_an_error(server: Server, asked: Request) -> None:
     server.work(asked)
     server.send({"id": asked["id"], "error": {"code": -32603, "message": "internal"}})
 
 
-def answer_100_mb(server: Server, asked: Asked) -> None:
+def answer_100_mb(server: Server, asked: Request) -> None:
     server.write(b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "')
     for _ in range(100):
         server.write(CHUNK)
     server.write(b'"}]}}\n')
 
 
-def flood_stderr(server: Server, asked: Asked) -> None:
+def flood_stderr(server: Server, asked: Request) -> None:
     for _ in range(5):
         os.write(2, CHUNK)
     print("about to do wrong: " + server.plan["fault"], file=sys.stderr, flush=True)
     server.obey(asked)
 
 
-def flood_notices(server: Server, asked: Asked) -> None:
+def flood_notices(server: Server, asked: Request) -> None:
     for number in range(200):
         server.send({"method": "notifications/message", "params": {"level": "info", "data": number}})
     server.obey(asked)
 
 
-def close_input(server: Server, asked: Asked) -> None:
+def close_input(server: Server, asked: Request) -> None:
     server.obey(asked)
     close(server.reader)
     hang()
 
 
-def close_output(server: Server, asked: Asked) -> None:
+def close_output(server: Server, asked: Request) -> None:
     server.work(asked)
     close(server.writer)
     hang()
@@ -216,7 +216,7 @@ def close(end_of_wire: BinaryIO) -> None:
         os.close(3)  # the wire of a forked server
 
 
-def ignore_termination(server: Server, asked: Asked) -> None:
+def ignore_termination(server: Server, asked: Request) -> None:
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)
     server.obey(asked)
@@ -229,17 +229,17 @@ def leave_a_child() -> None:
         hang()
 
 
-def leave_a_child_and_obey(server: Server, asked: Asked) -> None:
+def leave_a_child_and_obey(server: Server, asked: Request) -> None:
     leave_a_child()
     server.obey(asked)
 
 
-def die_with_a_child(server: Server, asked: Asked) -> None:
+def die_with_a_child(server: Server, asked: Request) -> None:
     leave_a_child()
     end()
 
 
-def use_up_processes(server: Server, asked: Asked) -> None:
+def use_up_processes(server: Server, asked: Request) -> None:
     try:
         while True:
             leave_a_child()
@@ -247,7 +247,7 @@ def use_up_processes(server: Server, asked: Asked) -> None:
         end()
 
 
-def use_up_memory(server: Server, asked: Asked) -> None:
+def use_up_memory(server: Server, asked: Request) -> None:
     chunks = []
     while True:
         chunks.append(bytearray(CHUNK))
@@ -264,7 +264,7 @@ STAGES: dict[str, tuple[str, Callable[[Server], None]]] = {
     "dies while it lists its tools": ("list", end),
     "hangs while it lists its tools": ("list", hang),
 }
-CALLS: dict[str, Callable[[Server, Asked], None]] = {
+CALLS: dict[str, Callable[[Server, Request], None]] = {
     "dies before a call": end,
     "dies in a call": die_half_done,
     "dies after a call": die_after,

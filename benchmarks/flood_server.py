@@ -17,8 +17,8 @@ from gymcp.mcp_servers.native import runtime
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
 SCHEMA = {"type": "object"}
 LINES_PER_WRITE = 500
-Asked = dict[str, Any]
-Flood = Callable[["Server", Asked], None]
+Message = dict[str, Any]
+Flood = Callable[["Server", Message], None]
 
 
 class Server:
@@ -29,10 +29,10 @@ class Server:
         self.writer.write(data)
         self.writer.flush()
 
-    def send(self, message: Asked) -> None:
+    def send(self, message: Message) -> None:
         self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def answer(self, asked: Asked, result: Asked) -> None:
+    def answer(self, asked: Message, result: Message) -> None:
         self.send({"id": asked["id"], "result": result})
 
     def serve(self) -> None:
@@ -49,44 +49,44 @@ class Server:
                 FLOODS[params["name"]](self, asked | {"for_s": params["arguments"]["for_s"]})
 
 
-def _tool(name: str, **more: Any) -> Asked:
+def _tool(name: str, **more: Any) -> Message:
     return {"name": name, "inputSchema": SCHEMA, **more}
 
 
-def usual_list() -> Asked:
+def usual_list() -> Message:
     return {"tools": [_tool(kind) for kind in FLOODS]}
 
 
-def many_large_tools() -> Asked:
+def many_large_tools() -> Message:
     """A list that is larger than any list may be."""
     return {"tools": [_tool(f"tool{number}", description="x" * 300_000) for number in range(10)]}
 
 
-def endless_pages() -> Asked:
+def endless_pages() -> Message:
     return {"tools": [], "nextCursor": "more"}
 
 
-def schema_of_many_parts() -> Asked:
+def schema_of_many_parts() -> Message:
     """A schema with about as many parts as a list may have: it is checked in another process."""
-    parts: Asked = {f"p{number}": {} for number in range(29_000)}
+    parts: Message = {f"p{number}": {} for number in range(29_000)}
     return {"tools": [{"name": "large", "inputSchema": {**SCHEMA, "properties": parts}}]}
 
 
-LISTS: dict[str, Callable[[], Asked]] = {
+LISTS: dict[str, Callable[[], Message]] = {
     make.__name__: make for make in (usual_list, many_large_tools, endless_pages, schema_of_many_parts)
 }
 """Tool lists: a server with any but the first floods at its start."""
 
 
-def text_result(text: str) -> Asked:
+def text_result(text: str) -> Message:
     return {"content": [{"type": "text", "text": text}]}
 
 
-def _raw(server: Server, asked: Asked, result: bytes) -> None:
+def _raw(server: Server, asked: Message, result: bytes) -> None:
     server.write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (asked["id"], result))
 
 
-def compute(server: Server, asked: Asked) -> None:
+def compute(server: Server, asked: Message) -> None:
     """Write nothing, but take one core, as the floods do."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
@@ -94,45 +94,45 @@ def compute(server: Server, asked: Asked) -> None:
     server.answer(asked, text_result("done"))
 
 
-def blocks(server: Server, asked: Asked) -> None:
+def blocks(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[' + b'{"type":"text","text":""},' * 900_000 + b"{}]}")
 
 
-def fewer_blocks(server: Server, asked: Asked) -> None:
+def fewer_blocks(server: Server, asked: Message) -> None:
     """Write a result with as many blocks as one message may hold."""
     _raw(server, asked, b'{"content":[' + b'{"type":"text","text":""},' * 24_000 + b'{"type":"text","text":""}]}')
 
 
-def floats(server: Server, asked: Asked) -> None:
+def floats(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[],"structuredContent":{"x":[' + b"0.123456789," * 2_000_000 + b"0]}}")
 
 
-def fewer_floats(server: Server, asked: Asked) -> None:
+def fewer_floats(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[],"structuredContent":{"x":[' + b"0.123456789," * 99_000 + b"0]}}")
 
 
-def escapes(server: Server, asked: Asked) -> None:
+def escapes(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"\\u001b[1m" * 250_000 + b'"}]}')
 
 
-def kinds_of_blocks(server: Server, asked: Asked) -> None:
+def kinds_of_blocks(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[' + b'{"type":"resource_link","name":"x","uri":"file:///x"},' * 10_000 + b"{}]}")
 
 
-def long_text(server: Server, asked: Asked) -> None:
+def long_text(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"x" * 3_000_000 + b'"}]}')
 
 
-def requests(server: Server, asked: Asked) -> None:
+def requests(server: Server, asked: Message) -> None:
     """Ask the client, more often than a server may, without waiting for its answers."""
     _repeat(server, asked, b'{"jsonrpc":"2.0","id":"r","method":"roots/list"}\n')
 
 
-def deep(server: Server, asked: Asked) -> None:
+def deep(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[],"structuredContent":{"x":' + b"[" * 30_000 + b"]" * 30_000 + b"}}")
 
 
-def _repeat(server: Server, asked: Asked, line: bytes) -> None:
+def _repeat(server: Server, asked: Message, line: bytes) -> None:
     """Write the line again and again for as long as the call asks, then answer."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
@@ -140,7 +140,7 @@ def _repeat(server: Server, asked: Asked, line: bytes) -> None:
     server.answer(asked, text_result("done"))
 
 
-def progress(server: Server, asked: Asked) -> None:
+def progress(server: Server, asked: Message) -> None:
     _repeat(
         server,
         asked,
@@ -148,11 +148,11 @@ def progress(server: Server, asked: Asked) -> None:
     )
 
 
-def blank_lines(server: Server, asked: Asked) -> None:
+def blank_lines(server: Server, asked: Message) -> None:
     _repeat(server, asked, b"\n")
 
 
-def pings(server: Server, asked: Asked) -> None:
+def pings(server: Server, asked: Message) -> None:
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
         server.write(b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n' * 100)
@@ -161,7 +161,7 @@ def pings(server: Server, asked: Asked) -> None:
     server.answer(asked, text_result("done"))
 
 
-def drip(server: Server, asked: Asked) -> None:
+def drip(server: Server, asked: Message) -> None:
     """Write a result byte by byte."""
     server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % asked["id"])
     until = time.monotonic() + asked["for_s"]
@@ -170,7 +170,7 @@ def drip(server: Server, asked: Asked) -> None:
     server.write(b'"}]}}\n')
 
 
-def errors(server: Server, asked: Asked) -> None:
+def errors(server: Server, asked: Message) -> None:
     """Flood standard error."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:

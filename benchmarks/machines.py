@@ -1,6 +1,6 @@
 """Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root.
 
-The machines are made one after the other; with ``--only`` these alone. What each said is printed as soon as it is
+The machines are made one after the other; with ``--only`` these alone. The output of each is printed as soon as it is
 done, and with ``--keep`` written into results/machines.json, beside the machines of earlier runs. Typed again with the
 same code it goes on with the machines that are left.
 """

@@ -123,7 +123,7 @@ def measure_many(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result
     count = len(tasks)
     print(f"programs: {count} at once", file=sys.stderr, flush=True)
     program = kit.install()
-    play(env, program, tasks[:1], ChatModel(name="gold", policy=kit.policy(tasks)), concurrency=1)  # what is made once
+    play(env, program, tasks[:1], ChatModel(name="gold", policy=kit.policy(tasks)), concurrency=1)  # once, unmeasured
     before = count_resources()
     policy = Gathering(kit.policy(tasks), count)
     ended = play(env, program, tasks, ChatModel(name="gold", policy=policy), concurrency=count)

@@ -45,7 +45,7 @@ def measure_kit(env: LoadedEnv, kit: Kit, tasks: Sequence[Task]) -> list[Result]
     """Ends of the episodes whose programs are killed, and of those beside them."""
     print(f"programs_killed: {kit.name}", file=sys.stderr, flush=True)
     program, victims = kit.install(), {task.id for task in tasks[::2]}
-    play(env, program, tasks[1:2], ChatModel(name="gold", policy=kit.policy(tasks)), concurrency=1)  # what is made once
+    play(env, program, tasks[1:2], ChatModel(name="gold", policy=kit.policy(tasks)), concurrency=1)  # once, unmeasured
     before = count_resources()
     policy = Killer(kit.policy(tasks), program.argv[1:], [task.prompts[0] for task in tasks[::2]])
     ended = play(env, program, tasks, ChatModel(name="gold", policy=policy), concurrency=4)

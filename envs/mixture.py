@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.tool_costs import ToolCosts
-from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
+from gymcp.envs.validation import check_name, check_server_specs, check_suite, resolve
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -129,7 +129,7 @@ class _Mixture:
     def _servers_of(self, spec: EnvSpec) -> tuple[ServerSpec, ...]:
         if spec.name not in self._servers:
             who = check_name(spec.name)
-            self._servers[spec.name] = check_servers(who, resolve(who, "servers", spec.servers))
+            self._servers[spec.name] = check_server_specs(who, resolve(who, "servers", spec.servers))
         return self._servers[spec.name]
 
     def _suite_of(self, spec: EnvSpec) -> Suite:

@@ -12,7 +12,7 @@ from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
 from gymcp.envs.tool_costs import CostVector, ToolCosts, check_costs, episode_costs
 from gymcp.envs.users import ScriptedUser
-from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
+from gymcp.envs.validation import check_name, check_server_specs, check_suite, resolve
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -126,6 +126,6 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
     check_costs(who, spec.costs)
     if not isinstance(spec.components, tuple) or not all(isinstance(name, str) for name in spec.components):
         raise ConfigError(f"{who}: its components must be a tuple of names, not {spec.components!r:.80}")
-    servers = check_servers(who, resolve(who, "servers", spec.servers))
+    servers = check_server_specs(who, resolve(who, "servers", spec.servers))
     suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

@@ -38,7 +38,7 @@ def resolve(who: str, what: str, value: Callable[[], T] | T) -> T:
         raise ConfigError(f"{who}: its {what} raised {describe_error(error)}") from error
 
 
-def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
+def check_server_specs(who: str, servers: object) -> tuple[ServerSpec, ...]:
     """The servers, if each can be started."""
     if not isinstance(servers, tuple) or not servers:
         raise ConfigError(f"{who}: its servers must be a tuple with at least one ServerSpec, not {_shorten(servers)}")

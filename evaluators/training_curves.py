@@ -32,7 +32,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EvaluationCounts:
     """The tasks of one evaluation, whether they have a score or not."""
 
     tasks: int
@@ -48,7 +48,7 @@ class HeldOut:
     split: str
     evaluations: tuple[Evaluation, ...]
     """Those in which a task has a score."""
-    newest: Asked | None = None
+    newest: EvaluationCounts | None = None
     """The tasks of the newest evaluation; None if their number was not recorded."""
 
     @property
@@ -97,14 +97,14 @@ def _evaluation(
     )
 
 
-def _find_newest(rows: Rows, split: str) -> Asked | None:
+def _find_newest(rows: Rows, split: str) -> EvaluationCounts | None:
     evaluated = [row for row in rows if f"{_TEST}{split}/scored" in row]
     if not evaluated:
         return None
     tasks, scored, success = (evaluated[-1].get(f"{_TEST}{split}/{name}") for name in ("tasks", "scored", "success"))
     if not (isinstance(tasks, int) and isinstance(scored, int) and 0 <= scored <= tasks and tasks):
         return None
-    return Asked(tasks=tasks, scored=scored, success=float(success) if is_share(success) else None)
+    return EvaluationCounts(tasks=tasks, scored=scored, success=float(success) if is_share(success) else None)
 
 
 def is_number(value: object) -> TypeGuard[float]:

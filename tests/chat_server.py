@@ -91,7 +91,7 @@ def chat_server(answer: Answer) -> Iterator[ChatServer]:
             size = len(reply.body) if reply.promised is None else reply.promised
             self.send_header("content-length", str(size))
             self.end_headers()
-            with contextlib.suppress(ConnectionError):  # who asked may have given up
+            with contextlib.suppress(ConnectionError):  # the client may have given up
                 self.wfile.write(reply.body)
             self.close_connection = size != len(reply.body)
 

@@ -18,7 +18,7 @@ from gymcp.errors import UsageError
 MAX_NAME_CHARS = 100
 """Characters of a parameter in the name of a test."""
 
-settings.register_profile(  # how long an example takes says how busy the machine is
+settings.register_profile(  # the time of an example depends on the load of the machine
     "gymcp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("gymcp")

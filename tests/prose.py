@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp", "examples", "benchmarks")
 TESTS = ("tests", "docs/site")
+SCRIPTS = ("Makefile", "Dockerfile", ".ci/*")
+"""Files outside of Python whose comments are measured. Recipes and registrations are not: digests cover them."""
 FIRST_WORDS = ("Of", "What", "Who", "Whose", "Whether", "Which", "How", "Where")
-"""Words that no docstring begins with."""
+"""Words that no docstring begins with, and no comment."""
 IRREGULAR = re.compile(
     "begun|bound|bought|brought|built|caught|dealt|done|drawn|driven|felt|forgotten|found|given|gone|grown|heard|held|"
     "hidden|kept|known|laid|left|lent|lost|made|meant|met|paid|proven|said|seen|sent|shown|sold|spent|spoken|sworn|"
@@ -110,6 +114,34 @@ def _find_docstrings(name: str, nodes: Sequence[ast.AST]) -> Iterator[Text]:
                     yield Text(place=f"{name}:{part.lineno}", text=part.value.value)
 
 
+def comments(path: Path) -> list[Text]:
+    """First lines of the comments of a Python file, a Makefile or a shell script."""
+    name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        found = [(token.start[0], token.string, token.line) for token in tokens if token.type == tokenize.COMMENT]
+    else:
+        found = [
+            (n, line.lstrip(), line) for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("#")
+        ]
+    whole_lines = {number for number, _, line in found if line.lstrip().startswith("#")}
+    return [
+        Text(place=f"{name}:{number}", text=comment.lstrip("# "))
+        for number, comment, _ in found
+        if not (number in whole_lines and number - 1 in whole_lines)
+    ]
+
+
+def scripts() -> list[Path]:
+    """Makefile, Dockerfile and shell scripts of the checkout."""
+    return sorted(path for pattern in SCRIPTS for path in ROOT.glob(pattern) if path.is_file())
+
+
+def has_question_word_first(text: str) -> bool:
+    """True for a comment that begins with one of the words, in upper or lower case."""
+    return re.match(rf"(?:{'|'.join(FIRST_WORDS)})\b", text, re.IGNORECASE) is not None
+
+
 def count_where(text: str) -> int:
     return len(re.findall(r"\bwhere\b", text, re.IGNORECASE))
 
@@ -160,10 +192,15 @@ def main() -> None:
         print(f"{name.place}: participle: {name.text}")
     for name in filter(lambda name: is_riddle(name.text), names):
         print(f"{name.place}: name of a test: {name.text}")
+    remarks = [text for path in (*paths, *scripts()) for text in comments(path)]
+    asking = [text for text in remarks if has_question_word_first(text.text)]
+    for text in asking:
+        print(f"{text.place}: first word of a comment: {text.text[:110]}")
     words = sum(len(text.text.split()) for text in texts)
     where = sum(count_where(text.text) for text in texts)
     rate, share = 1000 * where / max(words, 1), 100 * len(participles) / max(len(names), 1)
     print(f"{len(texts)} docstrings, {words} words; first words: {len(first)}; where: {where} ({rate:.1f} in 1,000)")
+    print(f"{len(remarks)} comments; first words: {len(asking)}")
     print(f"{len(names)} functions; participles: {len(participles)} ({share:.1f} %)")
 
 

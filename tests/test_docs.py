@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import typer
+from house import FOLDERS
 from page_blocks import DOCS, NOT_PLAYED, ROOT, count_not_run, read_blocks
+from prose import python_files
 from typer.core import TyperGroup
 
 from gymcp.cli.app import app
@@ -109,6 +111,15 @@ def test_new_paths_of_renamed_modules_exist() -> None:
     paths = re.findall(r"`(tests/[\w/]+\.py|benchmarks/[\w/]+\.py)` \|$", table, re.MULTILINE)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_renames_names_each_public_name_that_is_gone() -> None:
+    table = " ".join(re.findall(r"`([^`\n]*)`", (DOCS / "renames.md").read_text(encoding="utf-8")))
+    old = (ROOT / "tests" / "old_names.txt").read_text(encoding="utf-8").split()
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python_files(FOLDERS))
+    names = set(re.findall(r"^(?:async def |def |class )?([A-Za-z]\w*)(?=[(:,\[]| = )", code, re.MULTILINE))
+    assert len(old) > 1700
+    assert sorted({*old} - names - {*re.findall(r"\w+", table)}) == []
 
 
 def test_blocks_that_are_not_run_are_counted() -> None:

@@ -11,13 +11,16 @@ from prose import (
     SOURCES,
     TESTS,
     Text,
+    comments,
     count_where,
     docstrings,
     functions,
     has_bad_first_word,
+    has_question_word_first,
     is_participle,
     is_riddle,
     python_files,
+    scripts,
 )
 
 MAX_WHERE_PER_1000_WORDS = 3.0
@@ -38,6 +41,12 @@ def texts(request: pytest.FixtureRequest) -> list[Text]:
 
 def test_no_docstring_begins_with_a_question_word(texts: list[Text]) -> None:
     assert [text.place for text in texts if has_bad_first_word(text.text)] == []
+
+
+def test_no_comment_begins_with_a_question_word() -> None:
+    remarks = [text for path in (*python_files((*SOURCES, *TESTS)), *scripts()) for text in comments(path)]
+    assert {"Makefile", ".ci/run"} < {text.place.split(":")[0] for text in remarks}
+    assert [text.place for text in remarks if has_question_word_first(text.text)] == []
 
 
 def test_public_functions_have_docstrings_as_ever() -> None:

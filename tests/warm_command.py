@@ -298,7 +298,7 @@ def leave(code: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    codes = [1]  # of an exception
+    codes = [1]  # the exit code of an exception
     atexit.register(leave, codes)  # the first that is registered runs last
     program = importlib.import_module(Server(socket.socket(fileno=int(sys.argv[1]))).serve())
     try:

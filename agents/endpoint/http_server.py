@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
 REFUSAL_HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"www-authenticate": "Bearer"},
-    413: {"connection": "close"},  # what the client still sends is not waited for
+    413: {"connection": "close"},  # the rest of the request is not waited for
 }
 """Headers of a refusal, by its status."""
 _GRACE_S = 1

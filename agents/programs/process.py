@@ -88,14 +88,14 @@ async def _read_lines(process: SandboxProcess, exchange: Exchange) -> None:
         with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(line)
             if isinstance(answer, dict) and isinstance(answer.get("text"), str):
-                exchange.events.put_nowait(TurnEnded(text=cut(answer["text"])))
+                exchange.events.put_nowait(TurnEnded(text=cut_answer(answer["text"])))
 
 
 async def _report_end(process: SandboxProcess, exchange: Exchange, output: str | None) -> None:
     """Tell how the program ended; `output`: its answer if it ended well, None if it should not have ended."""
     status = await process.wait()
     if status == 0 and output is not None:
-        exchange.events.put_nowait(TurnEnded(text=cut(output.strip())))
+        exchange.events.put_nowait(TurnEnded(text=cut_answer(output.strip())))
         return
     with contextlib.suppress(EnvInfraError):
         await process.drain_stderr()
@@ -105,7 +105,7 @@ async def _report_end(process: SandboxProcess, exchange: Exchange, output: str |
     exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason))
 
 
-def cut(text: str) -> str:
+def cut_answer(text: str) -> str:
     """The text, cut with a note if it is longer than `MAX_ANSWER_CHARS`."""
     if len(text) <= MAX_ANSWER_CHARS:
         return text

@@ -30,7 +30,7 @@ FIRST_ANSWER_S = 600.0
 """Seconds that the model may take for its first answer, unless an episode may take longer."""
 
 
-async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolListing:
+async def call_every_server(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolListing:
     """The tools on offer in a fresh world of `task`, after one call to every server. Raises EnvInfraError."""
     async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=0)) as world:
         for server in world.servers:

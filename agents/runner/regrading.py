@@ -11,7 +11,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader, remove_grade
-from gymcp.evaluators.judge.asking import Asked, ask_judge
+from gymcp.evaluators.judge.asking import EpisodeAnswers, ask_judge
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader
 from gymcp.store import EpisodeRow, TrajectoryStore
@@ -24,7 +24,7 @@ Truths = Mapping[str, Mapping[str, Json]]
 """Id of an episode -> ground truths for its grader."""
 
 
-async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, Asked]:
+async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, EpisodeAnswers]:
     """Ask the environment's judge what graders lack on these episodes; by id, those that needed an answer.
 
     Empty without a judge. Answers that are on record are not asked for again. Raises ConfigError if the environment
@@ -33,7 +33,7 @@ async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[Episo
     if (seat := env.judge) is None:
         return {}
     tasks = _tasks_by_id(env)
-    found: dict[str, Asked] = {}
+    found: dict[str, EpisodeAnswers] = {}
 
     async def ask(task: Task, record: Trajectory) -> None:
         asked = await ask_judge(env.spec.grade, task, record, store.state, seat)

@@ -91,7 +91,7 @@ class GuardedAgent:
         return replace(decision, spent=spent)
 
     async def close(self) -> None:
-        """Close the user's agent if it has a `close`. What that raises is shown, and the episode stays as it is."""
+        """Close the user's agent if it has a `close`. Show an error of it; the episode stays as it is."""
         agent: object = self._agent
         if not isinstance(agent, Closes):
             return

@@ -16,7 +16,7 @@
     arguments.amount = { maximum = 100 }           # JSON Schema, 2020-12, with known keywords and without $ref
     said = "(?i)pay"                               # regular expression that the user's words match
     known.recipient = ["prompt", "/contacts/*/iban"]
-    fallback = "message"                           # of a forbid: message, terminate, or ask (the user)
+    fallback = "message"                           # after a forbid: message, terminate, or ask (the user)
     message = "Only known recipients, please."
 
 A rule applies if tool and task match, a message of the user matches `said`, and every named argument of the call meets

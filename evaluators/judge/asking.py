@@ -33,7 +33,7 @@ class JudgeSeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EpisodeAnswers:
     """Everything that a judge has said about one episode."""
 
     truths: Mapping[str, Json]
@@ -42,7 +42,9 @@ class Asked:
     """Cost of the answers that were asked for now."""
 
 
-async def ask_judge(grader: Grader, task: Task, record: Trajectory, states: StateReader, seat: JudgeSeat) -> Asked:
+async def ask_judge(
+    grader: Grader, task: Task, record: Trajectory, states: StateReader, seat: JudgeSeat
+) -> EpisodeAnswers:
     """Ask for the answers that the grader lacks. `record`: the episode without a verdict.
 
     A judge that gives no answer is recorded as a problem, so that the grader says so; a later call asks again.
@@ -59,7 +61,7 @@ async def ask_judge(grader: Grader, task: Task, record: Trajectory, states: Stat
             break
         else:
             break
-    return Asked(truths=truths, cost=math.fsum(costs))
+    return EpisodeAnswers(truths=truths, cost=math.fsum(costs))
 
 
 def _is_problem(kept: Json) -> bool:

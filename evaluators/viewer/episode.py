@@ -67,7 +67,7 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
         "leaves": len(tree),
         "outcome": str(record.outcome),
         "score": record.score,
-        "reason": cut(record.reason),
+        "reason": cut_text(record.reason),
         "components": dict(record.components),
         "usage": {**asdict(record.usage), "harness_s": record.usage.harness_s},
         "provenance": shorten_value(dict(record.provenance)) if record.provenance else "",
@@ -109,11 +109,11 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
         "turn": step.turn,
         "context": step.context,
         "messages": [
-            {"role": message.role, "is_error": message.is_error, "text": cut(message.content)}
+            {"role": message.role, "is_error": message.is_error, "text": cut_text(message.content)}
             for message in step.observation.messages
         ],
-        "reasoning": cut(step.reasoning),
-        "text": cut(step.action.text),
+        "reasoning": cut_text(step.reasoning),
+        "text": cut_text(step.action.text),
         "calls": [_call(call) for call in step.action.tool_calls],
         "results": [_result(result) for result in step.results],
         "user": [
@@ -134,15 +134,15 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
 
 
 def _call(call: ToolCall) -> dict[str, Json]:
-    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.parse_error}
+    return {"name": call.name, "arguments": cut_text(format_arguments(call.arguments)), "problem": call.parse_error}
 
 
 def _result(result: ToolResult) -> dict[str, Json]:
     numbers = {"seconds": result.seconds, "bytes": result.content_bytes, "cost": result.cost}
-    return {"text": cut(result.content), "is_error": result.is_error, **numbers}
+    return {"text": cut_text(result.content), "is_error": result.is_error, **numbers}
 
 
-def cut(text: str) -> Json:
+def cut_text(text: str) -> Json:
     """The text, or its beginning and its length."""
     return text if len(text) <= MAX_TEXT_CHARS else {"text": text[:MAX_TEXT_CHARS], "length": len(text)}
 
@@ -247,11 +247,12 @@ def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> 
 
 def _step_summary(step: Step) -> dict[str, Json]:
     return {
-        "text": cut(step.action.text),
+        "text": cut_text(step.action.text),
         "calls": [
-            {"name": call.name, "arguments": cut(format_arguments(call.arguments))} for call in step.action.tool_calls
+            {"name": call.name, "arguments": cut_text(format_arguments(call.arguments))}
+            for call in step.action.tool_calls
         ],
-        "results": [{"text": cut(result.content), "is_error": result.is_error} for result in step.results],
+        "results": [{"text": cut_text(result.content), "is_error": result.is_error} for result in step.results],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from gymcp.evaluators.viewer.episode import cut, find, format_arguments, load
+from gymcp.evaluators.viewer.episode import cut_text, find, format_arguments, load
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import Run
 from gymcp.types import GoldTurn, Json, Task, Tool, Trajectory
@@ -35,7 +35,7 @@ def task_object(runs: Runs, n: int, find_tasks: FindTasks | None) -> dict[str, J
     return {
         "unknown": "" if task else _NO_TASKS,
         "gold": [_turn(turn) for turn in task.gold[:MAX_TURNS]] if task else [],
-        "target": None if task is None or task.target is None else cut(_as_text(task.target)),
+        "target": None if task is None or task.target is None else cut_text(_as_text(task.target)),
         "tools": _tool_lists(record),
     }
 
@@ -49,8 +49,10 @@ def _find_task(opened: OpenedRun, task: str, find_tasks: FindTasks | None) -> Ta
 
 
 def _turn(turn: GoldTurn) -> dict[str, Json]:
-    calls = [{"name": call.name, "arguments": cut(format_arguments(call.arguments))} for call in turn.calls[:MAX_CALLS]]
-    return {"calls": calls, "text": cut(turn.final_text)}
+    calls = [
+        {"name": call.name, "arguments": cut_text(format_arguments(call.arguments))} for call in turn.calls[:MAX_CALLS]
+    ]
+    return {"calls": calls, "text": cut_text(turn.final_text)}
 
 
 def _tool_lists(record: Trajectory) -> list[dict[str, Json]]:
@@ -68,8 +70,8 @@ def _tool_lists(record: Trajectory) -> list[dict[str, Json]]:
 
 
 def _tool(tool: Tool) -> dict[str, Json]:
-    schema = cut(_as_text(dict(tool.input_schema))) if tool.input_schema else ""
-    return {"name": tool.name[:300], "description": cut(tool.description), "schema": schema}
+    schema = cut_text(_as_text(dict(tool.input_schema))) if tool.input_schema else ""
+    return {"name": tool.name[:300], "description": cut_text(tool.description), "schema": schema}
 
 
 def _as_text(value: Json) -> str:

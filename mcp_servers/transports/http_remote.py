@@ -224,7 +224,7 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         if self._violation.text is not None:
             return _error_response(self._violation.text)
         self.share.grant()
-        request.headers["accept-encoding"] = "identity"  # what is not compressed cannot grow
+        request.headers["accept-encoding"] = "identity"  # an uncompressed answer cannot grow
         try:
             async with asyncio.timeout(GOODBYE_TIMEOUT_S if request.method == "DELETE" else None):
                 response = await self._limit(await self._inner.handle_async_request(request))

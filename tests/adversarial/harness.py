@@ -158,7 +158,7 @@ async def play_greed(play: Play) -> dict[str, Said]:
     def given_to(name: str) -> dict[str, Json]:
         return {
             "name": f"{play.given['token']}-{name}",
-            # what ends them looks now and then, and later on a busy machine; what nothing ends need not be so long
+            # the watchdog ends these, and looks later on a busy machine; the others need less time
             "hold_s": 0.0 if play.control else 30.0,
             "spun_s": 0.25 if play.control else 12.0,
             "folder": f"/dev/shm/{play.given['token']}" if play.control else "inodes",
@@ -350,7 +350,7 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
                 await said_by(other, "settle", token=token)
                 given["other_pid"] = other.process.pid
                 found |= await play_inside(play)
-            if not (play.control and play.user == "root"):  # what an ordinary user can do, root can
+            if not (play.control and play.user == "root"):  # root can do all that an ordinary user can
                 parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
                 for told in await asyncio.gather(*(part(play) for part in parts)):
                     found |= told

@@ -72,6 +72,25 @@ def test_every_attempt_stands_in_a_row_of_the_boundaries() -> None:
     assert {name.replace("_", " ") for name in (*ATTEMPTS, *OWN_SESSION)} - named == set()
 
 
+def test_rows_name_tests_that_exist() -> None:
+    """A test file is named with one of its tests, since a file can exist and be about something else."""
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    sections = [text.partition(f"## {title}")[2].partition("\n## ")[0] for title in ("Boundaries", "Attacks that")]
+    named = re.findall(r"`([\w./]*(?:\.py|tests/\w+/))(?:::(\w+))?`", "\n".join(sections))
+    assert len(named) > 60
+    assert [name for name in named if not _is_in_a_test_file(*name)] == []
+
+
+def _is_in_a_test_file(file: str, test: str) -> bool:
+    root = Path(__file__).parents[2]
+    files = [root / file] if "/" in file else list((root / "tests").rglob(file))
+    if len(files) != 1 or not files[0].exists():
+        return False
+    if not files[0].name.startswith("test_"):
+        return not test
+    return f"def {test}(" in files[0].read_text(encoding="utf-8") if test else False
+
+
 @everywhere
 def test_attempts_fail(path: str, user: str, played: Played, subtests: pytest.Subtests) -> None:
     attempts = played(path, user)["attempts"]

@@ -66,7 +66,7 @@ def test_fork_bomb_ends(attack: Attack) -> None:
 
 @limited
 def test_workspace_growth_is_limited(attack: Attack, tmp_path: Path) -> None:
-    (tmp_path / "seed").write_bytes(bytes(30_000_000))  # what was there before does not count
+    (tmp_path / "seed").write_bytes(bytes(30_000_000))  # earlier content does not count
     ended = attack(FILL_WORKSPACE, Launch(argv=(), workspace=tmp_path, limits=Limits(disk_mb=20)))
     assert (ended.limit, ended.status) == ("disk: the workspace grew by more than 20 MB", 137)
 
@@ -109,8 +109,8 @@ def own_cgroups() -> set[str]:
 @every_kind
 @pytest.mark.parametrize("how", ["leave", "raise", "cancel"])
 def test_nothing_is_left_of_a_server(sandbox: Sandbox, how: str, attack: Attack, tmp_path: Path) -> None:
-    attack("")  # what is opened once and kept, such as the pipe to the reaper of containers, is open from here on
-    groups_before = own_cgroups()  # of another test, in which a process has not ended yet
+    attack("")  # files that are opened once and kept, such as the pipe to the reaper of containers
+    groups_before = own_cgroups()  # groups of another test may still hold a process
     os.mkfifo(tmp_path / "alive")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
 

@@ -116,7 +116,7 @@ def test_first_process_cannot_be_read_or_traced(bwrap: Bubblewrap) -> None:
     assert inside(bwrap, code) == str([*[denied] * 4, -1, -1, denied])
 
 
-def test_walls_cannot_be_moved(bwrap: Bubblewrap) -> None:
+def test_namespaces_and_mounts_cannot_be_changed(bwrap: Bubblewrap) -> None:
     code = (
         "def errno(result): return os.strerror(ctypes.get_errno()) if result < 0 else 'WORKED'\n"
         "own = [os.open(f'/proc/self/ns/{name}', os.O_RDONLY) for name in ('user', 'mnt', 'pid', 'net')]\n"
@@ -173,7 +173,7 @@ def test_origin_sees_its_copies_but_cannot_touch_them(bwrap: Bubblewrap) -> None
                     "others = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) > 2]\n"
                     "def living(pid):\n"
                     "    try: return open(f'/proc/{pid}/stat').read().split()[2] != 'Z'\n"
-                    "    except OSError: return False\n"  # what made the copy's cell has just ended
+                    "    except OSError: return False\n"  # the maker of the copy's namespaces has just ended
                     "others = [pid for pid in others if living(pid)]\n"
                     "out = len(others) > 1, {attempt(act) for pid in others for act in (\n"
                     "  lambda: os.kill(pid, signal.SIGKILL), lambda: open(f'/proc/{pid}/mem', 'rb+'),\n"

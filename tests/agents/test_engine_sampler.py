@@ -63,7 +63,7 @@ def test_greedy_takes_the_likeliest_and_records_the_models_own_logprob(draw: Dra
         (Sampling(top_p=0.3), {1}),
         (Sampling(top_p=0.5), {1, 3}),
         (Sampling(top_p=0.85), {1, 2, 3}),
-        (Sampling(top_k=2, top_p=0.5), {1}),  # of the two that are left the first has 4/7
+        (Sampling(top_k=2, top_p=0.5), {1}),  # the first of the two that are left has 4/7
         (Sampling(top_k=9), {0, 1, 2, 3}),
     ],
 )

@@ -250,7 +250,7 @@ def test_two_hundred_concurrent_episodes_leave_no_process_and_no_descriptor(tmp_
 
     with stub_server() as stub:
         (tmp_path / "first").mkdir()
-        play(COUNTER, stub.url, tmp_path / "first", Schedule()).close()  # what is made once and kept
+        play(COUNTER, stub.url, tmp_path / "first", Schedule()).close()  # some things are made once and kept
         before = standing()
         with play(COUNTER, stub.url, tmp_path, Schedule(concurrency=256), trials=200) as store:
             scores = Counter((row.outcome, row.score) for row in store.summaries())

@@ -165,7 +165,7 @@ def test_an_agent_that_never_answers_ends_by_its_time_while_others_run() -> None
 class Beside(Doing):
     """An agent whose model has given two answers that no decision hands over."""
 
-    __module__ = "gymcp.agents.programs"  # which only gymcp's own agents can have
+    __module__ = "gymcp.agents.programs"  # only gymcp's own agents can have this module
 
     def __init__(self, decide: Deciding) -> None:
         super().__init__(decide)

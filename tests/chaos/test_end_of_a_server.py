@@ -49,7 +49,7 @@ def test_a_waiter_learns_the_limit_of_an_end_seen_just_before(forked: bool, requ
             process.stdin.write(add)
             ended, _, _ = select.select([end._fd], [], [], 60)  # the loop stands still: it has seen nothing yet
             assert ended
-            end._on_end()  # what the loop calls first
+            end._on_end()  # the loop calls this first
             if isinstance(process, ForkedProcess):
                 process.set_status(137)
             await process.wait()

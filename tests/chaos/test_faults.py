@@ -90,7 +90,7 @@ def test_an_episode_with_a_broken_server_has_its_expected_end_and_takes_no_other
 ) -> None:
     """Outcome and score of an episode, and a reason that names server, stage and the server's last words."""
     require(SANDBOX[start_path])
-    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))  # of baselines and seeds
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))  # holds baselines and seeds
     must = {fault: end for fault, end in ends(start_path).items() if start_path != "docker" or fault in IN_DOCKER}
     token = f"test-{start_path}-{os.getpid()}"
     before = find_cgroups(start_path)

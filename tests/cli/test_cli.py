@@ -128,7 +128,7 @@ def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:
     ]
     doctor = gymcp("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout
-    # of another cache: it reads every lock that was ever read with this one, those that tests have spoilt among them
+    # a cache of its own: in this one are all locks that were ever read, spoilt ones of tests among them
     assert gymcp("clean", env={"GYMCP_HOME": str(tmp_path)}).returncode == 0
 
 

@@ -251,7 +251,7 @@ def test_a_ground_truth_is_reused_until_it_is_refreshed(type_command: Typed, tmp
     assert json.loads(gymcp("eval", env, "--out", run, "--json").stdout)["success"] == 1.0
     truth.write_text(json.dumps({**right, "pay_back_5": {"accounts": {}}}))
     assert type_command("grade", run, "--json").returncode == 0
-    for options in (["--refresh"], []):  # what was found out anew is kept in its turn
+    for options in (["--refresh"], []):  # the new result is kept in its turn
         done = type_command("grade", run, "--json", *options)
         assert (done.returncode, json.loads(done.stdout)["success"]) == (1 if options else 0, pytest.approx(2 / 3))
     truth.unlink()

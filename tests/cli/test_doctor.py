@@ -70,7 +70,7 @@ def test_an_old_bubblewrap_is_named(tmp_path: Path) -> None:
 
 def test_the_fix_for_a_stopped_engine_starts_it(tmp_path: Path) -> None:
     address = str(tmp_path / "docker.sock")
-    with socket.socket(socket.AF_UNIX) as left:  # what a dead engine leaves
+    with socket.socket(socket.AF_UNIX) as left:  # a dead engine leaves its socket
         left.bind(address)
     code, found = findings(DOCKER_HOST=f"unix://{address}")
     assert code == 0

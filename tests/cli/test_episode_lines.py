@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gymcp.cli.demo.episode_lines import cut, describe_episode, format_call, summarise_episode
+from gymcp.cli.demo.episode_lines import cut_line, describe_episode, format_call, summarise_episode
 from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory
 
 STATES = {"s0": {"open": True, "paid": 0}, "s1": {"open": False, "paid": 5}}
@@ -90,5 +90,5 @@ def test_calls_are_written_as_code() -> None:
 
 
 def test_a_short_line_is_left_as_it_is() -> None:
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "..."
+    assert cut_line("abc", 3) == "abc"
+    assert cut_line("abcd", 3) == "..."

@@ -62,7 +62,7 @@ def finish(run: Path, ended: list[int]) -> None:
         scores = {row.score for row in store.summaries()}
     assert len(keys) == EPISODES
     assert (set(keys.values()), scores) == ({1}, {1.0})
-    left = gymcp("clean", "--dry-run").stdout  # of others too: tests that kill harnesses run beside this one
+    left = gymcp("clean", "--dry-run").stdout  # other tests' too, which run beside it
     assert [pid for pid in (*ended, process.pid) if f"(of process {pid}-" in left] == []
 
 

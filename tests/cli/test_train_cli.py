@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, gymcp
 
-pytestmark = pytest.mark.xdist_group("credit")  # of one run
+pytestmark = pytest.mark.xdist_group("credit")  # these tests read one run
 
 KEEPS_NONE = """
 from dataclasses import replace

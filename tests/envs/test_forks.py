@@ -163,7 +163,7 @@ def test_a_snapshot_can_be_restored_repeatedly_and_after_a_crash() -> None:
         await episode.restore(point)
         assert int(await ask(episode, "add", amount=1)) == here + 1
         point.discard()
-        with pytest.raises(SnapshotError, match=r"at step 1 \(drift\)"):  # what is left is to replay
+        with pytest.raises(SnapshotError, match=r"at step 1 \(drift\)"):  # replay is left, and it drifts
             await episode.restore(point)
 
     in_warm_episode(COUNT, work)

@@ -154,7 +154,7 @@ def walk_viewer(page: Page, home: str, run: str, pair: str) -> Iterator[str]:
     open_episode(page.locator(".row", has_text="judged"), "judged")
     expect(page.locator(".note")).to_be_visible()
     page.locator("#detail details").evaluate_all("all => all.forEach(each => { each.open = true })")
-    expect(page.locator(".taskfacts details > div")).to_have_count(2)  # what is asked for when it is unfolded has come
+    expect(page.locator(".taskfacts details > div")).to_have_count(2)  # the parts that unfolding asks for have come
     expect(page.locator(".taskfacts .soft").get_by_text("…", exact=True)).to_have_count(0)
     yield "episode"
     page.keyboard.press("?")

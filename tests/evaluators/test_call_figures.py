@@ -163,7 +163,7 @@ def test_costs_of_calls_stand_beside_success() -> None:
     risk = metrics.effort["cost/risk"]
     assert (risk.mean.value, risk.mean.episodes, risk.per_pass) == (0.75, 2, 1.5)
     shown = {cells[0]: (cells[1], cells[3]) for cells in effort_rows(metrics)}
-    assert shown == {"steps": ("4", "8"), "risk of calls": ("0.75", "1.5")}  # what cost nothing has no row
+    assert shown == {"steps": ("4", "8"), "risk of calls": ("0.75", "1.5")}  # a tool that cost nothing has no row
 
 
 def test_flakes_and_noise_come_from_repeated_trials() -> None:

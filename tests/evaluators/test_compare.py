@@ -122,7 +122,7 @@ def test_many_pairs_are_corrected_for() -> None:
     found = compare(runs)
     assert len(found.pairs) == 28
     uncorrected = [pair for pair in found.pairs if (pair.paired.p_permutation or 1.0) < 0.05]
-    assert uncorrected  # of 28 pairs of equals, some look different
+    assert uncorrected  # some of the 28 pairs of equals look different
     assert [pair for pair in found.pairs if pair.better] == []
 
 

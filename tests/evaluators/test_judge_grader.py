@@ -21,7 +21,7 @@ from gymcp.evaluators.graders import all_of, any_of, weighted
 from gymcp.evaluators.grading import apply_grader, remove_grade
 from gymcp.evaluators.judge import Point, Rubric, judge_by_rubric
 from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers, read_answers, usage_of_grader
-from gymcp.evaluators.judge.asking import Asked, JudgeSeat, ask_judge
+from gymcp.evaluators.judge.asking import EpisodeAnswers, JudgeSeat, ask_judge
 from gymcp.evaluators.judge.coverage import judge_coverage
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
@@ -85,7 +85,7 @@ def no_states(ref: str) -> Json:
     raise KeyError(ref)
 
 
-def ask(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> Asked:
+def ask(grader: Grader, judge: JudgeSeat, record: Trajectory = PLAYED) -> EpisodeAnswers:
     return asyncio.run(ask_judge(grader, TASK, remove_grade(record), no_states, judge))
 
 
@@ -201,7 +201,7 @@ def test_answers_from_elsewhere_are_never_a_score(kept: Json) -> None:
 
 def test_a_grader_that_needs_no_judge_asks_none() -> None:
     judge = Scripted(polite)
-    assert ask(state(1.0), seat(judge)) == Asked(truths={}, cost=0.0)
+    assert ask(state(1.0), seat(judge)) == EpisodeAnswers(truths={}, cost=0.0)
     assert judge.asked == 0
 
 

@@ -182,7 +182,7 @@ def test_kappa_equals_statsmodels(table: tuple[int, int, int, int]) -> None:
     assert found.kappa == pytest.approx(expected.kappa, abs=1e-12)
     assert found.kappa_ci95 is not None
     assert found.kappa_ci95.low <= expected.kappa <= found.kappa_ci95.high
-    if len(pairs) >= 50 and table[1]:  # where the normal approximation holds
+    if len(pairs) >= 50 and table[1]:  # the normal approximation holds from here on
         assert found.kappa_ci95.low == pytest.approx(expected.kappa_low, abs=0.04)
         assert found.kappa_ci95.high == pytest.approx(expected.kappa_upp, abs=0.04)
 

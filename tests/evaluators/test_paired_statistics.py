@@ -137,7 +137,7 @@ def test_holm_equals_statsmodels(p_values: list[float]) -> None:
 def test_a_paired_comparison_matches_figures_by_hand() -> None:
     found = compare_paired(scores([0.0], [0.0], [1.0], [1.0], [0.0]), scores([1.0], [1.0], [1.0], [0.0]))
     assert (found.tasks, found.difference, found.better, found.worse) == (4, 0.25, 2, 1)
-    assert found.p_permutation == 1.0  # of the 8 signs of three ones, all sum to 1 or more
+    assert found.p_permutation == 1.0  # all 8 signs of three ones sum to 1 or more
     assert found.p_mcnemar == 1.0
     half = 3.182446305 * math.sqrt((0.75**2 * 2 + 0.25**2 + 1.25**2) / 3 / 4)
     assert found.ci95 is not None

@@ -129,7 +129,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
         (inside,) = re.findall(r'url=(http://127\.0\.0\.1:\d+/\?token=[\w-]+)"', page)
         assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
         assert inside != address
-        for each in (inside, address):  # what is printed can still be pasted
+        for each in (inside, address):  # the printed address can still be pasted
             assert httpx.get(each, timeout=60).status_code == 200
         file = Path(called.removeprefix("file://"))
         process.send_signal(signal.SIGINT)

@@ -58,7 +58,7 @@ def test_a_note_is_typed_saved_and_found_with_the_keyboard_alone(browser: Browse
             open_episode(page.locator(".row", has_text="task000"), "task000")
             search(page, "")
             open_episode(page.locator(".row", has_text="judged"), "judged")
-            expect(page.locator(".noting textarea")).to_have_value("looks odd, jk /")  # what was typed is still there
+            expect(page.locator(".noting textarea")).to_have_value("looks odd, jk /")  # the typed text is still there
             page.keyboard.press("e")
             page.keyboard.press("Control+Enter")
             expect(page.locator(".noting [role=status]")).to_contain_text("saved")

@@ -3,9 +3,9 @@
 Prints each difference in one line, `SECTION: NAME: BEFORE -> AFTER`, and exits 1 if there is one. Standard library
 only.
 
-What others do on the machine is told from what the run did: mounts, cgroups and network interfaces of container engines
-and of systemd, processes without the run's marks, IPC objects of other users, counters of the kernel, and the content
-of what belongs to running services. A difference counts only if it is still there after `SETTLE_S` seconds, in which
+The guard leaves out changes that other programs make: mounts, cgroups and network interfaces of container engines and
+of systemd, processes without the run's marks, IPC objects of other users, counters of the kernel, and the content of
+files that belong to running services. A difference counts only if it is still there after `SETTLE_S` seconds, in which
 runs beside this one end what they hold for a moment.
 """
 

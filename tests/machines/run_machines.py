@@ -219,7 +219,7 @@ def furnish(stage: Path, machine: Machine) -> None:
     mount("--bind", str(stage / "shm"), "/dev/shm")
     options = f"lowerdir={CHECKOUT},upperdir={stage}/upper,workdir={stage}/work"
     mount("-t", "overlay", "-o", options, "overlay", str(CHECKOUT))
-    for left in (".hypothesis", ".pytest_cache", "runs"):  # of other runs in this checkout, by another user
+    for left in (".hypothesis", ".pytest_cache", "runs"):  # other runs in this checkout, by another user
         shutil.rmtree(CHECKOUT / left, ignore_errors=True)
 
 
@@ -293,7 +293,7 @@ def play_machine(name: str, full: bool, tests: str | None) -> Outcome:
     finally:
         end(token)
         process.communicate()
-        stage.rmdir()  # what was in it went with the namespace
+        stage.rmdir()  # its content went with the namespace
     if process.returncode != 0 or not out:
         return Outcome(machine=name, wrong=[why], seconds=time.monotonic() - began, tests="", skipped={})
     return Outcome(**json.loads(out.splitlines()[-1]))

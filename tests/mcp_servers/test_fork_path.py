@@ -152,7 +152,7 @@ def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: 
         ):
             call = greedy.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
             (ended,) = await asyncio.gather(call, return_exceptions=True)
-            # where the kernel refuses a fork the server hears of it and lives
+            # the server gets an error and lives if the kernel refuses a fork
             assert "BlockingIOError" in str(ended) or (isinstance(ended, ServerDied) and said in str(ended)), ended
             return await write(beside, "unharmed")
 

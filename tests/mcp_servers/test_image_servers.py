@@ -99,7 +99,7 @@ def test_an_image_that_has_changed_or_is_gone_is_an_error_of_one_line(shout: Sho
     shout.build()
     with pytest.raises(IntegrityError, match=f"'{shout.name}' is now {shout.id()}, locked is {was}; .* lock loud"):
         check_server(server, docker)
-    assert _say(server, docker) == "HI"  # what runs is what was locked
+    assert _say(server, docker) == "HI"  # the locked image runs
     merged = replace(server.packages[0], files={"id": shout.id()})  # as if the id alone had been merged
     with pytest.raises(IntegrityError, match="tool 'shout': parameter 'twice' is new"):
         check_server(replace(server, packages=(merged,)), docker)

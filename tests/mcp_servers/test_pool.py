@@ -159,7 +159,7 @@ def test_after_a_failed_start_there_is_a_pause(caplog: pytest.LogCaptureFixture)
             return started, errors
 
     count, errors = asyncio.run(use())
-    assert errors == ["no memory"] * 3  # who asks is told
+    assert errors == ["no memory"] * 3  # each request gets the error
     assert count <= 1 + 3 + max(2, len(os.sched_getaffinity(0)))
     assert "no server is started ahead for 1 s, because one failed: no memory" in caplog.text
 
@@ -229,7 +229,7 @@ def test_a_prestarted_server_that_cannot_serve_is_dropped_with_its_reason(
                 async with open_session(spec, warm, initial_state=None, seed=0):
                     pass
             finally:
-                await warm.wait_until_full()  # what is said is said of those that nobody asked for
+                await warm.wait_until_full()  # the warnings are about members that no request waited for
 
     with pytest.raises(EnvInfraError, match=r"server 'bad': (start|handshake)"):
         asyncio.run(episode())

@@ -135,7 +135,7 @@ def test_cancelled_while_it_starts(bwrap: Bubblewrap, turns: int, tmp_path: Path
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    before = _ours()  # what lives as long as this process: the mounter, the reaper of containers
+    before = _ours()  # processes that live as long as this one: the mounter, the reaper of containers
     asyncio.run(cancel())
     assert os.read(alive, 1) in (b"", b"x")
     os.close(alive)

@@ -102,7 +102,7 @@ def test_a_service_is_ready_before_its_server_and_its_files_are_in_the_state(bwr
         assert (await get(session)).content == "1"
         await session.update()
         assert (await session.state())[1]["files"] == {"count.txt": {"type": "file", "mode": "644", "text": "1"}}
-        assert await snapshot_files(session, None) is None  # what the service holds in memory is in no file
+        assert await snapshot_files(session, None) is None  # the service's memory is in no file
 
     play(spec, bwrap, work, work)  # each has a loopback of its own, so both use the same port
 

@@ -16,7 +16,7 @@ from gymcp.trainers.credit.diagnosis.gradient_factors import (
     name_variant,
     presets_to_measure,
 )
-from gymcp.trainers.credit.diagnosis.progress import Progress, measure_progress
+from gymcp.trainers.credit.diagnosis.progress import ProgressComparison, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import Signal, SignalEstimate
 from gymcp.trainers.credit.diagnostics import AnchorStatistics
 from gymcp.trainers.credit.graph.state_graph import measure_distances_to_success
@@ -81,7 +81,7 @@ def test_distance_to_success_joins_the_ways_of_several_episodes() -> None:
 def test_progress_is_told_by_recorded_transitions() -> None:
     (found,) = measure_progress(batch_of(RECORDS))
     # group a: failed ones make s -> x and pit -> x of 7 steps; group c is solved in one step each, b and d tell nothing
-    assert found == Progress(by="transitions", steps=13, in_failed=2 / 7, none_in_solved=1 / 6)
+    assert found == ProgressComparison(by="transitions", steps=13, in_failed=2 / 7, none_in_solved=1 / 6)
 
 
 def test_progress_is_told_by_gold_calls_that_were_not_made_before() -> None:

@@ -63,7 +63,7 @@ def test_every_preset_is_explained_in_words(preset: str) -> None:
     assert "loss (" in text
     for shaper in made.shapers:
         assert type(shaper).__name__ in text
-    assert ("example: " in text) == (preset != "matchtir")  # whose shaper reads calls of records
+    assert ("example: " in text) == (preset != "matchtir")  # the shaper of matchtir reads calls of records
 
 
 def test_the_correction_of_a_decoupled_loss_is_explained() -> None:

@@ -70,7 +70,7 @@ def test_distances_go_over_the_transitions_of_all_episodes() -> None:
     assert distance[graph.before].tolist() == [3, 2, 1, 3, 2, inf, inf]
     assert distance[graph.after].tolist() == [2, 1, 0, 2, inf, inf, inf]
     found, _ = GoalDistance(gamma=0.5)(batch, Trackers())
-    # what leads nowhere is one step beyond the farthest, 3; in b there is nothing to be far from
+    # a dead end is one step beyond the farthest, 3; in b there is nothing to be far from
     assert found.column("nearness").tolist() == [0.25, 0.5, 1.0, 0.25, 0.0625, 0.0625, 0.5]
     found, _ = GoalDistance(gamma=0.5, progress=True)(batch, Trackers())
     assert found.column("nearness").tolist() == [1.0, 1.0, 1.0, 1.0, 0.125, 0.5, 0.5]
@@ -167,7 +167,7 @@ def test_worlds_that_differ_are_not_one_node_although_their_texts_are_equal(name
     by_text = assign_credit(batch, make_preset(name, nodes="text", **episode_part)).advantage
     by_world = assign_credit(batch, make_preset(name, **episode_part)).advantage
     assert by_text[0] > by_text[2]
-    if name != "g2po":  # which compares gains of all steps of the task, too
+    if name != "g2po":  # g2po compares gains of all steps of the task, too
         assert by_world[[0, 2]].tolist() == [0.0, 0.0]
 
 

@@ -164,7 +164,7 @@ def test_an_interrupted_run_continues_after_its_last_complete_iteration(env: Loa
     with pytest.raises(Interruption):
         train(recipe, env, tmp_path / "run", resume=False, on_row=interrupt)
     with (tmp_path / "run" / METRICS_FILE).open("a") as file:
-        file.write('{"iteration": 7')  # what a kill may leave
+        file.write('{"iteration": 7')  # a kill may leave this
     assert train(recipe, env, tmp_path / "run", resume=True).iterations == 2
     assert [row["iteration"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2]
     assert json.loads((tmp_path / "run" / "training.json").read_text())["iteration"] == 2

@@ -88,7 +88,7 @@ def _list_drawn(trajectory: Trajectory) -> list[_Drawn]:
         for index, step in enumerate(trajectory.steps)
         if step.sampled is not None
     ]
-    # of answers that led to one step, the prompt of a later one is longer, if both are of one context
+    # if answers of one context led to one step, a later answer has a longer prompt
     return sorted(found, key=lambda drawn: (drawn.step, len(drawn.sampled.prompt_ids)))
 
 

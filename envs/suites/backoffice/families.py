@@ -240,7 +240,7 @@ def credit(world: World, rng: random.Random, level: int) -> Draft:
         look = (*_by_name(who), *look)
     if level == 5:
         look = (("get_order", {"order": order["id"]}), *look)
-    if level == 4:  # what the request names is what the account is to hold at the end
+    if level == 4:  # the account shall hold the amount of the request at the end
         total = who["credit"] + gift
         slots: dict[str, object] = {"name": who["name"], "amount": total}
     else:

@@ -37,7 +37,7 @@ def read_tasks(private: Path, code: Path) -> list[Json]:
                         "config": {
                             name: entry["initial_config"][name]
                             for name in entry["involved_classes"]
-                            if name in entry["initial_config"] and name not in STATELESS  # whose entry repeats gold
+                            if name in entry["initial_config"] and name not in STATELESS  # theirs repeats gold
                         },
                         "long_context": category == "long_context",
                     },

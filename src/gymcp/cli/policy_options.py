@@ -17,7 +17,7 @@ from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, open_model, parse_policy
-from gymcp.agents.runner.preflight import check_model, check_servers, check_user
+from gymcp.agents.runner.preflight import call_every_server, check_model, check_user
 from gymcp.agents.strategies.budgets import MAX_TOKENS, Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
@@ -209,7 +209,7 @@ def open_user(
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
-    listing = await check_servers(env, sandbox, tasks[0])
+    listing = await call_every_server(env, sandbox, tasks[0])
 
     def tools_of(task: Task) -> tuple[Tool, ...]:
         return tools_at_start(env, task, listing)

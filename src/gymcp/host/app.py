@@ -21,7 +21,7 @@ from gymcp.errors import GymcpError
 from gymcp.host.host import Host
 from gymcp.host.mcp_door import MCP_PATH, McpDoor
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
-from gymcp.host.operations import OPERATIONS, Access, Asked, Operation
+from gymcp.host.operations import OPERATIONS, Access, Operation, OperationRequest
 from gymcp.host.tokens import TOKEN_VARIABLE, read_presented_token
 from gymcp.http_headers import is_same_token
 
@@ -77,7 +77,7 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
         try:
             check_access(operation, request, host, token)
             check_size(request.headers)
-            asked = Asked(
+            asked = OperationRequest(
                 host=host,
                 path=request.path_params,
                 query=request.query_params,

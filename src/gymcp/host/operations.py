@@ -28,7 +28,7 @@ class Access(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OperationRequest:
     """One request, whose token and body have been checked."""
 
     host: Host
@@ -52,7 +52,7 @@ class Operation:
     method: str
     path: str
     access: Access
-    answer: Callable[[Asked], Awaitable[wire.Record]]
+    answer: Callable[[OperationRequest], Awaitable[wire.Record]]
     gives: type
     """Record of the answer."""
     body: type | None = None
@@ -71,17 +71,17 @@ class Operation:
         return self.answer.__name__
 
 
-async def check_health(asked: Asked) -> wire.Health:
+async def check_health(asked: OperationRequest) -> wire.Health:
     """Tell that the host answers."""
     return wire.Health(gymcp=__version__)
 
 
-async def list_environments(asked: Asked) -> wire.Environments:
+async def list_environments(asked: OperationRequest) -> wire.Environments:
     """List the environments, with the sizes of their splits."""
     return asked.host.list_environments()
 
 
-async def list_tasks(asked: Asked) -> wire.Tasks:
+async def list_tasks(asked: OperationRequest) -> wire.Tasks:
     """List the tasks of an environment, a page at a time."""
     offset = _read_count(asked.query, "offset", 0)
     return asked.host.list_tasks(
@@ -89,37 +89,37 @@ async def list_tasks(asked: Asked) -> wire.Tasks:
     )
 
 
-async def start_episode(asked: Asked) -> wire.StartedEpisode:
+async def start_episode(asked: OperationRequest) -> wire.StartedEpisode:
     """Start an episode; the answer comes once its world is open and proven clean."""
     return await asked.host.start(asked.body, asked.mcp_url())
 
 
-async def list_live_episodes(asked: Asked) -> wire.LiveEpisodes:
+async def list_live_episodes(asked: OperationRequest) -> wire.LiveEpisodes:
     """List the live episodes."""
     return asked.host.list_live()
 
 
-async def get_episode(asked: Asked) -> wire.EpisodeStatus:
+async def get_episode(asked: OperationRequest) -> wire.EpisodeStatus:
     """Show an episode, with its verdict if it is over; asking keeps a live one from being ended as idle."""
     return asked.episode.describe_status()
 
 
-async def say_to_user(asked: Asked) -> wire.Reply:
+async def say_to_user(asked: OperationRequest) -> wire.Reply:
     """Say something to the user, which ends the agent's turn; the answer is the user's, or the verdict."""
     return await asked.episode.say(asked.body.text)
 
 
-async def call_tool(asked: Asked) -> wire.ToolAnswer:
+async def call_tool(asked: OperationRequest) -> wire.ToolAnswer:
     """Call a tool, for agents that do not speak MCP."""
     return await asked.episode.call_tool(asked.body.name, asked.body.arguments)
 
 
-async def finish_episode(asked: Asked) -> wire.Verdict:
+async def finish_episode(asked: OperationRequest) -> wire.Verdict:
     """Finish an episode; the answer is its verdict. If the user would go on, it is graded as it stands."""
     return await asked.episode.finish(asked.body.text)
 
 
-async def abort_episode(asked: Asked) -> wire.Verdict:
+async def abort_episode(asked: OperationRequest) -> wire.Verdict:
     """Abort an episode, which then has no score; its trial is free for another one."""
     episode = asked.episode
     if episode.is_over:

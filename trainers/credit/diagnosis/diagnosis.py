@@ -10,7 +10,7 @@ import numpy as np
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.anchors import anchor_codes, check_state_keys
 from gymcp.trainers.credit.diagnosis.gradient_factors import action_codes, measure_factors, presets_to_measure
-from gymcp.trainers.credit.diagnosis.progress import Progress, measure_progress
+from gymcp.trainers.credit.diagnosis.progress import ProgressComparison, measure_progress
 from gymcp.trainers.credit.diagnosis.signal import SignalEstimate, estimate_signals
 from gymcp.trainers.credit.diagnostics import AnchorStatistics, anchor_statistics
 from gymcp.trainers.credit.presets import Preset
@@ -48,7 +48,7 @@ class Diagnosis:
     """Share of episodes with the full score."""
     ends: GroupEnds
     anchors: AnchorStatistics
-    progress: tuple[Progress, ...]
+    progress: tuple[ProgressComparison, ...]
     signal: SignalEstimate
     call_logs: bool
     """True if the keys of states are logs of the calls before, as for opaque servers."""

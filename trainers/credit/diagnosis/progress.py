@@ -21,7 +21,7 @@ EQUAL = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProgressComparison:
     """Progress of steps by one measure, beside the end of their episodes."""
 
     by: Literal["transitions", "gold"]
@@ -35,7 +35,7 @@ class Progress:
     step."""
 
 
-def measure_progress(batch: StepBatch) -> tuple[Progress, ...]:
+def measure_progress(batch: StepBatch) -> tuple[ProgressComparison, ...]:
     """Progress by recorded transitions, and by gold calls if every task of the batch has some."""
     solved = np.asarray(batch.per_step(is_solved(batch)), bool)
     made, judged = _transitions(batch, solved)
@@ -45,9 +45,9 @@ def measure_progress(batch: StepBatch) -> tuple[Progress, ...]:
     return tuple(found)
 
 
-def _compare(by: Literal["transitions", "gold"], made: Mask, judged: Mask, solved: Mask) -> Progress:
+def _compare(by: Literal["transitions", "gold"], made: Mask, judged: Mask, solved: Mask) -> ProgressComparison:
     failed, won = judged & ~solved, judged & solved
-    return Progress(
+    return ProgressComparison(
         by=by,
         steps=int(judged.sum()),
         in_failed=float(made[failed].mean()) if failed.any() else None,

@@ -8,7 +8,7 @@ from gymcp.evaluators.report import CreditAdvice
 from gymcp.trainers.credit.diagnosis.advice import advise, format_percent
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.prediction import Prediction
-from gymcp.trainers.credit.diagnosis.progress import Progress
+from gymcp.trainers.credit.diagnosis.progress import ProgressComparison
 from gymcp.trainers.credit.diagnosis.signal import Signal
 from gymcp.trainers.credit.presets import gigpo
 from gymcp.types import Task, Trajectory
@@ -65,7 +65,7 @@ def format_share(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _progress_rows(progress: Progress) -> tuple[Row, ...]:
+def _progress_rows(progress: ProgressComparison) -> tuple[Row, ...]:
     measure = _MEASURE[progress.by]
     return (
         (f"progress in failed episodes, {measure}", format_percent(progress.in_failed)),

@@ -136,7 +136,7 @@ def measure_segment_gains(tree: StepTree, trunk: np.ndarray[tuple[int, ...], np.
     has_value = np.append(count > 0, True)
     has_value[tree.steps :] = True
     steps = np.arange(len(before))
-    following = steps.copy()  # of a step without a value: the next of the trunk
+    following = steps.copy()  # a step without a value takes the next of the trunk
     inner = np.flatnonzero(trunk)
     following[before[inner]] = inner
     after = _follow(np.where(has_value, steps, following))

@@ -29,8 +29,8 @@ def summarise_episode(trajectory: Trajectory, width: int) -> str:
     score = "no score" if trajectory.score is None else f"score {trajectory.score:g}"
     calls = f"{len(names)} call{'' if len(names) == 1 else 's'}"
     rest = ", ".join(names) if trajectory.success else trajectory.reason
-    task = cut(one_line(trajectory.task), _ID_WIDTH)
-    return cut(f"  {task:<{_ID_WIDTH}}  {score}  {calls:>8}  {one_line(rest)}", width)
+    task = cut_line(one_line(trajectory.task), _ID_WIDTH)
+    return cut_line(f"  {task:<{_ID_WIDTH}}  {score}  {calls:>8}  {one_line(rest)}", width)
 
 
 def describe_episode(trajectory: Trajectory, read_state: StateReader, *, width: int, most: int) -> list[str]:
@@ -44,7 +44,7 @@ def describe_episode(trajectory: Trajectory, read_state: StateReader, *, width: 
         lines[most:] = [f"  {'':<{_LABEL_WIDTH}}... {hidden} more lines"]
     score = "none" if trajectory.score is None else f"{trajectory.score:g}"
     reason = "" if trajectory.success else f": {trajectory.reason}"
-    return [cut(line, width) for line in [*lines, f"  {'score':<{_LABEL_WIDTH}}{score}{one_line(reason)}"]]
+    return [cut_line(line, width) for line in [*lines, f"  {'score':<{_LABEL_WIDTH}}{score}{one_line(reason)}"]]
 
 
 def _lay_out(label: str, text: str, width: int) -> list[str]:
@@ -64,7 +64,7 @@ def _lay_out(label: str, text: str, width: int) -> list[str]:
 
 def _iter_lines(trajectory: Trajectory, read_state: StateReader) -> Iterator[tuple[str, str]]:
     """(label, text) of each message, call, result and change."""
-    before = trajectory.initial_key  # of servers that declare their state, the address of the first one
+    before = trajectory.initial_key  # the first server's address, if servers declare their state
     for step in trajectory.steps:
         for event in step_events(step):
             if isinstance(event, MessageEvent):
@@ -109,6 +109,6 @@ def format_call(call: ToolCall) -> str:
     return f"{call.name}({', '.join(pairs)})"
 
 
-def cut(line: str, width: int) -> str:
+def cut_line(line: str, width: int) -> str:
     """The line, or its beginning and dots in `width` characters."""
     return line if len(line) <= width else f"{line[: max(0, width - 3)]}..."
