@@ -164,20 +164,20 @@ class Registration:
 
 
 def read_registrations(folder: Path = REGISTRATIONS) -> list[Registration]:
-    """All registrations of a folder, by name. Raises ConfigError, also if two measure one seed of one recipe."""
+    """All registrations of a folder, by name. Raises ConfigError, also if two measure one seed."""
     found = [read_registration(path) for path in sorted(folder.glob("*.toml"))]
     check_seeds(found)
     return found
 
 
 def check_seeds(registrations: Sequence[Registration]) -> None:
-    """Raise ConfigError if a measured seed was measured, or tuned on, by another registration of the same recipe."""
+    """Raise ConfigError if a measured seed is measured, or tuned on, by another registration, of whichever recipe."""
     for one, other in combinations(registrations, 2):
         shared = ({*one.seeds} & {*other.seeds, *other.tuning_seeds}) | ({*other.seeds} & {*one.tuning_seeds})
-        if one.recipe == other.recipe and shared:
+        if shared:
             raise ConfigError(
-                f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no"
-                f" registration of recipe '{one.recipe}' has"
+                f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no other"
+                " registration has"
             )
 
 

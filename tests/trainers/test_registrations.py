@@ -107,9 +107,15 @@ def test_an_invalid_registration_is_named(tmp_path: Path, old: str, new: str, sa
 
 
 def test_a_seed_is_measured_by_one_registration_only() -> None:
-    first = read_registrations()[0]
-    with pytest.raises(ConfigError, match=f"seed {first.seeds[2]} is one of '{first.name}'"):
-        check_seeds([first, replace(first, name="again", seeds=(901, first.seeds[2]))])
+    """Another recipe is no excuse: a seed that was looked at anywhere is known."""
+    registrations = read_registrations()
+    measured = [seed for each in registrations for seed in each.seeds]
+    assert len({*measured}) == len(measured)
+    assert not {*measured} & {seed for each in registrations for seed in each.tuning_seeds}
+    first = registrations[0]
+    for again in (replace(first, name="again"), replace(first, name="again", recipe="other")):
+        with pytest.raises(ConfigError, match=f"seed {first.seeds[2]} is one of '{first.name}'"):
+            check_seeds([first, replace(again, seeds=(901, first.seeds[2]))])
 
 
 def test_power_of_a_paired_t_test_is_the_published_one() -> None:
