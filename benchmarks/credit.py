@@ -201,7 +201,7 @@ def execute(args: argparse.Namespace) -> None:
     """
     chosen = choose_registrations(read_registrations(), args.only, to_report=args.report)
     benches = [Bench(registration=each, runs=args.out / each.name, results=RESULTS / each.name) for each in chosen]
-    work = [(bench, choose_arms(bench.registration, args.arm, shown=args.all)) for bench in benches]
+    work: Work = [(bench, choose_arms(bench.registration, args.arm, shown=args.all)) for bench in benches]
     left_out: list[str] = []
     if not (args.tune or args.quick or args.report):
         work, left_out = select_in_force(work)
