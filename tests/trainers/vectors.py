@@ -1,6 +1,6 @@
 """Reference outputs of the official functions, or of the cited formula if no code is public; see `vectors.json`.
 
-They are printed to 6 decimals, so each is within half of 1e-6 of its true value; the other half of the tolerance is ours.
+They are printed to 6 decimals, so each is within half of 1e-6 of its true value; the other half is ours.
 """
 
 from __future__ import annotations
