@@ -20,7 +20,15 @@ from comparisons.commits import check_committed
 from comparisons.packaging import package_curves
 from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
-from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
+from comparisons.registration import (
+    RECIPES,
+    REGISTRATIONS,
+    UNWRITTEN,
+    Arm,
+    Registration,
+    find_latest,
+    read_registrations,
+)
 from comparisons.results import read_results
 from comparisons.runs import Bench, Progress, plan_first, plan_rest, plan_tuning, run_jobs, shrink
 from comparisons.tuning import find_rate, find_rate_arm, list_tuning, score_rates
@@ -96,9 +104,14 @@ def with_stop_arm(registration: Registration, arms: Sequence[Arm]) -> list[Arm]:
 
 
 def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
-    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed, or
-    if there are results of another registration."""
+    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed, if
+    a prediction is not written yet, or if there are results of another registration."""
     registration = bench.registration
+    if registration.prediction == UNWRITTEN:
+        raise ConfigError(
+            f"registration '{registration.name}': its prediction is '{UNWRITTEN}': record the start, write the"
+            " prediction and its claims, and commit them before the first measured run"
+        )
     read_results(registration, bench.results)
     needed = with_stop_arm(registration, arms)
     for arm in needed:

@@ -23,6 +23,8 @@ RECIPES = BENCHMARKS / "curves"
 REGISTRATIONS = BENCHMARKS / "registrations"
 MIN_RATES = 3
 """Fewest learning rates that an arm is tuned over."""
+UNWRITTEN = "to be written"
+"""A prediction that waits for the recorded run: such a registration has no claims, and no measured seed of it runs."""
 Range = tuple[float, float]
 T = TypeVar("T")
 
@@ -137,6 +139,8 @@ class Registration:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """Keys of the recipe that are set in all arms."""
     stop: StopRule | None = None
+    prediction: str = ""
+    """Sentence that a rule gave before the runs and the claims test, or `UNWRITTEN`."""
     by_default: bool = True
     """True: run by ``make curves``; False: only if it is named (``--only``)."""
     near_best: float = 0.0
@@ -245,8 +249,9 @@ def _sections(value: Json, who: str, key: str) -> dict[str, dict[str, Json]]:
 
 
 def _read_claims(table: dict[str, Json], arms: Mapping[str, dict[str, Json]], who: str) -> dict[str, dict[str, Json]]:
-    """Take the claims out of the table. They may be missing if the arms have those of their papers instead."""
-    if "claims" not in table and any("paper" in arm for arm in arms.values()):
+    """Take the claims out of the table. They may be missing if the arms have those of their papers instead, or before
+    the prediction that they test is written."""
+    if "claims" not in table and (table.get("prediction") == UNWRITTEN or any("paper" in arm for arm in arms.values())):
         return {}
     return _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
 
@@ -316,6 +321,8 @@ def _check(registration: Registration) -> None:
     if len({*seeds}) != len(seeds) or len(seeds) < 2 or {*seeds} & {*registration.tuning_seeds}:
         tuning = ", ".join(map(str, registration.tuning_seeds))
         raise ConfigError(f"{who}: seeds must be two or more different ones, and none of them for tuning ({tuning})")
+    if registration.prediction == UNWRITTEN and registration.claims:
+        raise ConfigError(f"{who}: it has claims, and its prediction is '{UNWRITTEN}': write that too")
     if not registration.tuning_seeds:
         raise ConfigError(f"{who}: tuning_seeds is empty; name one or more")
     if not 0 < registration.shown_seeds <= len(seeds):

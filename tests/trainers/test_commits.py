@@ -9,6 +9,7 @@ from pathlib import Path
 import credit
 import pytest
 from comparisons.commits import check_committed
+from comparisons.registration import UNWRITTEN
 from comparisons.results import write_result
 from comparisons.runs import Bench
 from comparisons.tuning import list_tuning
@@ -52,6 +53,11 @@ def test_a_registration_that_is_not_tuned_stops_no_other(
         for run, end in zip(list_tuning(tuned, arm, benches[1].results), (0.5, 0.7, 0.6), strict=True):
             write_result(run.path, replace(make_result(tuned, arm.name, run.seed, [0.1, end]), digest=run.digest))
     commit_all(tmp_path)
+    unwritten = replace(tuned, name="guess-1", prediction=UNWRITTEN)
+    with pytest.raises(
+        ConfigError, match="registration 'guess-1': its prediction is 'to be written': record the start"
+    ):
+        credit.put_in_force(replace(benches[1], registration=unwritten), tuned.arms)
     ready, left_out = credit.select_in_force([(bench, bench.registration.arms) for bench in benches])
     assert [(bench.registration.name, len(bench.commit)) for bench, _ in ready] == [("small-1", 40)]
     (line,) = left_out

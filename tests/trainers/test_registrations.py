@@ -96,6 +96,7 @@ def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
         ('"learn.negative_scale" = 0.5', '"learn.iterations" = 5', "different numbers of episodes"),
         ("ranked = true", 'ranked = "yes"', "ranked is 'yes'; it must be true or false"),
         ("[[claims]]", "[claims.first]", "'claims' must be one or more sections"),
+        ('title = "Small"', 'title = "Small"\nprediction = "to be written"', "it has claims, and its prediction is"),
         ("title", "title title", "is not TOML"),
     ],
 )
