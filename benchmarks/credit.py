@@ -20,7 +20,15 @@ from comparisons.commits import check_committed
 from comparisons.packaging import package_curves
 from comparisons.page import Tuning, write_page
 from comparisons.pictures import draw_curves
-from comparisons.registration import RECIPES, REGISTRATIONS, Arm, Registration, find_latest, read_registrations
+from comparisons.registration import (
+    RECIPES,
+    REGISTRATIONS,
+    UNWRITTEN,
+    Arm,
+    Registration,
+    find_latest,
+    read_registrations,
+)
 from comparisons.results import read_results
 from comparisons.runs import Bench, Progress, plan_first, plan_rest, plan_tuning, run_jobs, shrink
 from comparisons.tuning import find_rate, find_rate_arm, list_tuning, score_rates
@@ -31,6 +39,8 @@ from gymcp.errors import ConfigError, UsageError
 
 RESULTS = Path(__file__).parent / "results" / "credit"
 REPORT = "REPORT.md"
+Work = Sequence[tuple[Bench, Sequence[Arm]]]
+"""Registrations and the arms of each that are run."""
 
 
 def choose_registrations(known: Sequence[Registration], name: str | None, *, to_report: bool) -> list[Registration]:
@@ -94,9 +104,14 @@ def with_stop_arm(registration: Registration, arms: Sequence[Arm]) -> list[Arm]:
 
 
 def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
-    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed, or
-    if there are results of another registration."""
+    """The bench with its commit. Raises ConfigError if registration, recipe or tuning of the arms are not committed, if
+    a prediction is not written yet, or if there are results of another registration."""
     registration = bench.registration
+    if registration.prediction == UNWRITTEN:
+        raise ConfigError(
+            f"registration '{registration.name}': its prediction is '{UNWRITTEN}': record the start, write the"
+            " prediction and its claims, and commit them before the first measured run"
+        )
     read_results(registration, bench.results)
     needed = with_stop_arm(registration, arms)
     for arm in needed:
@@ -104,6 +119,18 @@ def put_in_force(bench: Bench, arms: Sequence[Arm]) -> Bench:
     tuned = [run.path for arm in needed for run in list_tuning(registration, arm, bench.results)]
     files = [REGISTRATIONS / f"{registration.name}.toml", RECIPES / f"{registration.recipe}.toml", *tuned]
     return replace(bench, commit=check_committed(files))
+
+
+def select_in_force(work: Work) -> tuple[Work, list[str]]:
+    """The registrations that may run, with their commit, and a line for each that may not yet, which is printed."""
+    ready, left_out = [], []
+    for bench, arms in work:
+        try:
+            ready.append((put_in_force(bench, arms), arms))
+        except ConfigError as error:
+            left_out.append(f"left out: {error}")
+            print(f"credit.py: {left_out[-1]}", file=sys.stderr)
+    return ready, left_out
 
 
 def tune_runs(bench: Bench, arms: Sequence[Arm], retry: bool) -> None:
@@ -180,12 +207,17 @@ def read_arguments() -> argparse.Namespace:
 
 
 def execute(args: argparse.Namespace) -> None:
-    """Do what was asked for. Raises UsageError, before any run, for what cannot be done."""
+    """Do what was asked for. Raises UsageError, before any run, for what cannot be done.
+
+    A registration that may not run yet, because it is not tuned or not committed, stops no other: it is left out, and
+    the error at the end names it.
+    """
     chosen = choose_registrations(read_registrations(), args.only, to_report=args.report)
     benches = [Bench(registration=each, runs=args.out / each.name, results=RESULTS / each.name) for each in chosen]
-    work = [(bench, choose_arms(bench.registration, args.arm, shown=args.all)) for bench in benches]
+    work: Work = [(bench, choose_arms(bench.registration, args.arm, shown=args.all)) for bench in benches]
+    left_out: list[str] = []
     if not (args.tune or args.quick or args.report):
-        work = [(put_in_force(bench, arms), arms) for bench, arms in work]
+        work, left_out = select_in_force(work)
     for bench, arms in work:
         if args.tune:
             own = list({arm.name: arm for arm in (find_rate_arm(bench.registration, arm) for arm in arms)}.values())
@@ -202,6 +234,8 @@ def execute(args: argparse.Namespace) -> None:
                     measure(bench, arms, args.retry)
             report(bench)
             package(bench)
+    if left_out:
+        raise ConfigError("\n".join(["not all that was asked for was done", *left_out]))
 
 
 def run_script(name: str, execute: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:

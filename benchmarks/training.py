@@ -13,17 +13,19 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from credit_speed import OPTIONS, batch, seconds
+from credit_speed import batch, list_work
 from report_table import Result, against, options, show
 from training_iteration import iteration
 from training_trl import VERSION, trl_trainer
 from transformers import AutoModelForCausalLM
-from tree_speed import list_work, make_forked_tree, measure_memory, measure_seconds
+from tree_speed import list_work as list_tree_work
+from tree_speed import make_forked_tree, measure_memory, measure_seconds
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.trainers.learner.learner import Learner
@@ -36,6 +38,8 @@ SIZE = TinySize(vocabulary=4096, hidden=256, layers=6, heads=4, context=1024, in
 SMALL = replace(SIZE, hidden=128, layers=4)
 MICRO_BATCH_TOKENS = 2048
 MILLION = 1_000_000
+Work = Mapping[str, Callable[[], object]]
+"""Methods by name, each as something to call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,27 +125,24 @@ def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds:
 
 
 def credit(steps: int) -> list[Result]:
-    """Seconds for `steps` steps, and for four times as many, with their ratio: 4 is linear."""
-    few, many = batch(steps), batch(4 * steps)
-    results = []
-    for name, options_of in OPTIONS.items():
-        base = Result(metric=f"advantages, {name}, {steps:,} steps", value=seconds(name, few, options_of), unit="s")
-        more = seconds(name, many, options_of)
-        results += [base, against(f"advantages, {name}, {4 * steps:,} steps", more, "s", base)]
-        print(f"{name}: {base.value:.3f} s", file=sys.stderr, flush=True)
-    return results
+    """Seconds and memory of each preset for `steps` steps and for four times as many; a ratio of 4 is linear."""
+    return _credit("", list_work(batch(steps)), list_work(batch(4 * steps)), steps)
 
 
 def tree_credit(steps: int) -> list[Result]:
-    """Seconds and memory for trees of `steps` steps, and of four times as many, with their ratios: 4 is linear."""
-    few, many = list_work(make_forked_tree(steps)), list_work(make_forked_tree(4 * steps))
+    """The same for trees of steps."""
+    few, many = (list_tree_work(make_forked_tree(size)) for size in (steps, 4 * steps))
+    return _credit(" on trees", few, many, steps)
+
+
+def _credit(where: str, few: Work, many: Work, steps: int) -> list[Result]:
     results = []
     for name in few:
         for what, unit, measure in (("advantages", "s", measure_seconds), ("memory", "MB", measure_memory)):
-            base = Result(metric=f"{what} on trees, {name}, {steps:,} steps", value=measure(few[name]), unit=unit)
+            base = Result(metric=f"{what}{where}, {name}, {steps:,} steps", value=measure(few[name]), unit=unit)
             more = measure(many[name])
-            results += [base, against(f"{what} on trees, {name}, {4 * steps:,} steps", more, unit, base)]
-            print(f"{name} on trees: {base.value:.3f} {unit}, {more:.3f} {unit}", file=sys.stderr, flush=True)
+            results += [base, against(f"{what}{where}, {name}, {4 * steps:,} steps", more, unit, base)]
+            print(f"{name}{where}: {base.value:.3f} {unit}, {more:.3f} {unit}", file=sys.stderr, flush=True)
     return results
 
 

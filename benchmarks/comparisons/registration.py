@@ -23,6 +23,8 @@ RECIPES = BENCHMARKS / "curves"
 REGISTRATIONS = BENCHMARKS / "registrations"
 MIN_RATES = 3
 """Fewest learning rates that an arm is tuned over."""
+UNWRITTEN = "to be written"
+"""A prediction that waits for the recorded run: such a registration has no claims, and no measured seed of it runs."""
 Range = tuple[float, float]
 T = TypeVar("T")
 
@@ -137,6 +139,8 @@ class Registration:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """Keys of the recipe that are set in all arms."""
     stop: StopRule | None = None
+    prediction: str = ""
+    """Sentence that a rule gave before the runs and the claims test, or `UNWRITTEN`."""
     by_default: bool = True
     """True: run by ``make curves``; False: only if it is named (``--only``)."""
     near_best: float = 0.0
@@ -164,20 +168,20 @@ class Registration:
 
 
 def read_registrations(folder: Path = REGISTRATIONS) -> list[Registration]:
-    """All registrations of a folder, by name. Raises ConfigError, also if two measure one seed of one recipe."""
+    """All registrations of a folder, by name. Raises ConfigError, also if two measure one seed."""
     found = [read_registration(path) for path in sorted(folder.glob("*.toml"))]
     check_seeds(found)
     return found
 
 
 def check_seeds(registrations: Sequence[Registration]) -> None:
-    """Raise ConfigError if a measured seed was measured, or tuned on, by another registration of the same recipe."""
+    """Raise ConfigError if a measured seed is measured, or tuned on, by another registration, of whichever recipe."""
     for one, other in combinations(registrations, 2):
         shared = ({*one.seeds} & {*other.seeds, *other.tuning_seeds}) | ({*other.seeds} & {*one.tuning_seeds})
-        if one.recipe == other.recipe and shared:
+        if shared:
             raise ConfigError(
-                f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no"
-                f" registration of recipe '{one.recipe}' has"
+                f"registration '{other.name}': seed {min(shared)} is one of '{one.name}': name seeds that no other"
+                " registration has"
             )
 
 
@@ -245,8 +249,9 @@ def _sections(value: Json, who: str, key: str) -> dict[str, dict[str, Json]]:
 
 
 def _read_claims(table: dict[str, Json], arms: Mapping[str, dict[str, Json]], who: str) -> dict[str, dict[str, Json]]:
-    """Take the claims out of the table. They may be missing if the arms have those of their papers instead."""
-    if "claims" not in table and any("paper" in arm for arm in arms.values()):
+    """Take the claims out of the table. They may be missing if the arms have those of their papers instead, or before
+    the prediction that they test is written."""
+    if "claims" not in table and (table.get("prediction") == UNWRITTEN or any("paper" in arm for arm in arms.values())):
         return {}
     return _sections({str(number): claim for number, claim in enumerate(table.pop("claims", []), 1)}, who, "claims")
 
@@ -316,6 +321,8 @@ def _check(registration: Registration) -> None:
     if len({*seeds}) != len(seeds) or len(seeds) < 2 or {*seeds} & {*registration.tuning_seeds}:
         tuning = ", ".join(map(str, registration.tuning_seeds))
         raise ConfigError(f"{who}: seeds must be two or more different ones, and none of them for tuning ({tuning})")
+    if registration.prediction == UNWRITTEN and registration.claims:
+        raise ConfigError(f"{who}: it has claims, and its prediction is '{UNWRITTEN}': write that too")
     if not registration.tuning_seeds:
         raise ConfigError(f"{who}: tuning_seeds is empty; name one or more")
     if not 0 < registration.shown_seeds <= len(seeds):

@@ -20,6 +20,7 @@ from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.graph.shapers import GoalDistance, HistoryKeys, MeanReturns, StateValues
 from gymcp.trainers.credit.graph.state_graph import build_state_graph, measure_goal_distances
+from gymcp.trainers.credit.graph.transitions import decode_transitions, encode_states
 from gymcp.trainers.credit.presets import PARITY, make_preset
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
@@ -234,7 +235,11 @@ def test_tigpo_forgets_nothing_and_keeps_no_way_twice() -> None:
     preset, trackers = make_preset("tigpo"), Trackers()
     for records in (FROM_X, TO_X, FROM_X, TO_X):
         trackers = assign_credit(batch_of(records), preset, trackers).trackers
-    assert trackers.transitions == {"e/t": [["p", "x"], ["p", "z"], ["s", "q"], ["s", "x"], ["x", "y"], ["y", ""]]}
+    (remembered,) = trackers.transitions.values()
+    codes, of_task = decode_transitions([remembered])
+    ways = [["p", "x"], ["p", "z"], ["s", "q"], ["s", "x"], ["x", "y"], ["y", ""]]
+    assert sorted(codes.tolist()) == sorted(decode_transitions([ways])[0].tolist())
+    assert (list(trackers.transitions), of_task.tolist()) == (["e/t"], [0] * 6)
     assert trackers.earlier_scores == {"e/t": [0.0, 0.0]}
 
 
@@ -255,6 +260,23 @@ def test_the_memory_of_tigpo_is_read_from_a_checkpoint_as_it_was() -> None:
     found = [assign_credit(batch_of(TO_X), preset, each) for each in (trackers, restored)]
     assert found[0].advantage.tolist() == found[1].advantage.tolist()
     assert found[0].trackers == found[1].trackers
+
+
+def test_the_memory_of_an_earlier_version_is_read() -> None:
+    """It has pairs of names; those of the test are no digests, so each stands for its own."""
+    preset = make_preset("tigpo", **STEPS_ONLY)
+    before = Trackers(transitions={"e/t": [["p", "x"], ["p", "z"], ["x", "y"], ["y", ""]]})
+    now = assign_credit(batch_of(FROM_X), preset).trackers
+    found = [assign_credit(batch_of(TO_X), preset, each) for each in (before, now)]
+    assert found[0].advantage.tolist() == found[1].advantage.tolist() == [0.09375, 0.0, -0.09375, 0.0]
+
+
+def test_states_are_remembered_by_the_first_64_bits_of_their_keys() -> None:
+    digests = ["0123456789abcdef" + "f" * 48, "fedcba9876543210" + "0" * 48]
+    assert [f"{code:016x}" for code in encode_states(digests).tolist()] == [each[:16] for each in digests]
+    mixed = encode_states([*digests, "q"]).tolist()  # a key that is no digest changes no other
+    assert mixed[:2] == encode_states(digests).tolist()
+    assert mixed[2] == encode_states(["q"])[0]
 
 
 def test_tigpo_is_graphgpo_as_long_as_nothing_is_remembered() -> None:

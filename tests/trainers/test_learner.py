@@ -84,6 +84,7 @@ LOSSES = [
     Loss(aggregation="seq-mean-token-sum"),
     Loss(kind="gspo", clip_low=0.1, clip_high=0.1),
     Loss(kind="cispo", weight=TruncatedWeight()),
+    Loss(kind="sapo"),
     Loss(kind="likelihood"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from gymcp.trainers.learner.losses import (
     importance_weights,
     kl_estimate,
     policy_loss,
+    ratios,
 )
 from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
 
@@ -30,6 +32,7 @@ LOSSES = {
     },
     "gspo_3e-4_4e-4|seq-mean-token-mean (forced)": Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4),
     "cispo_0.2_0.28|token-mean": Loss(kind="cispo"),
+    "sapo_1.0_1.05|seq-mean-token-mean (forced)": Loss(kind="sapo", aggregation="seq-mean-token-mean"),
 }
 
 
@@ -40,6 +43,10 @@ def tensors() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     new = (old + ratio.log()).requires_grad_()
     advantages, mask = (torch.tensor(INPUTS[name], dtype=torch.float64) for name in ("adv", "mask"))
     return new, old, advantages, mask
+
+
+def test_every_loss_of_the_vectors_is_one_of_ours() -> None:
+    assert LOSSES.keys() == VECTORS["policy_losses"]["results"].keys()
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -93,6 +100,15 @@ def test_importance_weights_match_the_official_functions() -> None:
     sequence = importance_weights(TruncatedWeight(cap=2.0, level="sequence"), change, mask)
     assert sequence[0].tolist() == near([vector["seq_tis_C2"]] * 4)
     assert importance_weights(BandWeight(), change, mask)[0].tolist() == near(vector["icepop_0_5_2_0"])
+    plain = importance_weights(TruncatedWeight(cap=math.inf), change, mask)
+    assert plain[0].tolist() == near(vector["ratio"])
+    whole = importance_weights(TruncatedWeight(cap=math.inf, level="sequence"), change, mask)
+    assert whole[0].tolist() == near([vector["seq_ratio"]] * 4)
+    assert ratios(Loss(kind="gspo"), trainer, rollout, mask).tolist() == [near([vector["geo_mean_ratio"]] * 4)]
+    # k3 = r - 1 + k1, token by token
+    divergence = kl_estimate(rollout, trainer)
+    assert divergence.mean().item() == near(vector["k3_seq_mean"])
+    assert (divergence - plain + 1).mean().item() == near(vector["k1_seq_mean"])
 
 
 def test_importance_weights_carry_no_gradient() -> None:
@@ -123,6 +139,7 @@ def test_the_kl_estimate_is_zero_only_if_both_policies_agree() -> None:
         ({"aggregation": "seq-mean-token-sum-norm"}, "constant_length"),
         ({"clip_low": -0.1}, "clips must be positive"),
         ({"dual_clip": 0.5}, "dual_clip above 1"),
+        ({"kind": "sapo", "sharpness_up": 0.0}, "sharpness_up and sharpness_down must be above 0"),
     ],
 )
 def test_an_impossible_loss_is_refused(wrong: dict[str, Any], says: str) -> None:

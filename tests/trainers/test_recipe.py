@@ -131,6 +131,8 @@ def test_an_invalid_recipe_is_refused(table: dict[str, Any], says: str) -> None:
         ({"kind": "gspo", "constant_length": 9}, "loss.constant_length = 9 .* loss.kind = 'gspo'"),
         ({"kind": "gspo", "keep_clipped_gradient": True}, "loss.keep_clipped_gradient = .* loss.kind = 'gspo'"),
         ({"kind": "cispo", "dual_clip": 3.0}, "loss.dual_clip = 3.0 .* loss.kind = 'cispo'"),
+        ({"kind": "sapo", "clip_high": 0.3}, "loss.clip_high = 0.3 .* loss.kind = 'sapo'"),
+        ({"sharpness_up": 2.0}, "loss.sharpness_up = 2.0 .* loss.kind = 'ppo'"),
         ({"kind": "likelihood", "clip_high": 0.3}, "loss.clip_high = 0.3 .* loss.kind = 'likelihood'"),
         ({"kind": "likelihood", "weight": {"rule": "band"}}, "loss.weight = .* loss.kind = 'likelihood'"),
         ({"decoupled": True, "weight": {"rule": "band"}}, "loss.weight = .* loss.decoupled = true: remove"),

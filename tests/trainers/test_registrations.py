@@ -96,6 +96,7 @@ def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:
         ('"learn.negative_scale" = 0.5', '"learn.iterations" = 5', "different numbers of episodes"),
         ("ranked = true", 'ranked = "yes"', "ranked is 'yes'; it must be true or false"),
         ("[[claims]]", "[claims.first]", "'claims' must be one or more sections"),
+        ('title = "Small"', 'title = "Small"\nprediction = "to be written"', "it has claims, and its prediction is"),
         ("title", "title title", "is not TOML"),
     ],
 )
@@ -107,9 +108,15 @@ def test_an_invalid_registration_is_named(tmp_path: Path, old: str, new: str, sa
 
 
 def test_a_seed_is_measured_by_one_registration_only() -> None:
-    first = read_registrations()[0]
-    with pytest.raises(ConfigError, match=f"seed {first.seeds[2]} is one of '{first.name}'"):
-        check_seeds([first, replace(first, name="again", seeds=(901, first.seeds[2]))])
+    """Another recipe is no excuse: a seed that was looked at anywhere is known."""
+    registrations = read_registrations()
+    measured = [seed for each in registrations for seed in each.seeds]
+    assert len({*measured}) == len(measured)
+    assert not {*measured} & {seed for each in registrations for seed in each.tuning_seeds}
+    first = registrations[0]
+    for again in (replace(first, name="again"), replace(first, name="again", recipe="other")):
+        with pytest.raises(ConfigError, match=f"seed {first.seeds[2]} is one of '{first.name}'"):
+            check_seeds([first, replace(again, seeds=(901, first.seeds[2]))])
 
 
 def test_power_of_a_paired_t_test_is_the_published_one() -> None:

@@ -138,6 +138,27 @@ def test_aepo_keeps_the_gradient_of_clipped_tokens(case: str) -> None:
     assert gradient.tolist() == near(expected["grad_wrt_logp"])
 
 
+@pytest.mark.parametrize("case", ["arlarena_port", "high_entropy_clipped_token"])
+def test_aepo_differs_from_arlarena_in_the_gradient_of_clipped_tokens_of_high_entropy(case: str) -> None:
+    """That port drops it, and keeps that of low entropy alone: the opposite of the paper. The losses are equal."""
+    vector = VECTORS["aepo_loss"]
+    inputs, drawn = vector["inputs"], np.array(vector["inputs"]["mask"]) == 1
+    port = vector[case].get("arlarena_port", vector[case])
+    advantage, entropy = np.array(inputs["adv"]), np.array(vector[case].get("entropy", inputs["entropy"]))
+    advantage[drawn] = scale_by_entropy(advantage[drawn], entropy[drawn], coefficient=inputs["ent_adv_coef"])
+    low, high = inputs["clip"]
+    loss = Loss(clip_low=low, clip_high=high, dual_clip=inputs["dual_clip"], keep_clipped_gradient=True)
+    new, old, given_, mask = aepo_tensors(vector, advantage.tolist())
+    found = policy_loss(loss, new, old, given_, mask)
+    (gradient,) = torch.autograd.grad(found, new)
+    assert found.item() == near(port["loss"])
+    clipped = np.array(inputs["ratio"]) > 1 + high
+    unsure = drawn & (advantage > 0) & clipped & (entropy > entropy[drawn].mean())
+    assert np.where(unsure, 0.0, gradient.numpy()).tolist() == near(port["grad_wrt_logp"])
+    assert unsure.any() == (case == "high_entropy_clipped_token")
+    assert (gradient.numpy()[unsure] < 0).all()
+
+
 def test_aepo_scales_each_token_of_a_step() -> None:
     """Two leaves, of two tokens and one; the entropies 1, 2, 3 have the deviations -1, 0, 1."""
     tree = make_tree([-1, -1], [1.0, 0.0])

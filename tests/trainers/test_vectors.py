@@ -13,14 +13,14 @@ from vectors import VECTORS, near
 from gymcp.trainers.credit.anchors import cluster_texts
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.call_matching import assign_gold, hard_rewards, similarities, soft_rewards
-from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
+from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale, discount, estimate_advantage
 from gymcp.trainers.credit.filters import tool_penalty
 from gymcp.trainers.credit.preset import make_single_loss
 from gymcp.trainers.credit.presets import PARITY, Preset, make_preset
-from gymcp.trainers.credit.returns import gae
+from gymcp.trainers.credit.returns import gae, returns_to_go
 from gymcp.trainers.credit.shapers import OverlongPenalty, Trackers, overlong_penalties, tool_productivity
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
-from gymcp.trainers.credit.transforms import EntropyModulation
+from gymcp.trainers.credit.transforms import EntropyModulation, measure_confidence
 from gymcp.types import ToolCall
 
 
@@ -55,17 +55,24 @@ def _gigpo_batch(inputs: dict[str, Any]) -> StepBatch:
 def test_gigpo(unit: str, norm: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector[f"row_weighted_{norm}_norm" if unit == "step" else f"{norm}_norm"]
-    preset = make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit, "norm": norm})
-    credit = assign_credit(_gigpo_batch(vector["inputs"]), preset)
-    assert credit.advantage.tolist() == near(expected["A_total"])
+    _check_gigpo(vector, expected, make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit, "norm": norm}))
 
 
 @pytest.mark.parametrize("unit", ["step", "trajectory"])
 def test_gigpo_penalises_an_invalid_step_after_the_returns(unit: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector["row_weighted_mean_norm_penalty_0_1" if unit == "step" else "mean_norm_penalty_0_1"]
-    preset = make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit}, invalid_penalty=0.1)
+    _check_gigpo(vector, expected, make_preset("gigpo", **{**PARITY["gigpo"], "unit": unit}, invalid_penalty=0.1))
+
+
+def _check_gigpo(vector: dict[str, Any], expected: dict[str, Any], preset: Preset) -> None:
+    """Compare the returns, both parts of the advantage, and their sum."""
     credit = assign_credit(_gigpo_batch(vector["inputs"]), preset)
+    batch, (episode, step) = credit.batch, preset.loss_terms[0].advantage_terms
+    returns = discount(step, batch.column(step.signal), batch) - (batch.column(step.penalty) if step.penalty else 0.0)
+    assert returns.tolist() == near(expected["step_returns_after_penalty"])
+    assert estimate_advantage(episode, batch).tolist() == near(expected["A_episode"])
+    assert (step.weight * estimate_advantage(step, batch)).tolist() == near(expected["A_step"])
     assert credit.advantage.tolist() == near(expected["A_total"])
 
 
@@ -107,6 +114,8 @@ def test_the_authors_matching_is_greedy_and_ours_is_not() -> None:
     table = np.array(vector["matrix"])
     assert assign_gold(table, "greedy") == vector["official_assignment"]
     assert assign_gold(table) == vector["optimal_assignment"]
+    assert float(np.sum(hard_rewards(table, assignment="greedy"))) == near(vector["official_total"])
+    assert float(np.sum(hard_rewards(table))) == near(vector["optimal_total"])
 
 
 def test_matchtir_adds_the_episode_and_the_turn() -> None:
@@ -169,8 +178,12 @@ def test_empg_scales_by_confidence_and_centres() -> None:
     episodes = inputs["step_entropies"]
     batch = batch_of_columns([[0.0] * len(row) for row in episodes], ["g", "g"], entropy=episodes)
     given = np.repeat(inputs["episode_adv"], batch.lengths)
-    found = EntropyModulation(sharpness=inputs["k"], bonus_sharpness=inputs["k_f"], bonus=inputs["zeta"])(batch, given)
-    assert found.tolist() == near(VECTORS["empg"]["expected"]["A"])
+    rule = EntropyModulation(sharpness=inputs["k"], bonus_sharpness=inputs["k_f"], bonus=inputs["zeta"])
+    expected = VECTORS["empg"]["expected"]
+    parts = measure_confidence(batch.column("entropy"), sharpness=inputs["k"], bonus_sharpness=inputs["k_f"])
+    assert [part.tolist() for part in parts] == near([expected["H_norm"], expected["g"], expected["f"]])
+    assert rule.shape(batch, given).tolist() == near(expected["A_before_centering"])
+    assert rule(batch, given).tolist() == near(expected["A"])
 
 
 def test_loop_leaves_each_episode_out_of_its_baseline() -> None:
@@ -191,7 +204,10 @@ def test_flow_grpo_counts_every_step() -> None:
 
 def test_rebn_whitens_returns_over_the_batch() -> None:
     vector = VECTORS["rebn"]
-    found = advantages(make_preset("rebn", gamma=0.9), vector["inputs"]["turn_rewards"], ["a", "b"])
+    rewards = vector["inputs"]["turn_rewards"]
+    starts = np.array([0, 3, 5])
+    assert returns_to_go(np.concatenate(rewards), starts, vector["inputs"]["gamma"]).tolist() == near(vector["returns"])
+    found = advantages(make_preset("rebn", gamma=vector["inputs"]["gamma"]), rewards, ["a", "b"])
     assert [value for row in found for value in row] == near(vector["adv"])
 
 
@@ -207,6 +223,8 @@ def test_gae_skips_tokens_that_the_policy_did_not_sample() -> None:
         lam=inputs["lam"],
     )
     assert found.tolist() == near(np.array(vector["adv_unwhitened"][0])[drawn].tolist())
+    targets = found + np.array(inputs["values"][0])[drawn]  # what the critic is fitted to
+    assert targets.tolist() == near(np.array(vector["returns"][0])[drawn].tolist())
 
 
 def test_ppo_whitens_gae() -> None:
@@ -226,17 +244,30 @@ def test_the_overlong_penalty_grows_linearly() -> None:
         assert overlong_penalties(np.array([float(length)]), rule).tolist() == near([expected])
 
 
-def test_roc_counts_failed_calls() -> None:
+def test_roc_counts_failed_calls_and_steps_out_of_form() -> None:
+    """The authors count answers but one, of all turns, as out of form; here a step is that has no usable action."""
     example = VECTORS["grpo_roc_penalty"]["example"]
-    batch = batch_of_columns(
-        [[1.0]], ["g"], calls=[[float(example["tool_responses"])]], errors=[[float(example["errors"])]]
-    )
-    assert tool_penalty(batch).tolist() == near([example["p_err"]])
+    turns, surplus = example["turns"], example["answer_blocks"] - 1
+    for wrong, penalty in ((0, example["p_err"]), (surplus, example["p_total"])):
+        batch = batch_of_columns(
+            [[0.0] * (turns - 1) + [1.0]],
+            ["g"],
+            calls=[[float(example["tool_responses"])] + [0.0] * (turns - 1)],
+            errors=[[float(example["errors"])] + [0.0] * (turns - 1)],
+            valid=[[0.0] * wrong + [1.0] * (turns - wrong)],
+        )
+        assert tool_penalty(batch).tolist() == near([penalty])
+    assert example["p_format"] == near(example["p_total"] - example["p_err"])
 
 
 @pytest.mark.parametrize(("threshold", "labels"), [(0.9, "labels_thresh_0_9"), (0.95, "labels_thresh_0_95")])
 def test_texts_are_clustered_by_resemblance_to_the_first_of_each(threshold: float, labels: str) -> None:
     vector = VECTORS["gigpo_similarity_grouping"]
+    texts = vector["inputs"]["anchors"]
+    for pair, (one, other) in (("pair01", (0, 1)), ("pair24", (2, 4))):  # the threshold is the ratio at which they join
+        ratio = vector["ratios"][pair]
+        joined = [cluster_texts([texts[one], texts[other]], at) for at in (ratio - 1e-6, ratio + 1e-6)]
+        assert joined == [[0, 0], [0, 1]]
     assert cluster_texts(vector["inputs"]["anchors"], threshold) == vector[labels]
 
 
@@ -271,4 +302,4 @@ def test_a_degenerate_group_gets_what_the_named_code_gives(case: str) -> None:
     if name == "matchtir":  # the column that its shaper would make of records is given
         preset = _without_shapers(preset)
     found = advantages(preset, rewards, ["g"] * len(rewards), matched=rewards)
-    assert [value for row in found for value in row] == pytest.approx(expected, abs=2e-6)
+    assert [value for row in found for value in row] == near(expected)

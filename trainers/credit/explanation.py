@@ -230,6 +230,8 @@ def _explain_loss(loss: Loss) -> Iterator[str]:
         "ppo": f"token ratios r = p_new / p_old, -min(r A, clip(r, {low}, {high}) A)",
         "gspo": f"one ratio r for each {unit}'s tokens, -min(r A, clip(r, {low}, {high}) A)",
         "cispo": f"-clip(r, {low}, {high}) A log p, with no gradient through the clip",
+        "sapo": "token ratios r = p_new / p_old, -(4 / tau) sigmoid(tau (r - 1)) A,"
+        f" tau = {loss.sharpness_up:g} if A is positive, else {loss.sharpness_down:g}",
         "likelihood": "-A log p",
     }
     line = f"loss ({loss.kind}): {kinds[loss.kind]}"

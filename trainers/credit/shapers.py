@@ -36,9 +36,8 @@ class Trackers:
     """Sum of step entropies (nats) and number of steps so far, for each index of a step."""
     batches: int = 0
     """Batches that `EntropySmoothing` has seen."""
-    transitions: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """Transitions that were ever recorded for each task: the states before and after, "" for the end of a solved
-    episode."""
+    transitions: Mapping[str, str | Sequence[Sequence[str]]] = field(default_factory=dict)
+    """Transitions that were ever recorded for each task, as `graph/transitions.py` writes them."""
     earlier_scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Scores of each task's episodes in the last batch that had any."""
 

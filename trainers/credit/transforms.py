@@ -99,16 +99,27 @@ class EntropyModulation:
     bonus: float = 0.1
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        entropy = batch.column("entropy")
-        span = float(entropy.max() - entropy.min())
-        level = (entropy - entropy.min()) / span if span > 0 else np.zeros_like(entropy)
-        gain = np.exp(-self.sharpness * level)
-        clear = np.exp(-self.bonus_sharpness * level)
+        shaped = self.shape(batch, advantage)
+        return np.asarray(shaped - shaped.mean(), float)
+
+    def shape(self, batch: StepBatch, advantage: Floats) -> Floats:
+        """[S] -> [S]: the advantage before it is centred."""
+        _, gain, clear = measure_confidence(
+            batch.column("entropy"), sharpness=self.sharpness, bonus_sharpness=self.bonus_sharpness
+        )
         next_clear = np.zeros_like(clear)
         next_clear[:-1] = clear[1:]
         next_clear[batch.starts[1:] - 1] = 0.0
-        shaped = advantage * gain / gain.mean() + self.bonus * next_clear
-        return np.asarray(shaped - shaped.mean(), float)
+        return np.asarray(advantage * gain + self.bonus * next_clear, float)
+
+
+def measure_confidence(entropy: Floats, *, sharpness: float, bonus_sharpness: float) -> tuple[Floats, Floats, Floats]:
+    """[S] -> [S] each: the entropy on a scale from 0, the lowest of the batch, to 1, the highest; the factor of the
+    advantage, whose mean is 1; and how clear the step is, which is the bonus of the step before it."""
+    span = float(entropy.max() - entropy.min())
+    level = (entropy - entropy.min()) / span if span > 0 else np.zeros_like(entropy)
+    gain = np.exp(-sharpness * level)
+    return level, np.asarray(gain / gain.mean(), float), np.exp(-bonus_sharpness * level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

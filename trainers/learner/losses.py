@@ -52,6 +52,8 @@ def policy_loss(
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)
         token_losses = -weight * advantages * new
+    elif loss.kind == "sapo":
+        token_losses = -advantages * _soften(loss, ratio, advantages)
     else:
         token_losses = _clip(loss, ratio, advantages)
     if rollout is not None:
@@ -70,6 +72,15 @@ def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
 def importance_ratios(new: Tensor, old: Tensor) -> Tensor:
     """[B, L]: p_new / p_old of each token."""
     return torch.exp((new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+
+
+def _soften(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
+    """[B, L]: (4 / tau) sigmoid(tau (r - 1)), whose slope at r = 1 is 1 and fades on both sides.
+
+    Source: SAPO, arXiv:2511.20347; verl, compute_policy_loss_sapo, which averages over tokens, then over sequences.
+    """
+    sharpness = torch.where(advantages > 0, loss.sharpness_up, loss.sharpness_down)
+    return 4 / sharpness * torch.sigmoid(sharpness * (ratio - 1))
 
 
 def _clip(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:

@@ -42,13 +42,18 @@ class BandWeight:
 class Loss:
     """Settings of the loss."""
 
-    kind: Literal["ppo", "gspo", "cispo", "likelihood"] = "ppo"
+    kind: Literal["ppo", "gspo", "cispo", "sapo", "likelihood"] = "ppo"
     """ppo: token ratios, clipped. gspo: one ratio per `sequence`. cispo: clipped weights, so that no gradient is lost.
-    likelihood: -A log p, which is supervised learning for A = 1."""
+    sapo: token ratios through a sigmoid, so that the gradient fades and never ends. likelihood: -A log p, which is
+    supervised learning for A = 1."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: no bound."""
+    sharpness_up: float = 1.0
+    """Steepness of ``sapo``'s sigmoid for tokens with a positive advantage."""
+    sharpness_down: float = 1.05
+    """The same for the other tokens: their gradient fades a little sooner."""
     keep_clipped_gradient: bool = False
     """Keep the gradient of a token above the upper clip: its ratio counts as 1 + `clip_high`, and its log-probability
     still moves (AEPO). Of ``ppo`` only."""
@@ -89,6 +94,8 @@ class Loss:
     def __post_init__(self) -> None:
         if self.aggregation == "seq-mean-token-sum-norm" and not self.constant_length:
             raise ConfigError("loss: seq-mean-token-sum-norm needs constant_length, the tokens it divides by")
+        if self.sharpness_up <= 0 or self.sharpness_down <= 0:
+            raise ConfigError("loss: sharpness_up and sharpness_down must be above 0")
         if self.clip_low < 0 or self.clip_high < 0 or (self.dual_clip is not None and self.dual_clip <= 1):
             raise ConfigError("loss: clips must be positive, and dual_clip above 1")
 
@@ -106,6 +113,8 @@ def _reason_to_ignore(loss: Loss, name: str) -> str:
     if loss.kind == "likelihood" and name in _OF_RATIOS:
         return kind
     if name in ("dual_clip", "keep_clipped_gradient") and loss.kind != "ppo":
+        return kind
+    if name in (("clip_low", "clip_high") if loss.kind == "sapo" else ("sharpness_up", "sharpness_down")):
         return kind
     if name == "aggregation" and loss.averaging != loss.aggregation:
         return kind

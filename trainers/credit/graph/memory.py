@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gymcp.trainers.credit.estimators import ROUNDING_SHARE
 from gymcp.trainers.credit.graph.shapers import bound_distances
-from gymcp.trainers.credit.graph.state_graph import StateGraph, build_state_graph, search_back
+from gymcp.trainers.credit.graph.state_graph import (
+    StateGraph,
+    build_state_graph,
+    measure_goal_distances,
+    search_back,
+)
+from gymcp.trainers.credit.graph.transitions import (
+    GOAL,
+    TRANSITION_LENGTH,
+    Codes,
+    Transitions,
+    decode_transitions,
+    encode_states,
+    encode_transitions,
+)
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
-KEY_LENGTH = 16
-"""Characters of a state key that are remembered: 64 bits of its digest."""
-Transitions = Mapping[str, Sequence[Sequence[str]]]
-"""Transitions of each task: states before and after."""
-GOAL = ""
-"""State after the last step of a solved episode, as it is remembered."""
+FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""Odd number by which codes are mixed: two states, or transitions, are taken for one with a chance of 2^-64 a pair."""
+
+
+def _mix(numbers: Ints) -> Codes:
+    """Well spread codes of groups or tasks, so that equal states of two of them have different codes."""
+    return (numbers.astype(np.uint64) + np.uint64(1)) * FACTOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,71 +52,58 @@ class RememberedDistance:
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         graph = build_state_graph(batch)
-        names = _name_states(batch, graph)
-        tasks = _tasks_of_groups(batch, graph.groups)
-        before, after, nodes = _join_earlier(graph, batch.keys["group"], names, tasks, trackers.transitions)
+        if not batch.sources:
+            _, after_step = bound_distances(measure_goal_distances(graph), graph, batch.keys["group"])
+            return batch.with_columns(nearness=np.power(self.gamma, after_step)), trackers
+        codes = encode_states([step.state_key for record in batch.sources for step in record.steps])
+        states = np.zeros(graph.states, np.uint64)
+        states[graph.before] = codes
+        before, after, nodes = _join_earlier(graph, batch, states, trackers.transitions)
         distance = search_back(before, after, graph.goals, nodes)[: graph.nodes]
         _, after_step = bound_distances(distance, graph, batch.keys["group"])
         shaped = batch.with_columns(nearness=np.power(self.gamma, after_step))
-        return shaped, replace(trackers, transitions=_remember(graph, batch, names, trackers.transitions))
+        remembered = _remember(graph, batch, states, trackers.transitions)
+        return shaped, replace(trackers, transitions={**trackers.transitions, **remembered})
 
 
-def _name_states(batch: StepBatch, graph: StateGraph) -> list[str]:
-    """[states]: the beginning of each state's key; empty for a batch of bare columns."""
-    if not batch.sources:
-        return []
-    keys = [step.state_key for record in batch.sources for step in record.steps]
-    first = np.unique(graph.before, return_index=True)[1]
-    return [keys[place][:KEY_LENGTH] for place in first.tolist()]
-
-
-def _tasks_of_groups(batch: StepBatch, groups: int) -> list[str]:
-    tasks = [""] * groups
-    for group, task in zip(batch.keys["group"][batch.starts[:-1]].tolist(), batch.tasks, strict=True):
-        tasks[group] = task
-    return tasks
-
-
-def _join_earlier(
-    graph: StateGraph,
-    group: Ints,
-    names: Sequence[str],
-    tasks: Sequence[str],
-    earlier: Transitions,
-) -> tuple[Ints, Ints, int]:
+def _join_earlier(graph: StateGraph, batch: StepBatch, states: Codes, earlier: Transitions) -> tuple[Ints, Ints, int]:
     """Edges from and to nodes of the graph with the earlier transitions of each group's task, and the number of nodes.
 
     States that only earlier batches visited are nodes after those of the graph.
     """
+    group = batch.keys["group"]
+    tasks = [""] * graph.groups
+    for number, task in zip(group[batch.starts[:-1]].tolist(), batch.tasks, strict=True):
+        tasks[number] = task
+    known, of_group = decode_transitions([earlier.get(task, "") for task in tasks])
     owner = np.zeros(graph.states, np.int64)
     owner[graph.before] = group
-    nodes = {key: node for node, key in enumerate(zip(owner.tolist(), names, strict=False))}
-    added = graph.nodes - len(nodes)
-    starts, ends = [], []
-    for number, task in enumerate(tasks):
-        for start, end in earlier.get(task, ()) if names else ():
-            starts.append(nodes.setdefault((number, start), added + len(nodes)))
-            goal = graph.states + number
-            ends.append(goal if end == GOAL else nodes.setdefault((number, end), added + len(nodes)))
-    before = np.concatenate((graph.before, np.array(starts, np.int64)))
-    after = np.concatenate((graph.after, np.array(ends, np.int64)))
-    return before, after, added + len(nodes)
+    named = np.concatenate((states, known[:, 0], known[:, 1])) ^ _mix(np.concatenate((owner, of_group, of_group)))
+    _, first, place = np.unique(named, return_index=True, return_inverse=True)
+    is_further = first >= graph.states
+    node = np.where(is_further, graph.nodes + np.cumsum(is_further) - 1, first)[place]
+    starts, ends = np.split(node[graph.states :], 2)
+    ends = np.where(known[:, 1] == GOAL, graph.states + of_group, ends)
+    edges = np.concatenate((graph.before, starts)), np.concatenate((graph.after, ends))
+    return *edges, graph.nodes + int(is_further.sum())
 
 
-def _remember(graph: StateGraph, batch: StepBatch, names: Sequence[str], earlier: Transitions) -> Transitions:
-    """The transitions of each task with those of the batch; dead ends are left out, since no way leads on from them."""
-    if not names:
-        return earlier
+def _remember(graph: StateGraph, batch: StepBatch, states: Codes, earlier: Transitions) -> Transitions:
+    """The transitions of the batch's tasks, earlier ones first; dead ends are left out, since no way leads on from
+    them."""
     leads_on = graph.after < graph.states + graph.groups
-    task_of_step = np.repeat(np.arange(len(batch.tasks)), batch.lengths)[leads_on]
-    pairs, first = np.unique(np.stack((graph.before[leads_on], graph.after[leads_on])), axis=1, return_index=True)
-    found: dict[str, set[tuple[str, str]]] = {}
-    for (start, end), place in zip(pairs.T.tolist(), task_of_step[first].tolist(), strict=True):
-        name = names[end] if end < graph.states else GOAL
-        found.setdefault(batch.tasks[place], set()).add((names[start], name))
-    for task, new in found.items():
-        new.update((start, end) for start, end in earlier.get(task, ()))
-    return {**earlier, **{task: [list(pair) for pair in sorted(new)] for task, new in found.items()}}
+    before, after = graph.before[leads_on], graph.after[leads_on]
+    to_goal = after >= graph.states
+    new = np.stack((states[before], np.where(to_goal, GOAL, states[np.where(to_goal, 0, after)])), axis=1)
+    numbers = {task: number for number, task in enumerate(dict.fromkeys(batch.tasks))}
+    of_new = np.repeat([numbers[task] for task in batch.tasks], batch.lengths)[leads_on]
+    known, of_known = decode_transitions([earlier.get(task, "") for task in numbers])
+    pairs, of_pairs = np.concatenate((known, new)), np.concatenate((of_known, of_new))
+    kept = np.sort(np.unique((pairs[:, 0] * FACTOR + pairs[:, 1]) ^ _mix(of_pairs), return_index=True)[1])
+    kept = kept[np.argsort(of_pairs[kept], kind="stable")]
+    texts, ends = encode_transitions(pairs[kept]), np.cumsum(np.bincount(of_pairs[kept], minlength=len(numbers)))
+    cuts = [0, *(ends * TRANSITION_LENGTH).tolist()]
+    return {task: texts[start:end] for task, start, end in zip(numbers, cuts, cuts[1:], strict=False) if end > start}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
