@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
+from gymcp.trainers.run.asynchronous.producer import open_producer
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
     find_saved_state,
@@ -53,6 +55,18 @@ class Ending:
     iterations: int
     reason: str
     """`FINISHED`, or why the run stopped before its last iteration."""
+
+
+class RolloutSource(Protocol):
+    """Gives the rollouts of one iteration after the other, other than by `collect` alone."""
+
+    async def collect(self, state: TrainingState) -> Rollouts:
+        """The rollouts of the next iteration."""
+        ...
+
+    def refill(self, state: TrainingState) -> TrainingState:
+        """The state after further rollouts were planned; called after each update, before it is saved."""
+        ...
 
 
 def train(
@@ -92,11 +106,17 @@ def train(
 
 async def _train(inputs: RunInputs, saved: TrainingState | None, server: str) -> Ending:
     async with open_run(inputs, saved, server) as (run, state):
-        return await iterate(run, state)
+        if not inputs.recipe.rollout.staleness:
+            return await iterate(run, state)
+        async with open_producer(run, state) as (watched, planned, producer):
+            return await iterate(watched, planned, producer)
 
 
-async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
-    """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early."""
+async def iterate(run: TrainingRun, state: TrainingState, source: RolloutSource | None = None) -> Ending:
+    """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early.
+
+    `source` gives the rollouts; None: they are played before each update, and nothing is played meanwhile.
+    """
     recipe, folder, setup = run.inputs.recipe, run.inputs.folder, run.setup
     if not run.log.rows:
         _log_row(run, {"iteration": 0, **await evaluate(run, 0, final=True)})
@@ -104,7 +124,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
         if reason := collapse_reason(run.log.rows, recipe.learn):
             return finish(run, state, reason)
         try:
-            rollouts = await collect(run, state)
+            rollouts = await (collect(run, state) if source is None else source.collect(state))
             result = await learn(run, state, rollouts) if rollouts.scored else skip(run, state, rollouts)
         except FloatingPointError as error:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
@@ -118,6 +138,8 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             curriculum=rollouts.curriculum,
             replay=remember(state.replay, rollouts.scored, recipe.replay, state.iteration),
         )
+        if source is not None:
+            state = source.refill(state)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)
