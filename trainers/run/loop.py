@@ -28,6 +28,7 @@ from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.asynchronous.producer import open_producer
+from gymcp.trainers.run.asynchronous.replayed import check_replayed, open_replay
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
     find_saved_state,
@@ -78,16 +79,20 @@ def train(
     on_row: OnRow = lambda row: None,
     on_start: Callable[[], None] = lambda: None,
     processes: Accelerated | None = None,
+    replay: Path | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
     `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
-    the others run `worker_loop`. Raises ConfigError for a folder that holds another run or for tasks that lack what the
+    the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness`` whose episodes are learnt from in
+    the order of its log, so nothing is played but evaluations. Raises ConfigError for a folder that holds another run or for tasks that lack what the
     preset needs, EnvInfraError if no episode can be rolled out.
     """
     saved = find_saved_state(folder, recipe, resume=resume)
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
+    if replay is not None:
+        check_replayed(replay, recipe)
     agent = load_rollout_agent(recipe)
     own_preset = None if recipe.preset_name in PRESETS else find_user_preset(recipe.preset_name, PRESETS)
     create_run_folder(folder)
@@ -101,11 +106,14 @@ def train(
         recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes, agent=agent
     )
     with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
-        return asyncio.run(_train(inputs, saved, server))
+        return asyncio.run(_train(inputs, saved, server, replay))
 
 
-async def _train(inputs: RunInputs, saved: TrainingState | None, server: str) -> Ending:
+async def _train(inputs: RunInputs, saved: TrainingState | None, server: str, replay: Path | None) -> Ending:
     async with open_run(inputs, saved, server) as (run, state):
+        if replay is not None:
+            with open_replay(run, replay) as replayed:
+                return await iterate(run, state, replayed)
         if not inputs.recipe.rollout.staleness:
             return await iterate(run, state)
         async with open_producer(run, state) as (watched, planned, producer):
