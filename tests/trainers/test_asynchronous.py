@@ -194,6 +194,10 @@ def as_toml(table: dict[str, Any]) -> str:
         ({"rollout": {"staleness": 1, "concurrency": 4}}, "concurrency is 4, and a group has 8 episodes"),
         ({"rollout": {"staleness": 1}, "deterministic": True}, "deterministic needs rollout.staleness = 0, and it is 1"),
         ({"rollout": {"staleness": 2}, "replay": {"keep": 1}}, "replay.keep needs rollout.staleness = 0, and it is 2"),
+        (
+            {"rollout": {"staleness": 1}, "credit": {"preset": "grpo"}, "loss": {"kind": "likelihood"}},
+            "loss.kind = 'likelihood' has no ratios, and with rollout.staleness = 1 tokens are learnt from",
+        ),
         ({"rollout": {"staleness": 1}, "curriculum": {"start_turns": 2}}, "curriculum.start_turns needs rollout.stale"),
     ],
 )

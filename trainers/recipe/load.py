@@ -18,7 +18,7 @@ from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
-from gymcp.trainers.recipe.staleness_check import check_staleness
+from gymcp.trainers.recipe.staleness_check import check_stale_loss, check_staleness
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Json
@@ -113,6 +113,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_restart(recipe, preset)
     _check_replay(recipe, preset)
     check_loss_settings(recipe, preset.loss)
+    check_stale_loss(recipe, preset.loss)
     return recipe
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.settings.loss import Loss
 
 
 def check_staleness(recipe: Recipe) -> None:
@@ -40,3 +41,19 @@ def check_staleness(recipe: Recipe) -> None:
                 f"{who}: {key} needs rollout.staleness = 0, and it is {rollout.staleness}: {reason}; take one of the"
                 " two out"
             )
+
+
+def check_stale_loss(recipe: Recipe, loss: Loss) -> None:
+    """Raise ConfigError if tokens of earlier weights would be learnt from as if the current ones had drawn them.
+
+    Losses with ratios compare such tokens with the log-probabilities that the engine recorded, with
+    ``loss.decoupled`` and ``loss.weight`` as part of a correction. A preset whose own loss has no ratios is made for
+    episodes of any weights.
+    """
+    if recipe.rollout.staleness and loss.kind == "likelihood" and recipe.loss.get("kind") == "likelihood":
+        raise ConfigError(
+            f"recipe '{recipe.name}': loss.kind = 'likelihood' has no ratios, and with rollout.staleness ="
+            f" {recipe.rollout.staleness} tokens are learnt from that earlier weights drew: they would count as if the"
+            " current ones had; take loss.kind 'ppo' with loss.decoupled = true, or a preset without ratios (opmd,"
+            " asymre, expert_iteration)"
+        )
