@@ -1,4 +1,4 @@
-"""A policy behind a fixed delay, and tools with a heavy tail: what a training waits for when model and tools are remote."""
+"""A policy behind a fixed delay, and tools with a heavy tail, as remote ones have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.layers import CallContext, CallNext
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Json, Observation, Task, Tool, ToolCall, ToolResult
+from gymcp.types import Action, Decision, GiveUp, Json, Observation, Task, Tool, ToolCall, ToolResult
 
 DELAY_S = 0.25
 """Seconds before each answer of the policy."""
@@ -20,7 +20,7 @@ class _Delayed:
     def __init__(self, inner: Agent) -> None:
         self._inner = inner
 
-    async def act(self, observation: Observation) -> Action:
+    async def act(self, observation: Observation) -> Action | Decision | GiveUp:
         await asyncio.sleep(DELAY_S)
         return await self._inner.act(observation)
 

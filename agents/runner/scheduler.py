@@ -83,11 +83,11 @@ async def run_jobs(
     on_rollout: Callable[[Rollout, bool], None],
     budget: RunBudget | None = None,
 ) -> None:
-    """Run the jobs, `concurrency` at a time, until all are done or the `budget` is spent; a source gives them one by one.
+    """Run the jobs, `concurrency` at a time, until all are done or the `budget` is spent.
 
-    `on_rollout` gets every attempt, and whether it was the last one at its job. An infrastructure failure is tried
-    again until `max_attempts`. When cancelled, the function still hands over the records of the running episodes, waits
-    until their servers are gone, and raises CancelledError.
+    Jobs that are not known yet come from a source. `on_rollout` gets every attempt, and whether it was the last one at
+    its job. An infrastructure failure is tried again until `max_attempts`. When cancelled, the function still hands
+    over the records of the running episodes, waits until their servers are gone, and raises CancelledError.
     """
     async with open_warm_sandbox(sandbox) as warm_sandbox:
         await _Run(env, warm_sandbox, make_agent, jobs, schedule, on_rollout, budget).run()

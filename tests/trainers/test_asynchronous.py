@@ -20,8 +20,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.learner.token_rows import rows_of
-from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.asynchronous.producer import open_producer
 from gymcp.trainers.run.asynchronous.staleness import is_too_stale
 from gymcp.trainers.run.asynchronous.update_log import UPDATES_FILE, read_updates
@@ -41,7 +41,7 @@ TABLE: dict[str, Any] = {
         "over_provision": 1,
     },
     "reward": {"length": 0.01},
-    "learn": {"iterations": 5},
+    "learn": {"iterations": 4},
     "evaluation": {"every": 0, "tasks": 1},
 }  # fmt: skip
 RECIPE = make_recipe(TABLE)
@@ -70,13 +70,13 @@ def env() -> LoadedEnv:
 def finished(env: LoadedEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asynchronous") / "run"
     ending = train(RECIPE, env, folder, resume=False)
-    assert (ending.iterations, ending.reason) == (5, "finished")
+    assert (ending.iterations, ending.reason) == (4, "finished")
     return folder
 
 
 def test_no_token_is_learnt_from_that_is_staler_than_allowed(finished: Path) -> None:
     updates = read_updates(finished)
-    assert [(line.iteration, line.version) for line in updates] == [(n, str(n - 1)) for n in range(1, 6)]
+    assert [(line.iteration, line.version) for line in updates] == [(n, str(n - 1)) for n in range(1, 5)]
     ages: list[int] = []
     with TrajectoryStore.open(finished) as store:
         for line in updates:
@@ -127,14 +127,14 @@ def test_a_killed_run_loses_no_finished_episode_and_a_replay_of_its_log_gives_it
         command = warm_command.start(words, theirs, 2, cwd=None, env=environment, program="launch")
         os.close(theirs)
         for line in said:
-            if line.split()[:1] == ["2/5"]:
+            if line.split()[:1] == ["2/4"]:
                 break
         os.kill(command.pid, signal.SIGKILL)
         assert command.wait(TIMEOUT_S) == -signal.SIGKILL
     done = read_updates(folder)
     with TrajectoryStore.open(folder) as store:
         finished = {row.id for row in store.summaries() if row.outcome.has_score}
-    assert train(RECIPE, env, folder, resume=True).iterations == 5
+    assert train(RECIPE, env, folder, resume=True).iterations == 4
     updates = read_updates(folder)
     assert updates[: len(done)] == done, "what was logged is learnt from again, not chosen again"
     with TrajectoryStore.open(folder) as store:
@@ -142,14 +142,14 @@ def test_a_killed_run_loses_no_finished_episode_and_a_replay_of_its_log_gives_it
     assert finished <= {row.id for row in rows}
     assert max(Counter((row.task, row.trial) for row in rows).values()) == 1, "no finished episode was played again"
     learnt = [each for line in updates for each in line.episodes]
-    assert len(learnt) == len(set(learnt)) == 20
+    assert len(learnt) == len(set(learnt)) == 16
 
     replayed = tmp_path / "replayed"
     train(RECIPE, env, replayed, resume=False, replay=folder)
-    assert has_same_weights(folder, replayed, 5)
+    assert has_same_weights(folder, replayed, 4)
     with TrajectoryStore.open(replayed) as store:
         assert sorted(row.id for row in store.summaries()) == sorted(learnt)
-    with pytest.raises(ConfigError, match=r"its log has 5 updates, and learn.iterations is 6; replay it with --set"):
+    with pytest.raises(ConfigError, match=r"its log has 4 updates, and learn.iterations is 6; replay it with --set"):
         train(make_recipe({**TABLE, "learn": {"iterations": 6}}), env, tmp_path / "x", resume=False, replay=folder)
     with pytest.raises(ConfigError, match=r"was trained by another recipe: reward, seed; only name"):
         train(make_recipe({**TABLE, "seed": 1, "reward": {}}), env, tmp_path / "x", resume=False, replay=folder)
@@ -192,7 +192,10 @@ def as_toml(table: dict[str, Any]) -> str:
         ({"rollout": {"over_provision": 2}}, "rollout.over_provision is 2, and rollout.staleness is 0: what is left"),
         ({"rollout": {"staleness": 1, "over_provision": 17}}, "17, more than the 16 groups of a batch"),
         ({"rollout": {"staleness": 1, "concurrency": 4}}, "concurrency is 4, and a group has 8 episodes"),
-        ({"rollout": {"staleness": 1}, "deterministic": True}, "deterministic needs rollout.staleness = 0, and it is 1"),
+        (
+            {"rollout": {"staleness": 1}, "deterministic": True},
+            "deterministic needs rollout.staleness = 0, and it is 1",
+        ),
         ({"rollout": {"staleness": 2}, "replay": {"keep": 1}}, "replay.keep needs rollout.staleness = 0, and it is 2"),
         (
             {"rollout": {"staleness": 1}, "credit": {"preset": "grpo"}, "loss": {"kind": "likelihood"}},

@@ -85,8 +85,10 @@ def train(
 
     `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
     the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness`` whose episodes are learnt from in
-    the order of its log, so nothing is played but evaluations. Raises ConfigError for a folder that holds another run or for tasks that lack what the
-    preset needs, EnvInfraError if no episode can be rolled out.
+    the order of its log, so nothing is played but evaluations.
+
+    Raises ConfigError for a folder that holds another run or for tasks that lack what the preset needs, EnvInfraError
+    if no episode can be rolled out.
     """
     saved = find_saved_state(folder, recipe, resume=resume)
     preset = build_preset(recipe)

@@ -32,7 +32,7 @@ from gymcp.types import Trajectory
 
 @dataclass(slots=True, kw_only=True)
 class _Jobs:
-    """The jobs that wait for a worker; workers wait for jobs. The jobs of a group that was dropped are not handed out."""
+    """The jobs that wait for a worker; workers wait for jobs. Those of a group that was dropped are not handed out."""
 
     run: TrainingRun
     occupancy: Occupancy

@@ -70,7 +70,9 @@ def command(
         plan = _load_part("train", "train_plan")
         plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
         return
-    _load_part("train", "train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay)
+    _load_part("train", "train_run").run(
+        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay
+    )
 
 
 def credit_command(
