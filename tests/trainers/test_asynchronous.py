@@ -165,6 +165,9 @@ def test_a_group_with_a_token_that_is_too_old_is_never_given_to_the_learner(fini
     assert not is_too_stale([fresh], 3, 1)
     assert is_too_stale([fresh, mixed], 3, 1), "one token is enough"
     assert not is_too_stale([fresh, mixed], 3, 2)
+    foreign = replace(records[0], steps=tuple(_drawn_by(step, ("other",)) for step in records[0].steps))
+    with pytest.raises(ConfigError, match="drawn by weights 'other', which are no version of this run"):
+        is_too_stale([foreign], 3, 1)
 
 
 def _drawn_by(step: Step, versions: tuple[str, ...]) -> Step:
