@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.search.play import play_search
@@ -56,20 +57,41 @@ class Schedule:
     """Search for the answer to each task among the episodes of its tree, in place of the controller's branches."""
 
 
+class JobSource(Protocol):
+    """Jobs that are not all known when the run begins. Several workers take from it at the same time."""
+
+    async def take(self) -> Job | None:
+        """The next job, as soon as there is one; None: there will be no more."""
+        ...
+
+
+class _ListedJobs:
+    """A source of jobs that are known from the start."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._waiting = deque(jobs)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def take(self) -> Job | None:
+        return self._waiting.popleft() if self._waiting else None
+
+
 async def run_jobs(
     env: LoadedEnv,
     sandbox: Sandbox,
     make_agent: AgentFactory,
-    jobs: Iterable[Job],
+    jobs: Iterable[Job] | JobSource,
     schedule: Schedule,
     on_rollout: Callable[[Rollout, bool], None],
     budget: RunBudget | None = None,
 ) -> None:
     """Run the jobs, `concurrency` at a time, until all are done or the `budget` is spent.
 
-    `on_rollout` gets every attempt, and whether it was the last one at its job. An infrastructure failure is tried
-    again until `max_attempts`. When cancelled, the function still hands over the records of the running episodes, waits
-    until their servers are gone, and raises CancelledError.
+    Jobs that are not known yet come from a source. `on_rollout` gets every attempt, and whether it was the last one at
+    its job. An infrastructure failure is tried again until `max_attempts`. When cancelled, the function still hands
+    over the records of the running episodes, waits until their servers are gone, and raises CancelledError.
     """
     async with open_warm_sandbox(sandbox) as warm_sandbox:
         await _Run(env, warm_sandbox, make_agent, jobs, schedule, on_rollout, budget).run()
@@ -83,7 +105,7 @@ class _Run:
         env: LoadedEnv,
         sandbox: Sandbox,
         make_agent: AgentFactory,
-        jobs: Iterable[Job],
+        jobs: Iterable[Job] | JobSource,
         schedule: Schedule,
         on_rollout: Callable[[Rollout, bool], None],
         budget: RunBudget | None,
@@ -91,7 +113,7 @@ class _Run:
         self._env = env
         self._sandbox = sandbox
         self._make_agent = make_agent
-        self._waiting = deque(jobs)
+        self._source = _ListedJobs(jobs) if isinstance(jobs, Iterable) else jobs
         self._schedule = schedule
         self._on_rollout = on_rollout
         self._budget = budget or RunBudget(schedule.max_cost)
@@ -99,7 +121,9 @@ class _Run:
         self._stopping = False
 
     async def run(self) -> None:
-        count = min(self._schedule.concurrency, len(self._waiting))
+        count = self._schedule.concurrency
+        if isinstance(self._source, _ListedJobs):
+            count = min(count, len(self._source))
         workers = [asyncio.create_task(self._work()) for _ in range(count)]
         try:
             if workers:
@@ -114,8 +138,11 @@ class _Run:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _work(self) -> None:
-        while self._waiting and not self._stopping and not self._budget.is_spent:
-            await self._run_job(self._waiting.popleft())
+        while not self._stopping and not self._budget.is_spent:
+            job = await self._source.take()
+            if job is None:
+                return
+            await self._run_job(job)
 
     async def _run_job(self, job: Job) -> None:
         """Play the episode, again while the harness fails, up to `max_attempts` times."""

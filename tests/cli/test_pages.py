@@ -16,6 +16,7 @@ from recorded_runs import write_run, write_training_run
 
 from gymcp.envs.catalog import load_spec
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.run.asynchronous.update_log import read_updates
 
 
 @pytest.fixture
@@ -47,6 +48,13 @@ def test_nearly_every_verb_has_an_example_that_is_run() -> None:
 
 def test_an_own_server_becomes_an_environment(folder: Path) -> None:
     assert play_page(DOCS / "start" / "your-server.md", folder) == 4
+
+
+def test_a_training_plays_beside_its_updates_and_is_learnt_again(folder: Path) -> None:
+    assert play_page(DOCS / "asynchronous.md", folder) == 2
+    learnt, again = (read_updates(folder / "runs" / "beside"), folder / "runs" / "again")
+    with TrajectoryStore.open(again) as store:
+        assert {row.id for row in store.summaries()} == {each for line in learnt for each in line.episodes}
 
 
 def test_a_report_is_made_and_read(folder: Path) -> None:

@@ -19,6 +19,7 @@ from gymcp.trainers.recipe.branching import check_branching
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
+from gymcp.trainers.recipe.staleness_check import check_stale_loss, check_staleness
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Json
@@ -114,6 +115,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_restart(recipe, preset)
     _check_replay(recipe, preset)
     check_loss_settings(recipe, preset.loss)
+    check_stale_loss(recipe, preset.loss)
     return recipe
 
 
@@ -128,6 +130,7 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_curriculum(recipe)
     _check_demonstrations(recipe)
     _check_engine(recipe)
+    check_staleness(recipe)
     _check_program(recipe)
     return recipe
 

@@ -155,6 +155,11 @@ class RolloutRecipe:
     """Files and folders that a program may read, beside those that its command names."""
     concurrency: int = 64
     """Episodes that run at the same time."""
+    staleness: int = 0
+    """Most weight versions between a drawn token and the update that learns from it. Above 0 rollouts go on while the
+    learner updates (docs/asynchronous.md); 0: rollouts and updates alternate."""
+    over_provision: int = 0
+    """Further groups under way at a time, so that an update need not wait for the slowest, with `staleness` only."""
     slots: int = 64
     """Samples that the embedded engine draws at the same time."""
     sandbox: str = "bwrap"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import REACT, check_resumes
-from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.runner.scheduler import JobSource, Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import make_user_agents
@@ -146,8 +146,18 @@ class TrainingEpisodes:
             if last:
                 records[done.job.task.id, done.job.trial] = done.trajectory
 
-        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule or self._plain_schedule, take)
+        await self.play_jobs(make_agent, jobs, take, schedule)
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
+
+    async def play_jobs(
+        self,
+        make_agent: AgentFactory,
+        jobs: Sequence[Job] | JobSource,
+        take: Callable[[Rollout, bool], None],
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Play the jobs within the recipe's limits; `take` gets every attempt, and whether it was the job's last."""
+        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule or self._plain_schedule, take)
 
     @asynccontextmanager
     async def open_agent(

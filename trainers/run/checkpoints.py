@@ -39,6 +39,8 @@ class TrainingState:
     trackers: Trackers = field(default_factory=Trackers)
     curriculum: CurriculumState = field(default_factory=CurriculumState)
     replay: ReplayBuffer = field(default_factory=ReplayBuffer)
+    pending: tuple[Mapping[str, Json], ...] = ()
+    """Groups under way, with ``rollout.staleness`` (`asynchronous.pending_groups`)."""
 
 
 def save_training(
@@ -61,6 +63,7 @@ def save_training(
         "trackers": asdict(state.trackers),
         "curriculum": state.curriculum.to_json(),
         "replay": state.replay.to_json(),
+        **({"pending": state.pending} if state.pending else {}),
         "recipe": recipe_as_json(recipe),
     }
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
@@ -130,6 +133,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
         trackers=Trackers(**state["trackers"]),
         curriculum=read_curriculum(state, before),
         replay=restore_buffer(state.get("replay", {})),
+        pending=tuple(state.get("pending", ())),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
+from gymcp.trainers.run.asynchronous.producer import open_producer
+from gymcp.trainers.run.asynchronous.replayed import check_replayed, open_replay
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
     find_saved_state,
@@ -57,6 +60,18 @@ class Ending:
     """`FINISHED`, or why the run stopped before its last iteration."""
 
 
+class RolloutSource(Protocol):
+    """Gives the rollouts of one iteration after the other, other than by `collect` alone."""
+
+    async def collect(self, state: TrainingState) -> Rollouts:
+        """The rollouts of the next iteration."""
+        ...
+
+    def refill(self, state: TrainingState) -> TrainingState:
+        """The state after further rollouts were planned; called after each update, before it is saved."""
+        ...
+
+
 def train(
     recipe: Recipe,
     env: LoadedEnv,
@@ -66,17 +81,23 @@ def train(
     on_row: OnRow = lambda row: None,
     on_start: Callable[[], None] = lambda: None,
     processes: Accelerated | None = None,
+    replay: Path | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
     `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
-    the others run `worker_loop`. Raises ConfigError for a folder that holds another run or for tasks that lack what the
-    preset needs, StoreError if another process works on the run, EnvInfraError if no episode can be rolled out.
+    the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness`` whose episodes are learnt from in
+    the order of its log, so nothing is played but evaluations.
+
+    Raises ConfigError for a folder that holds another run or for tasks that lack what the preset needs, StoreError
+    if another process works on the run, EnvInfraError if no episode can be rolled out.
     """
     refuse_run_in_use(folder)
     find_saved_state(folder, recipe, resume=resume)  # an early refusal leaves no trace
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
+    if replay is not None:
+        check_replayed(replay, recipe)
     agent = load_rollout_agent(recipe)
     own_preset = (
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)
@@ -93,16 +114,25 @@ def train(
         on_start()
         disable_progress_bar()
         with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
-            return asyncio.run(_train(inputs, saved, server))
+            return asyncio.run(_train(inputs, saved, server, replay))
 
 
-async def _train(inputs: RunInputs, saved: TrainingState | None, server: str) -> Ending:
+async def _train(inputs: RunInputs, saved: TrainingState | None, server: str, replay: Path | None) -> Ending:
     async with open_run(inputs, saved, server) as (run, state):
-        return await iterate(run, state)
+        if replay is not None:
+            with open_replay(run, replay) as replayed:
+                return await iterate(run, state, replayed)
+        if not inputs.recipe.rollout.staleness:
+            return await iterate(run, state)
+        async with open_producer(run, state) as (watched, planned, producer):
+            return await iterate(watched, planned, producer)
 
 
-async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
-    """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early."""
+async def iterate(run: TrainingRun, state: TrainingState, source: RolloutSource | None = None) -> Ending:
+    """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early.
+
+    `source` gives the rollouts; None: they are played before each update, and nothing is played meanwhile.
+    """
     recipe, folder, setup = run.inputs.recipe, run.inputs.folder, run.setup
     if not run.log.rows:
         _log_row(run, {"iteration": 0, **await evaluate(run, 0, final=True)})
@@ -110,7 +140,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
         if reason := collapse_reason(run.log.rows, recipe.learn):
             return finish(run, state, reason)
         try:
-            rollouts = await collect(run, state)
+            rollouts = await (collect(run, state) if source is None else source.collect(state))
             result = await learn(run, state, rollouts) if rollouts.scored else skip(run, state, rollouts)
         except FloatingPointError as error:
             # earlier updates of this iteration may have caused it, so the last complete iteration is kept
@@ -124,6 +154,8 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
             curriculum=rollouts.curriculum,
             replay=remember(state.replay, rollouts.scored, recipe.replay, state.iteration),
         )
+        if source is not None:
+            state = source.refill(state)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
             row |= await evaluate(run, state.iteration, final=is_last)

@@ -39,6 +39,13 @@ def command(
         bool,
         typer.Option("--explain", help="Say what each advantage is made of and what the run takes; train nothing."),
     ] = False,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Learn from the episodes of this run in the order of its log, if it had rollout.staleness; play none;"
+            " default: none."
+        ),
+    ] = None,
     as_json: AsJson = False,
     dry_run: Annotated[Path | None, replaced_option("--dry-run", "gymcp credit RUN")] = None,
     preset: Annotated[
@@ -57,11 +64,15 @@ def command(
         raise ConfigError("train: name a recipe, such as recipes/tiny.toml")
     if deterministic:
         options["deterministic"] = True
+    if replay is not None and (check or explain):
+        raise ConfigError("train: --replay learns from a recorded run; leave --check and --explain out")
     if check or explain:
         plan = _load_part("train", "train_plan")
         plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
         return
-    _load_part("train", "train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
+    _load_part("train", "train_run").run(
+        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay
+    )
 
 
 def credit_command(

@@ -23,7 +23,13 @@ from gymcp.types import Json
 
 
 def run(
-    recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
+    recipe_path: Path,
+    settings: Sequence[tuple[str, Json]],
+    out: Path | None,
+    *,
+    resume: bool,
+    as_json: bool,
+    replay: Path | None = None,
 ) -> None:
     """Train, print a line for each iteration and then the paths of the results. Exit code 1 if the run stopped early.
 
@@ -34,7 +40,7 @@ def run(
         worker_loop(processes)
         return
     with controller(processes):
-        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json)
+        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json, replay=replay)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
 
@@ -52,6 +58,7 @@ def _train(
     *,
     resume: bool,
     as_json: bool,
+    replay: Path | None,
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
@@ -62,7 +69,9 @@ def _train(
             console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
 
     tell = (lambda row: None) if as_json else teller(recipe)
-    ending = train(recipe, env, folder, resume=resume, on_row=tell, on_start=say_start, processes=processes)
+    ending = train(
+        recipe, env, folder, resume=resume, on_row=tell, on_start=say_start, processes=processes, replay=replay
+    )
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
