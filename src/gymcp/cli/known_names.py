@@ -15,7 +15,7 @@ STRESSORS = (
     "latency", "faults", "truncated", "noisy", "renamed", "reordered", "distractors", "changed", "stale", "missing",
 )  # fmt: skip
 SANDBOXES = ("bwrap", "docker", "none")
-POLICY_FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+POLICY_FORMS = "tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TOOL_FORMATS = ("hermes", "llama", "mistral", "pythonic", "compact")
 """Formats of tool calls in a chat template."""
 METRICS = (
