@@ -1,4 +1,4 @@
-"""What a GPU does: learner, engine, their agreement, memory, wrapped processes, and a training with sandboxed servers.
+"""Measurements on a GPU: learner, engine, their agreement, memory, wrapped processes, training with sandboxed servers.
 
 Each part takes a few minutes at most on one H100-class GPU, without a network, and runs alone with --only. It needs
 torch, transformers, peft and accelerate; TRL and bubblewrap take part if they are there. Weights are random, except

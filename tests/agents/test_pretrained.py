@@ -157,7 +157,7 @@ def cache_model(hub: Path) -> Path:
     return make_tiny_model(repository / "snapshots" / ("a" * 40), size=TinySize(hidden=32, layers=1))
 
 
-def test_a_hub_id_is_the_folder_that_the_cache_has(hub: Path, tmp_path: Path) -> None:
+def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
     folder = cache_model(hub)
     assert locate_folder(parse_policy("local:mine/small")) == folder
     recipe = tmp_path / "recipe.toml"
@@ -167,7 +167,7 @@ def test_a_hub_id_is_the_folder_that_the_cache_has(hub: Path, tmp_path: Path) ->
     assert load_recipe(recipe).model.path == str(tmp_path / "mine" / "small")
 
 
-def test_a_hub_id_that_cannot_be_had_is_one_line_with_both_ways(hub: Path) -> None:
+def test_an_unknown_hub_id_gives_one_line_with_both_ways(hub: Path) -> None:
     with pytest.raises(ConfigError, match=r"policy 'local:mine/none': there is no folder 'mine/none' here") as caught:
         locate_folder(parse_policy("local:mine/none"))
     assert "\n" not in str(caught.value)
