@@ -32,6 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 plan = json.loads(Path(sys.argv[1]).read_text())
 torch.set_num_threads(plan["threads"])
+on_gpu = plan["may_use_gpu"] and torch.cuda.is_available()
 rows = plan["rows"]  # [B] of [prompt ids, completion ids]
 group = plan["group"]
 place = 0
@@ -72,7 +73,7 @@ class Timed(GRPOTrainer):
 tokenizer = AutoTokenizer.from_pretrained(plan["model"])
 size = plan["micro_batch"]
 config = GRPOConfig(
-    output_dir=plan["folder"], use_cpu=True, bf16=False, report_to=[], save_strategy="no", logging_strategy="no",
+    output_dir=plan["folder"], use_cpu=not on_gpu, bf16=on_gpu, report_to=[], save_strategy="no", logging_strategy="no",
     disable_tqdm=True, gradient_checkpointing=False, per_device_train_batch_size=size,
     gradient_accumulation_steps=len(rows) // size, num_generations=group, max_steps=plan["steps"], beta=0.0,
     max_completion_length=max(len(completion) for _, completion in rows), learning_rate=1e-5,
@@ -133,20 +134,24 @@ class Trl:
 @contextmanager
 def trl_trainer(
     model: Path, rows: Sequence[tuple[list[int], list[int]]], *, group: int, micro_batch: int, steps: int, threads: int,
-    folder: Path, loss: str = "dapo",
+    folder: Path, loss: str = "dapo", python: Path | None = None,
 ) -> Iterator[Trl]:  # fmt: skip
-    """A trainer of [B] (prompt, completion) in groups: `micro_batch` sequences at a time, at most `steps` steps."""
+    """A trainer of [B] (prompt, completion) in groups: `micro_batch` sequences at a time, at most `steps` steps.
+
+    `python`: an interpreter that has TRL; it trains on the GPU if there is one, in bfloat16. None for that of a
+    virtualenv in the cache, which is made if it is missing, and for the CPU in float32.
+    """
     plan = folder / "plan.json"
     plan.write_text(
         json.dumps(
             {
                 "model": str(model), "rows": rows, "group": group, "micro_batch": micro_batch, "steps": steps,
-                "threads": threads, "folder": str(folder / "trl"), "loss": loss,
+                "threads": threads, "folder": str(folder / "trl"), "loss": loss, "may_use_gpu": python is not None,
             }
         )
     )  # fmt: skip
     process = subprocess.Popen(
-        [str(install()), "-c", PROGRAM, str(plan)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [str(python or install()), "-c", PROGRAM, str(plan)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         yield Trl(process)

@@ -28,6 +28,7 @@ BY_FIXTURE = {
     "docker": "docker",
     "node": "network",
     "harbor": "network",
+    "smollm2": "network",
     "chromium": "browser",
     "vllm_is_installed": "vllm",
 }

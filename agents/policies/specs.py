@@ -1,4 +1,4 @@
-"""Policies by name, in the command line's form: ``tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL``."""
+"""Policies by name, in the command line's form: ``tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
+from gymcp.agents.policies.pretrained.folders import locate_model
+from gymcp.agents.policies.pretrained.smollm2 import NAME, parse_precision
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.text_tool_calls import TextToolCallPolicy
 from gymcp.agents.policies.vllm.client import VllmSettings, open_vllm
@@ -21,12 +23,12 @@ from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.http_headers import is_http_address
 
-FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+FORMS = "tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TRAINED = Path(__file__).with_name("tiny")
 """Folder of the policy that `recipes/tiny.toml` trained on `backoffice`."""
 _PROBE = 'Zoë paid 42 €:\n{"name": "pay_back", "arguments": {"amount": 5.25}}'
 """Text whose tokens show whether a tokenizer is the server's own."""
-Kind = Literal["tiny", "local", "vllm", "openai"]
+Kind = Literal["tiny", "smollm2", "local", "vllm", "openai"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,8 @@ class PolicySpec:
     """The name as the user wrote it."""
     kind: Kind
     model: str
-    """Style of a tiny model with random weights (empty for the trained one), folder of a local model, or the name of
-    the model on the server."""
+    """Style of a tiny model with random weights (empty for the trained one), precision of smollm2, folder or hub id of
+    a local model, or the name of the model on the server."""
     url: str = ""
 
     @property
@@ -49,7 +51,7 @@ class PolicySpec:
     @property
     def name(self) -> str:
         """The name under which tokens and prices are counted."""
-        return "tiny" if self.kind == "tiny" else self.model
+        return self.kind if self.kind in ("tiny", NAME) else self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ def parse_policy(text: str) -> PolicySpec:
     kind, _, rest = text.partition(":")
     if kind == "tiny":
         return PolicySpec(text=text, kind="tiny", model=rest)
+    if kind == NAME:
+        return PolicySpec(text=text, kind="smollm2", model=parse_precision(rest, f"policy '{text}'"))
     if kind == "local" and rest:
         return PolicySpec(text=text, kind="local", model=rest)
     if kind in ("vllm", "openai") and rest:
@@ -93,6 +97,14 @@ def parse_policy(text: str) -> PolicySpec:
             raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT{path}#MODEL")
         return PolicySpec(text=text, kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
     raise ConfigError(f"no policy '{text}'; write {FORMS}")
+
+
+def locate_folder(spec: PolicySpec) -> Path:
+    """The folder of a model that runs in this process, of kind ``local`` or ``smollm2``; what is missing is fetched.
+
+    Raises UsageError if it cannot be had.
+    """
+    return locate_model(spec.text if spec.kind == NAME else spec.model, spec.who)
 
 
 @contextlib.asynccontextmanager
@@ -177,8 +189,8 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
 
 def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
     """The folder of the model; one with random weights is created, and removed when the stack closes."""
-    if spec.kind == "local":
-        return Path(spec.model)
+    if spec.kind in ("local", NAME):
+        return locate_folder(spec)
     if not spec.model:
         return TRAINED
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))

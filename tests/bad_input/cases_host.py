@@ -37,7 +37,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a host with a judge that is no policy",
         "host bank.py --port 0 --judge nobody",
-        "gymcp: no policy 'nobody'; write tiny | local:PATH",
+        "gymcp: no policy 'nobody'; write tiny | smollm2 | local:PATH",
         given=_BANK,
     ),
     Case(

@@ -158,7 +158,8 @@ CASES: tuple[Case, ...] = (
     Case(
         "a judge without a model and a rubric",
         "judge mine",
-        "judge: --policy and --rubric are missing: --policy tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL;",
+        "judge: --policy and --rubric are missing: --policy tiny | smollm2 | local:PATH | vllm:URL#MODEL |"
+        " openai:URL#MODEL;",
         given={"mine": record_run},
     ),
     Case(

@@ -17,13 +17,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "an agent without its model",
         "eval bank.py --agent react",
-        "agent 'react' needs a model: --policy tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL",
+        "agent 'react' needs a model: --policy tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL",
         given=ENV,
     ),
     Case(
         "a policy that is not there",
         "eval bank.py --policy anthropic:claude",
-        "no policy 'anthropic:claude'; write tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL",
+        "no policy 'anthropic:claude'; write tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL",
         given=ENV,
     ),
     Case(

@@ -18,6 +18,7 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
 from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.errors import ConfigError
+from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import ModelRecipe
 from gymcp.types import Trajectory
 
@@ -44,7 +45,7 @@ def make_model_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], 
     The tokenizer of a tiny model learns its pieces from the corpus.
     """
     if recipe.path:
-        return Path(recipe.path)
+        return named_model_folder(recipe)
     size = TinySize(
         vocabulary=recipe.vocabulary,
         hidden=recipe.hidden,

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gymcp.agents.policies.pretrained.folders import names_no_path
 from gymcp.agents.programs.settings import is_program
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
-AGENT_KEY, PRESET_KEY = "rollout.agent", "credit.preset"
+AGENT_KEY, PRESET_KEY, MODEL_KEY = "rollout.agent", "credit.preset", "model.path"
 CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
 PATH_KEYS = (
-    "env", "model.path", "warm_start.run", "replay.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader",
+    "env", MODEL_KEY, "warm_start.run", "replay.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader",
     *CODE_KEYS,
 )  # fmt: skip
 """Keys whose value is a path or a list of paths; for ``env``, ``reward.grader`` and `CODE_KEYS` it may be one."""
@@ -37,7 +38,7 @@ def place_paths(table: dict[str, Json], folder: Path) -> None:
 
 def _place(key: str, value: Json, folder: Path) -> Json:
     """The value of a key, absolute if it is a relative path, which is below the folder. Raises ConfigError."""
-    if not _is_relative_path(key, value):
+    if not _is_relative_path(key, value) or (key == MODEL_KEY and _is_model_name(value, folder)):
         return value
     placed, here = _absolute(folder / value), _absolute(Path(value))
     if not _exists(key, placed) and _exists(key, here):
@@ -53,7 +54,14 @@ def place_typed_path(key: str, value: Json) -> Json:
     """The value of a setting typed on the command line: a path is relative to the working folder."""
     if isinstance(value, list):
         return [place_typed_path(key, each) for each in value]
+    if key == MODEL_KEY and _is_model_name(value, Path()):
+        return value
     return str(_absolute(Path(value))) if key in PATH_KEYS and _is_relative_path(key, value) else value
+
+
+def _is_model_name(value: Json, folder: Path) -> bool:
+    """True for a model that is named by ``smollm2`` or a hub id; a path below the folder comes first."""
+    return isinstance(value, str) and names_no_path(value) and not _exists(MODEL_KEY, folder / value)
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:

@@ -12,7 +12,8 @@ from gymcp.types import Json
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
     path: str = ""
-    """Folder of a transformers model; empty: a tiny model with random weights is made."""
+    """Folder of a transformers model, ``smollm2``, or ``OWNER/NAME`` of a model on the Hugging Face hub; empty: a tiny
+    model with random weights is made."""
     style: Literal["qwen", "llama", "compact", "terse"] = "compact"
     """Chat template and architecture of the tiny model."""
     vocabulary: int = 1024

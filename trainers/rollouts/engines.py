@@ -21,6 +21,7 @@ from gymcp.errors import ConfigError
 from gymcp.protocols import Policy
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.model import TrainableModel, uses_bfloat16
+from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 
 SERVED_WEIGHTS = "served"
@@ -120,12 +121,12 @@ def open_vllm_server(recipe: Recipe) -> Iterator[str]:
 
 def make_server_options(recipe: Recipe, *, on_gpu: bool) -> VllmServerOptions:
     """The settings of the server that the recipe starts."""
-    rollout = recipe.rollout
+    rollout, model = recipe.rollout, named_model_folder(recipe.model)
     return VllmServerOptions(
-        model=Path(recipe.model.path),
+        model=model,
         name=recipe.name,
         cpu=not on_gpu,
-        max_context=min(recipe.model.context, read_context_length(Path(recipe.model.path), f"recipe '{recipe.name}'")),
+        max_context=min(recipe.model.context, read_context_length(model, f"recipe '{recipe.name}'")),
         max_requests=rollout.slots,
         dtype="bfloat16" if uses_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
         lora_rank=recipe.model.lora_rank,
@@ -153,7 +154,9 @@ async def open_sampler(
         async with open_engine(trainable.model, slots=slots, version=version, options=options) as engine:
             yield EmbeddedSampler(engine)
         return
-    served = ModelOptions(tokenizer=Path(recipe.model.path), timeout_s=recipe.rollout.request_timeout_s or None)
+    served = ModelOptions(
+        tokenizer=named_model_folder(recipe.model), timeout_s=recipe.rollout.request_timeout_s or None
+    )
     async with open_model(parse_policy(server), served) as model:
         assert isinstance(model, TokenModel)
         assert isinstance(model.policy, VllmPolicy)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.model import TrainableModel, load_trainable
+from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 
 MODEL = "model"
@@ -17,7 +18,7 @@ FINAL = "final"
 
 def model_folder(recipe: Recipe, folder: Path) -> Path:
     """Folder of the model that a run in `folder` starts from."""
-    return Path(recipe.model.path) if recipe.model.path else folder / MODEL
+    return named_model_folder(recipe.model) if recipe.model.path else folder / MODEL
 
 
 def save_final_model(recipe: Recipe, folder: Path, trainable: TrainableModel, learner: Learner) -> None:

@@ -17,6 +17,7 @@ from gymcp.trainers.credit.signals.registry import check_gold, needs_gold
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.environment import check_wrappers
+from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
@@ -40,7 +41,7 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
     get_sandbox(recipe.rollout.sandbox)
     check_wrappers(recipe, env)
     if recipe.model.path:
-        read_context_length(Path(recipe.model.path), f"model '{recipe.model.path}'")
+        read_context_length(named_model_folder(recipe.model), f"model '{recipe.model.path}'")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ STRESSORS = (
 )  # fmt: skip
 SEARCHES = ("best_of_n", "beam", "dfsdt", "mcts", "lookahead")
 SANDBOXES = ("bwrap", "docker", "none")
-POLICY_FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+POLICY_FORMS = "tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TOOL_FORMATS = ("hermes", "llama", "mistral", "pythonic", "compact")
 """Formats of tool calls in a chat template."""
 METRICS = (

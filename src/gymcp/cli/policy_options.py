@@ -16,7 +16,7 @@ from typing import TypeVar
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import load_prices
-from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, open_model, parse_policy
+from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, locate_folder, open_model, parse_policy
 from gymcp.agents.runner.preflight import call_every_server, check_model, check_user
 from gymcp.agents.strategies.budgets import MAX_TOKENS, Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
@@ -31,6 +31,8 @@ from gymcp.types import Json, Sampling, Task, Tool
 
 T = TypeVar("T")
 
+LOCATED = ("local", "smollm2")
+"""Kinds of policies whose weights lie in a folder that this process reads."""
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 """Suffixes of the files of a model folder that its digest covers."""
 
@@ -59,7 +61,7 @@ class PolicyPlan:
             "system": self.settings.system,
             "tool_format": self.options.tool_format,
             "calls_as_text": self.options.calls_as_text,
-            **({"weights": _digest_model(Path(self.spec.model))} if self.spec.kind == "local" else {}),
+            **({"weights": _digest_model(locate_folder(self.spec))} if self.spec.kind in LOCATED else {}),
         }
 
 

@@ -12,6 +12,7 @@ from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.trainers.learner.token_rows import has_logprobs, rows_of
+from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import reserved_tasks
 from gymcp.trainers.run.model_files import model_folder
@@ -105,7 +106,7 @@ def _check_origin(env: LoadedEnv, recipe: Recipe) -> None:
             f" as to '{run / 'final'}'"
         )
     other = model_folder(read_recipe_and_curriculum(run)[0], run)
-    if _read_vocabulary(other) != _read_vocabulary(Path(recipe.model.path)):
+    if _read_vocabulary(other) != _read_vocabulary(named_model_folder(recipe.model)):
         raise ConfigError(
             f"{who} has tokens of the vocabulary of '{other}', and model.path, '{recipe.model.path}', has another one:"
             " the same numbers are other words there"

@@ -16,7 +16,7 @@ TASKS_PANEL = "Tasks and the run"
 TOOLS_PANEL = "Tools and the user"
 MODEL_PANEL = "Model of agent react"
 BUDGET_PANEL = "Budgets"
-_POLICIES = ("tiny", "local:", "vllm:", "openai:")
+_POLICIES = ("tiny", "smollm2", "local:", "vllm:", "openai:")
 
 
 def _of(panel: str, text: str, *names: str, **settings: Any) -> Any:

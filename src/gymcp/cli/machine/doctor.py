@@ -17,6 +17,7 @@ from uv import find_uv_bin
 
 from gymcp import __version__
 from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, look_up, plan_build
+from gymcp.agents.policies.pretrained.smollm2 import PRECISIONS, WHEEL, cached_folder
 from gymcp.cli.output import console, print_json
 from gymcp.envs.suites.scienceworld.java import INSTALL as JAVA_INSTALL
 from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
@@ -67,6 +68,7 @@ def execute(*, as_json: bool) -> None:
         uv(),
         java(),
         forward_pass(),
+        pretrained(),
         _probe("cache", _cache),
         leftovers(),
     ]
@@ -211,6 +213,16 @@ def forward_pass() -> Finding:
         fix = "" if build.compiler else _INSTALL.format("g++", "gcc-c++")
         return Finding(what=what, works=False, detail=detail, fix=fix, optional=True)
     return Finding(what=what, works=True, detail=f"the forward pass is C++, {library.detail}")
+
+
+def pretrained() -> Finding:
+    """The policy `smollm2`: converted in the cache, or to be fetched at its first use."""
+    made = [precision for precision in PRECISIONS if cached_folder(precision).is_dir()]
+    if made:
+        detail = f"smollm2 is in the cache, in {' and '.join(made)}"
+    else:
+        detail = f"smollm2 is fetched at its first use: {WHEEL.name} {WHEEL.version}, 93 MB, becomes 520 MB"
+    return Finding(what="model", works=True, detail=detail)
 
 
 def leftovers() -> Finding:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import typer
 
+from gymcp.agents.policies.pretrained.folders import find_model
+from gymcp.agents.policies.pretrained.smollm2 import NAME
 from gymcp.agents.policies.specs import TRAINED
 from gymcp.cli.evaluation.run_report import make_task_finder, rewrite_report
 from gymcp.cli.known_names import EXPORT_LIMIT
@@ -160,5 +162,6 @@ def _list_tokenizers(folder: Path) -> list[Path]:
         kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")
     except StoreError:
         return files
-    played = {"local": Path(model), "tiny": TRAINED}.get(kind)
+    named = {"local": model, NAME: NAME}.get(kind)
+    played = TRAINED if kind == "tiny" else find_model(named) if named else None
     return files if played is None else [*files, played / TOKENIZER_FILE]

