@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_findings import grave_findings
 from playwright.sync_api import Browser, Page, expect
 from recorded_trees import write_tree_run
-from test_accessibility import PHONE, grave_findings
+from test_accessibility import PHONE
 from test_export_page import open_export
 from test_viewer_page import TIMEOUT_MS, enter, open_page
 from viewer_process import run_viewer

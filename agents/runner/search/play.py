@@ -165,6 +165,9 @@ class _SearchSteering:
             self._tree.keep(self._number, len(steps), await _capture(episode))
         return await self._stop(episode, End.PAUSED) if is_last else Steered()
 
+    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
+        """Do nothing: what to play next is decided from the record."""
+
     async def _stop(self, episode: Episode, end: End) -> Steered:
         self.stopped = end
         why = {End.FAILED: "a call failed", End.PAUSED: "to go on from here, or not"}[end]

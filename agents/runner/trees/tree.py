@@ -65,6 +65,10 @@ class Steers(Protocol):
         """Do what is decided on the last step, which did not end the episode; `before` is the state before it."""
         ...
 
+    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
+        """Take note of the episode's end; `before` is the state before its last step."""
+        ...
+
 
 @dataclass(slots=True)
 class Tree:
