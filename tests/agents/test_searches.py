@@ -104,7 +104,7 @@ def test_depth_first_search_goes_back_from_a_call_that_failed_to_the_deepest_oth
 def test_without_verdicts_the_end_that_most_episodes_reach_is_the_answer() -> None:
     search, _ = parse_search("best_of_n,width=3")
     assert play_by_hand(search, BEST) == (["aa", "ba", "aa"], "aa")
-    # of four, two end as aa and two as ba: the first of them is taken
+    # two of four end as aa and two others as ba: the first of them is taken
     assert play_by_hand(parse_search("best_of_n,width=4")[0], {"ba": 1.0})[1] == "aa"
     clean, _ = parse_search("best_of_n,width=2,value=clean")
     assert play_by_hand(clean, {}, "a aa")[1] == "ba"

@@ -33,7 +33,7 @@ def test_success_counts_roots_and_leaves_have_figures_of_their_own(tmp_path: Pat
     assert {key: found[key] for key in TREES} == TREES
     assert (summary["success"], summary["episodes"], summary["tool_calls"], summary["cost"]) == (0.5, 2, 4, 1.0)
     assert (found["success_of_roots"]["success"], found["success_of_leaves"]["success"]) == (0.5, 3 / 5)
-    # of four leaves of `pay`, two succeed; `look` has one leaf
+    # two of the four leaves of `pay` succeed; `look` has one leaf
     assert found["pass_k_over_leaves"][:2] == [
         {"k": 1, "at": 0.75, "hat": 0.75, "tasks": 2},
         {"k": 2, "at": pytest.approx(5 / 6), "hat": pytest.approx(1 / 6), "tasks": 1},

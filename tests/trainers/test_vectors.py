@@ -223,7 +223,7 @@ def test_gae_skips_tokens_that_the_policy_did_not_sample() -> None:
         lam=inputs["lam"],
     )
     assert found.tolist() == near(np.array(vector["adv_unwhitened"][0])[drawn].tolist())
-    targets = found + np.array(inputs["values"][0])[drawn]  # what the critic is fitted to
+    targets = found + np.array(inputs["values"][0])[drawn]  # the targets of the critic
     assert targets.tolist() == near(np.array(vector["returns"][0])[drawn].tolist())
 
 

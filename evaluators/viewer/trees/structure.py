@@ -80,7 +80,7 @@ def value_steps(leaves: Sequence[Leaf]) -> dict[str, list[StepValue]]:
     """Id -> the value of each of its own steps. `leaves`: as `find_owners` gives them, parents first."""
     below: dict[str, list[tuple[int, int, int, float]]] = {leaf.id: [] for leaf in leaves}
     values: dict[str, list[StepValue]] = {}
-    for leaf in reversed(leaves):  # what goes on from an episode comes after it
+    for leaf in reversed(leaves):  # an episode stands before those that go on from it
         count, scored, total = 1, int(leaf.score is not None), leaf.score or 0.0
         forks = sorted(below[leaf.id])
         found: list[StepValue] = []
