@@ -40,7 +40,7 @@ from gymcp.types import Action, Observation, Step, Task  # noqa: E402
 BUDGET = TreeBudget(episodes=5)
 STEPS = 10
 """Steps after which an episode is stopped: random ones are long in some environments."""
-BRANCHES, RETRIES = 0.35, 0.05
+BRANCHES, RETRIES = 0.5, 0.05
 """Probabilities that an episode branches after a step, and that the step is undone."""
 GOLD = 0.7
 """Probability that a step is the task's gold and not a random call."""

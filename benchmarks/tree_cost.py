@@ -170,9 +170,7 @@ def list_episodes(rollout: Rollout) -> list[Trajectory]:
 
 def check(episodes: Sequence[Trajectory], expected: int) -> None:
     """Raises SystemExit unless there are so many episodes, each with all its steps."""
-    wrong = [
-        each for each in episodes if each.outcome is not Outcome.BUDGET_EXHAUSTED or len(each.steps) != STEPS
-    ]
+    wrong = [each for each in episodes if each.outcome is not Outcome.BUDGET_EXHAUSTED or len(each.steps) != STEPS]
     if len(episodes) != expected or wrong:
         reasons = {f"{each.outcome} after {len(each.steps)} steps: {each.reason}" for each in wrong}
         raise SystemExit(f"tree_cost: {len(episodes)} of {expected} episodes; {'; '.join(sorted(reasons)[:3])}")

@@ -31,11 +31,11 @@ from gymcp.agents.runner.trees.controller import (
 )
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.spec import load_env
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, Trajectory
+from gymcp.types import Action
 
 BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
 BANK = load_env(load_spec(BANK_FILE))
