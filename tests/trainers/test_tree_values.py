@@ -202,7 +202,7 @@ def test_an_episode_that_ends_before_it_branches_weighs_less_and_the_mean_over_l
     law = law_of_nested(leaves_of_a_way(start))
     independent = value(start) * (1 - value(start)) / (FORK * AGAIN)
     assert math.fsum(law.values()) == pytest.approx(1.0)
-    assert (value(start), mean_of(law)) == (pytest.approx(0.3255, abs=1e-4), pytest.approx(0.2793, abs=1e-4))
+    assert (round(value(start), 4), round(mean_of(law), 4)) == (0.3255, 0.2793)
     assert variance_of(law) > 2 * independent  # leaves that share steps share luck
     walk, trees = Walk(seed=5), 400
     for group in range(trees):
@@ -218,7 +218,7 @@ def test_an_episode_that_ends_before_it_branches_weighs_less_and_the_mean_over_l
 
 def place_after(record: Trajectory, steps: int, store: TrajectoryStore) -> Place:
     """The place in which the walker stood after so many steps of a recorded episode."""
-    state = store.state(record.steps[steps - 1].state_ref)
+    state = store.state(record.steps[steps - 1].state_ref or "")
     assert isinstance(state, dict)
     return int(str(state["at"])), bool(state["locked"]), STEPS - steps
 
