@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from counting_server import Counter
+from fragile_server import Fragile
+from remote_counter import elsewhere
 from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, make_jobs
@@ -17,17 +19,20 @@ from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, 
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import load_agent, make_user_agents
+from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory, StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, Score, Task, Trajectory
+from gymcp.types import Action, Score, Task, ToolCall, Trajectory
 
 DONE = Action(text="Counted.")
 ONE_STEP = following(lambda seed, number, is_branch: add(3, number) if number == 1 else DONE)
 AFTER_FIRST = BranchSteps(ways=3, steps=frozenset({1}))
 UNCOPYABLE = replace(native_server("plain", Counter), state="opaque")
+COPYABLE = native_server("counter", Counter, start="fork")
 
 
 def accept(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -201,6 +206,27 @@ def test_a_server_whose_replay_differs_takes_no_branch_and_its_episode_goes_on(t
     assert {"a replay parts from the record at step 1 (drift)" in row.episode.reason for row in rows} == {True}
 
 
+def test_a_remote_server_that_answers_otherwise_when_it_is_replayed_takes_no_branch(tmp_path: Path) -> None:
+    """Beside a server that can be copied nothing is replayed, and the remote one is only reached anew."""
+    agents = following(
+        lambda seed, number, is_branch: (
+            Action(tool_calls=(ToolCall(id="1", name="count", arguments={"word": "w"}),)) if number == 1 else DONE
+        )
+    )
+    with elsewhere() as url:
+        for server in (UNCOPYABLE, COPYABLE):
+            env, folder = count_env(server, accept), tmp_path / server.name
+            far = ServerSpec(name="far", url=url, state="stateless")
+            play(load_env(replace(env.spec, servers=(server, far))), folder, AFTER_FIRST, agents)
+    infra, scored = ({"": Outcome.SCORED, "1.1": each, "1.2": each} for each in (Outcome.ENV_INFRA, Outcome.SCORED))
+    assert (outcomes(tmp_path / "plain"), outcomes(tmp_path / "counter")) == (infra, scored)
+    with TrajectoryStore.open(tmp_path / "plain") as store:
+        reasons = {row.episode.reason.partition(": a ")[2] for row in store.branches()}
+    assert reasons == {
+        "replay parts from the record at step 1 (count): expected the answers of the record, found others"
+    }
+
+
 def test_a_branch_goes_on_from_a_state_that_no_replay_reaches(tmp_path: Path) -> None:
     agents = following(lambda seed, number, is_branch: call("drift", number) if number == 1 else DONE)
     play(count_env(), tmp_path, AFTER_FIRST, agents)
@@ -232,6 +258,17 @@ def test_branches_go_on_when_the_first_episode_is_lost_for_good(tmp_path: Path) 
 
     play(count_env(), tmp_path, AFTER_FIRST, following(decide))
     assert outcomes(tmp_path) == {"": Outcome.ENV_INFRA, "1.1": Outcome.SCORED, "1.2": Outcome.SCORED}
+
+
+def test_a_server_that_is_lost_while_it_is_copied_takes_its_episode_and_no_branch(tmp_path: Path) -> None:
+    """The branches are replayed on fresh worlds; the episode that branched meets the loss at its next step."""
+    agents = following(
+        lambda seed, number, is_branch: call("arm", 1) if number == 1 else add(3, number) if number == 2 else DONE
+    )
+    env = count_env(native_server("fragile", Fragile, start="fork"))
+    play(env, tmp_path, AFTER_FIRST, agents)
+    assert outcomes(tmp_path) == {"": Outcome.ENV_INFRA, "1.1": Outcome.SCORED, "1.2": Outcome.SCORED}
+    assert [value[1] for value in read_trees(tmp_path).values()] == [None, 1.0, 1.0]
 
 
 def test_a_tree_deeper_than_the_kernel_nests_is_played(tmp_path: Path) -> None:

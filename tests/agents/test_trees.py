@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from generate_policy import load
 from spelled_policy import RandomPayer
-from tree_play import ByHand, add, count_env, following, play, read_trees
+from tree_play import ByHand, add, count_env, following, play, read_trees, replay
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.runner.run import RunEnd
@@ -31,32 +31,17 @@ from gymcp.agents.runner.trees.controller import (
 )
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episodes.episode import open_episode
-from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.envs.spec import load_env
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, Trajectory
+from gymcp.types import Action
 
 BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
 BANK = load_env(load_spec(BANK_FILE))
 SIX = TreeBudget(episodes=6)
 EVERY_STEP = BranchSteps(ways=2, depth=2)
 DONE = Action(text="Counted.")
-
-
-async def replay_keys(env: LoadedEnv, paths: list[Trajectory]) -> list[list[str]]:
-    """World keys of the paths, each played again from the start in a world of its own."""
-    tasks, found = {task.id: task for task in env.suite.tasks}, []
-    async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
-        for path in paths:
-            async with open_episode(env, warm, tasks[path.task], seed=path.seed) as episode:
-                for step in path.steps:
-                    await episode.step(step.action)
-                found.append([step.world_key for step in episode.state.steps])
-    return found
 
 
 @pytest.mark.parametrize(
@@ -72,7 +57,10 @@ def test_the_world_of_a_branch_equals_the_replayed_one(name: str, tasks: int, tm
         paths = [store.load(row.episode.id) for row in rows]
     assert len(rows) >= 3
     assert {row.episode.outcome for row in rows} <= {Outcome.SCORED, Outcome.BUDGET_EXHAUSTED}
-    assert asyncio.run(replay_keys(env, paths)) == [[step.world_key for step in path.steps] for path in paths]
+    again = asyncio.run(replay(env, paths))
+    assert [[step.world_key for step in steps] for steps in again] == [
+        [step.world_key for step in path.steps] for path in paths
+    ]
 
 
 def test_branches_share_the_steps_of_their_parent_and_count_only_their_own(tmp_path: Path) -> None:

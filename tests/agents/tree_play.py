@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from counting_server import Counter
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.trees.controller import Choice, Controller, Played, Start, TreeBudget
+from gymcp.envs.episodes.episode import open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -82,7 +85,7 @@ def play(
     controller: Controller,
     make_agent: AgentFactory | None = None,
     budget: TreeBudget | None = None,
-    **plan: int,
+    **plan: int | tuple[str, ...],
 ) -> RunEnd:
     """Play the plan into the folder, with one attempt at each tree."""
     folder.mkdir(exist_ok=True)
@@ -110,3 +113,17 @@ def read_trees(folder: Path) -> Tree:
 def describe(path: Trajectory) -> tuple[object, ...]:
     steps = [(step.action, step.world_key, step.state_key, [r.content for r in step.results]) for step in path.steps]
     return path.outcome, path.score, path.reason, path.final_key, steps
+
+
+async def replay(env: LoadedEnv, paths: Sequence[Trajectory], concurrency: int = 1) -> list[tuple[Step, ...]]:
+    """Steps of the paths, each played again from the start in a world of its own."""
+    tasks, gate = {task.id: task for task in env.suite.tasks}, asyncio.Semaphore(concurrency)
+
+    async def play_again(path: Trajectory) -> tuple[Step, ...]:
+        async with gate, open_episode(env, warm, tasks[path.task], seed=path.seed) as episode:
+            for step in path.steps:
+                await episode.step(step.action)
+            return episode.state.steps
+
+    async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
+        return await asyncio.gather(*(play_again(path) for path in paths))

@@ -5,10 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pytest
 from cli_runner import gymcp
 from page_blocks import DOCS, read_sections
 from page_player import play_blocks
+from remote_counter import elsewhere
 
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.packages.commands import parse_command, read_config
@@ -26,21 +23,6 @@ from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
 from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
-
-REMOTE_SERVERS = Path(__file__).parents[1] / "mcp_servers" / "remote_servers.py"
-
-
-@contextmanager
-def elsewhere() -> Iterator[str]:
-    """URL of a counting server, in a process of its own."""
-    with subprocess.Popen(
-        [sys.executable, str(REMOTE_SERVERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.stdin.close()
-        process.wait(30)
 
 
 def test_a_new_environment_records_once_and_replays_for_ever(tmp_path: Path) -> None:
