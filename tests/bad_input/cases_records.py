@@ -107,7 +107,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "import a folder without documents",
         "import mine --out run",
-        "import mine: a folder without a .json or .jsonl file",
+        "import mine: a folder without a .json, .jsonl or .parquet file",
         given={"mine/x.txt": "x"},
     ),
     Case(

@@ -22,7 +22,7 @@ def gold_calls(game: Json, walkthrough: Iterable[str]) -> list[Call] | None:
     calls = _without_failures(game, [call for command in walkthrough if (call := as_call(command)) is not None])
     if not wins(game, calls):
         return None
-    for size in (2, 1):  # a drop and a take of one object are left out together
+    for size in (2, 1):  # what is dropped and taken again goes together
         for start in reversed(range(len(calls) - size + 1)):
             shorter = [*calls[:start], *calls[start + size :]]
             if all(name != READ for name, _ in calls[start : start + size]) and wins(game, shorter):
