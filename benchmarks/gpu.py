@@ -68,7 +68,7 @@ HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 
 
-def scaled(full: int, toy: int) -> int:
+def pick(full: int, toy: int) -> int:
     """The full size on a GPU, the toy size elsewhere."""
     return full if HAS_GPU else toy
 
@@ -89,7 +89,7 @@ def reset_peak() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def timed(work: Callable[[], object]) -> float:
+def measure_seconds(work: Callable[[], object]) -> float:
     """Seconds of the work, the GPU's included."""
     if HAS_GPU:
         torch.cuda.synchronize()
@@ -103,8 +103,8 @@ def timed(work: Callable[[], object]) -> float:
 def learner(size: str, way: str) -> list[Result]:
     """Tokens/s of one optimiser step in bfloat16, and its peak memory; TRL on the same batch if it is installed."""
     shape = shape_of(size)
-    prompt, completion = scaled(PROMPT, 48), scaled(COMPLETION, 16)
-    rows = make_rows(shape, groups=scaled(GROUPS, 1), group=GROUP, prompt=prompt, completion=completion)
+    prompt, completion = pick(PROMPT, 48), pick(COMPLETION, 16)
+    rows = make_rows(shape, groups=pick(GROUPS, 1), group=GROUP, prompt=prompt, completion=completion)
     tokens = sum(map(len, (part for row in rows for part in row)))
     examples = [example(*row, advantage=n % 2 - 0.5) for n, row in enumerate(rows)]
     numbers = [n // GROUP for n in range(len(rows))]
@@ -112,10 +112,10 @@ def learner(size: str, way: str) -> list[Result]:
     dtype = torch.bfloat16 if way == "lora" else torch.float32
     model = make_model(shape, dtype, DEVICE)
     model = with_adapter(model) if way == "lora" else model
-    settings = LearnerSettings(learning_rate=1e-6, micro_batch_tokens=scaled(MICRO_BATCH_TOKENS, 512), autocast=True)
+    settings = LearnerSettings(learning_rate=1e-6, micro_batch_tokens=pick(MICRO_BATCH_TOKENS, 512), autocast=True)
     trained = Learner(model, settings)
     step = partial(trained.update, examples, Loss(), groups=numbers)
-    times = [timed(step) for _ in range(scaled(ROUNDS, 1) + 1)][1:]
+    times = [measure_seconds(step) for _ in range(pick(ROUNDS, 1) + 1)][1:]
     what = f"learner, {shape.name}, {way}, {len(rows)} rows of {prompt} + {completion} tokens"
     mine, peak = tokens / statistics.median(times), peak_gb()
     del trained, model, step
@@ -139,7 +139,7 @@ def beside_trl(
         folder = Path(name)
         make_model(shape, torch.float32, "cpu").save_pretrained(folder / "model")
         _write_tokenizer(folder / "model")
-        steps = scaled(ROUNDS, 1) + 1
+        steps = pick(ROUNDS, 1) + 1
         with trl_trainer(
             folder / "model", rows, group=GROUP, micro_batch=GROUP, steps=steps, threads=torch.get_num_threads(),
             folder=folder, python=Path(sys.executable),
@@ -161,13 +161,13 @@ def engine() -> list[Result]:
     """Sampled tokens/s with all requests at once, prompts included in the time."""
     shape = shape_of("0.6b")
     model = make_model(shape, torch.bfloat16, DEVICE)
-    count, sampled = scaled(SLOTS, 4), scaled(SAMPLED, 8)
-    prompts = [prompt for prompt, _ in make_rows(shape, groups=count, group=1, prompt=scaled(256, 32), completion=1)]
+    count, sampled = pick(SLOTS, 4), pick(SAMPLED, 8)
+    prompts = [prompt for prompt, _ in make_rows(shape, groups=count, group=1, prompt=pick(256, 32), completion=1)]
 
     async def play() -> float:
         async with open_engine(model, slots=count, options=EngineOptions(seed=0)) as policy:
             times = []
-            for _ in range(scaled(ROUNDS, 1) + 1):
+            for _ in range(pick(ROUNDS, 1) + 1):
                 began = time.perf_counter()
                 drawn = await asyncio.gather(
                     *(policy.sample(prompt, Sampling(max_tokens=sampled)) for prompt in prompts)
@@ -186,7 +186,7 @@ def engine() -> list[Result]:
             prompts, generation_config=generation, continuous_batching_config=batching, warmup=False, progress_bar=False
         )
 
-    times = [timed(generate) for _ in range(scaled(ROUNDS, 1) + 1)][1:]
+    times = [measure_seconds(generate) for _ in range(pick(ROUNDS, 1) + 1)][1:]
     theirs = count * sampled / statistics.median(times)
     base = Result(metric=f"transformers' continuous batching, {shape.name}, bf16", value=theirs, unit="tok/s")
     return [base, against(f"embedded engine, {shape.name}, bf16, {count} requests", ours, "tok/s", base)]
@@ -196,11 +196,11 @@ def agreement() -> list[Result]:
     """Differences of the log-probabilities of sampled tokens, over one bfloat16 model with an adapter."""
     shape = shape_of("0.6b")
     model = with_adapter(make_model(shape, torch.bfloat16, DEVICE))
-    prompts = [row[0] for row in make_rows(shape, groups=scaled(16, 4), group=1, prompt=scaled(256, 32), completion=1)]
+    prompts = [row[0] for row in make_rows(shape, groups=pick(16, 4), group=1, prompt=pick(256, 32), completion=1)]
 
     async def play() -> list[Any]:
         async with open_engine(model, slots=len(prompts), options=EngineOptions(seed=0)) as policy:
-            asked = Sampling(max_tokens=scaled(SAMPLED, 8))
+            asked = Sampling(max_tokens=pick(SAMPLED, 8))
             return list(await asyncio.gather(*(policy.sample(prompt, asked) for prompt in prompts)))
 
     samples = asyncio.run(play())
@@ -232,7 +232,7 @@ def _row(prompt: list[int], sampled: Any) -> Row:
 
 def credit() -> list[Result]:
     """Seconds of two presets' advantages, on the host."""
-    steps = scaled(MILLION, 2_000)
+    steps = pick(MILLION, 2_000)
     made = batch(steps)
     return [
         Result(metric=f"advantages, {name}, {steps:,} steps", value=seconds(name, made, {}), unit="s")
@@ -248,12 +248,12 @@ def memory(name: str) -> list[Result]:
     is_adapter = recipe.model.lora_rank > 0
     model = make_model(shape, torch.bfloat16 if is_adapter else torch.float32, DEVICE)
     model = with_adapter(model, recipe.model.lora_rank) if is_adapter else model
-    tokens = scaled(recipe.learn.micro_batch_tokens, 256)
-    length = min(scaled(recipe.model.context, 64), tokens)
+    tokens = pick(recipe.learn.micro_batch_tokens, 256)
+    length = min(pick(recipe.model.context, 64), tokens)
     rows = make_rows(shape, groups=2, group=1, prompt=length // 2, completion=length - length // 2)
     settings = LearnerSettings(learning_rate=1e-6, micro_batch_tokens=tokens, autocast=True)
     examples = [example(*row, advantage=n % 2 - 0.5) for n, row in enumerate(rows)]
-    taken = timed(lambda: Learner(model, settings).update(examples, Loss(), groups=[0, 1]))
+    taken = measure_seconds(lambda: Learner(model, settings).update(examples, Loss(), groups=[0, 1]))
     results = [Result(metric=f"one update of {name}, rows of {length} tokens", value=taken, unit="s")]
     if HAS_GPU:
         claim = re.search(r"(\d+) GB", path.read_text().partition("env =")[0])
@@ -268,7 +268,7 @@ def memory(name: str) -> list[Result]:
 def processes() -> list[Result]:
     """Differences of DDP's and FSDP2's first update from the bare learner's, in one process, and tokens/s."""
     shape = shape_of("0.6b")
-    rows = make_rows(shape, groups=2, group=2, prompt=scaled(512, 24), completion=scaled(128, 8))
+    rows = make_rows(shape, groups=2, group=2, prompt=pick(512, 24), completion=pick(128, 8))
     return compare_processes(shape, [example(*row, advantage=n % 2 - 0.5) for n, row in enumerate(rows)], DEVICE)
 
 
@@ -283,18 +283,18 @@ def whole_training() -> list[Result]:
     is_pretrained = HAS_GPU and smollm2.is_dir()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        size = TinySize(hidden=scaled(256, 32), layers=scaled(4, 1))
+        size = TinySize(hidden=pick(256, 32), layers=pick(4, 1))
         model = smollm2 if is_pretrained else make_tiny_model(folder / "model", "compact", size=size)
         recipe = load_recipe(ROOT / "recipes" / "smollm2.toml", [("model.path", str(model))])
         recipe = replace(
             recipe,
-            warm_start=replace(recipe.warm_start, tasks=scaled(64, 4), epochs=1, batch_size=scaled(16, 2)),
-            rollout=replace(recipe.rollout, groups=scaled(16, 2), episodes=scaled(8, 2)),
+            warm_start=replace(recipe.warm_start, tasks=pick(64, 4), epochs=1, batch_size=pick(16, 2)),
+            rollout=replace(recipe.rollout, groups=pick(16, 2), episodes=pick(8, 2)),
             learn=replace(recipe.learn, iterations=1),
-            evaluation=replace(recipe.evaluation, tasks=scaled(32, 1), final_tasks=0, final_splits=()),
+            evaluation=replace(recipe.evaluation, tasks=pick(32, 1), final_tasks=0, final_splits=()),
         )
         rows: list[Any] = []
-        taken = timed(
+        taken = measure_seconds(
             lambda: train(recipe, load_env(load_spec(recipe.env)), folder / "run", resume=False, on_row=rows.append)
         )
     what = f"gymcp train, {'SmolLM2-135M' if is_pretrained else 'random weights'}, bubblewrap"

@@ -112,7 +112,7 @@ class EpisodeIndex:
     def tree(self, n: int) -> list[Leaf]:
         """The episodes of an episode's tree, the first one before its branches, each after its parent."""
         names = tuple(Leaf.__dataclass_fields__)
-        rows = [map(_restored, row) for row in self._all(SELECT_TREE, n)]
+        rows = [map(_restore, row) for row in self._all(SELECT_TREE, n)]
         return [Leaf(**dict(zip(names, row, strict=True))) for row in rows]
 
     def last(self) -> int:
@@ -283,7 +283,7 @@ def _plain(value: Any) -> Any:
     return escape_surrogates(value) if isinstance(value, str) else value
 
 
-def _restored(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     return restore_surrogates(value) if isinstance(value, str) else value
 
 

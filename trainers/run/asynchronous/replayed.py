@@ -53,8 +53,8 @@ def check_replayed(recorded: Path, recipe: Recipe) -> None:
             f"training run {recorded}: its log has {len(lines)} updates, and learn.iterations is"
             f" {recipe.learn.iterations}; replay it with --set learn.iterations={len(lines)}"
         )
-    before = _compared(with_absolute_paths(read_recipe_and_curriculum(recorded)[0]))
-    now = _compared(with_absolute_paths(recipe))
+    before = _select_compared(with_absolute_paths(read_recipe_and_curriculum(recorded)[0]))
+    now = _select_compared(with_absolute_paths(recipe))
     if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
         raise ConfigError(
             f"training run {recorded}: was trained by another recipe: {', '.join(differing)}; only name, evaluation and"
@@ -70,7 +70,7 @@ def open_replay(run: TrainingRun, recorded: Path) -> Iterator[ReplayedRollouts]:
         yield ReplayedRollouts(run, store, lines)
 
 
-def _compared(recipe: Recipe) -> dict[str, Json]:
+def _select_compared(recipe: Recipe) -> dict[str, Json]:
     table = recipe_as_json(recipe)
     table["learn"] = {key: value for key, value in table["learn"].items() if key != "iterations"}
     return {key: value for key, value in table.items() if key not in ("name", "evaluation")}

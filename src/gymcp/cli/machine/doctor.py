@@ -68,7 +68,7 @@ def execute(*, as_json: bool) -> None:
         uv(),
         java(),
         forward_pass(),
-        pretrained(),
+        pretrained_model(),
         _probe("cache", _cache),
         leftovers(),
     ]
@@ -215,7 +215,7 @@ def forward_pass() -> Finding:
     return Finding(what=what, works=True, detail=f"the forward pass is C++, {library.detail}")
 
 
-def pretrained() -> Finding:
+def pretrained_model() -> Finding:
     """The policy `smollm2`: converted in the cache, or to be fetched at its first use."""
     made = [precision for precision in PRECISIONS if cached_folder(precision).is_dir()]
     if made:
