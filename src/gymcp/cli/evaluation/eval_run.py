@@ -32,8 +32,8 @@ from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
 from gymcp.envs.wrappers.retrieval import plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.names import UPPER_BOUND_KEY

@@ -27,7 +27,7 @@ from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.spec import FileState

@@ -12,7 +12,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import load_env
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
