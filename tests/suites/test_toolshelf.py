@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from session_calls import call
@@ -167,7 +168,7 @@ def test_a_change_that_was_not_asked_for_fails() -> None:
     ],
 )
 def test_a_document_is_recorded_without_the_time_at_which_it_was_written(
-    server: str, tool: str, arguments: dict[str, str]
+    server: str, tool: str, arguments: dict[str, Any]
 ) -> None:
     """So two equal plays end in equal worlds, however far apart they are."""
     (spec,) = load_env(

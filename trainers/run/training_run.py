@@ -25,6 +25,7 @@ from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
+from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum
@@ -108,7 +109,7 @@ async def open_run(
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            state = TrainingState(replay=remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1))
+            state = _make_first_state(recipe, inputs.preset, list(recorded.values()))
             save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
@@ -141,6 +142,11 @@ async def open_run(
             log=log,
         )
         yield run, state
+
+
+def _make_first_state(recipe: Recipe, preset: Preset, recorded: Sequence[Trajectory]) -> TrainingState:
+    buffer = remember(ReplayBuffer(), recorded, recipe.replay, iteration=-1)
+    return TrainingState(replay=buffer, settings=list_settings(recipe, preset))
 
 
 def records_learner_logprobs(agent: RolloutAgent | None, server: str, settings: LearnerSettings) -> bool:
