@@ -115,7 +115,7 @@ def find_credit(folder: Path, tasks: Mapping[str, Task]) -> CreditAdvice | None:
             return None
         try:
             diagnosis = importlib.import_module("gymcp.trainers.credit.diagnosis.rows")
-            advice: CreditAdvice = diagnosis.credit_advice(store.iter_trajectories(latest=True), tasks)
+            advice: CreditAdvice = diagnosis.credit_advice(store.iter_trajectories(latest=True, graded=True), tasks)
         except (ModuleNotFoundError, ConfigError):
             return None
     return advice
