@@ -199,7 +199,7 @@ def test_an_edited_environment_is_refused_by_grade(tmp_path: Path) -> None:
     env.write_text(BANK.read_text())
     assert gymcp("eval", env, "--out", run, "--json").returncode == 0
     env.write_text(BANK.read_text().replace("(5, 30, 100)", "(5, 30)"))
-    graded = gymcp("grade", run)
+    graded = gymcp("grade", run, "--env", env)
     assert (graded.returncode, "recorded with suite_digest" in graded.stderr) == (2, True)
 
 
