@@ -14,7 +14,8 @@ from enum import StrEnum
 from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.runner.trees.controller import Independent, plan_trees
+from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
+from gymcp.agents.runner.trees.controller import plan_trees
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
@@ -218,7 +219,7 @@ def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task:
     The agent that is made to find out is thrown away.
     """
     forks = schedule.search.forks if schedule.search is not None else False
-    if isinstance(schedule.controller, Independent) and not forks:
+    if isinstance(schedule.controller, NEVER_BRANCH) and not forks:
         return
     agent = make_agent(task, 0)
     if not (agent.can_resume() if isinstance(agent, GuardedAgent) else isinstance(agent, Resumes)):

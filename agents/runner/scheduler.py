@@ -12,6 +12,7 @@ from typing import Protocol
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.search.play import play_search
 from gymcp.agents.runner.search.searches import Search
+from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
 from gymcp.agents.runner.trees.controller import Controller, Independent, TreeBudget
 from gymcp.agents.runner.trees.play import play_tree
 from gymcp.agents.runner.trees.tree import Steers
@@ -168,7 +169,7 @@ class _Run:
                 is_last_attempt=is_last_attempt,
                 must_stop=lambda: self._stopping or self._budget.is_spent,
             )
-        if isinstance(self._schedule.controller, Independent):
+        if isinstance(self._schedule.controller, NEVER_BRANCH):
             return await self._play_episode(job)
         return await play_tree(
             job,

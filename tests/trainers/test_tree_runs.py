@@ -159,7 +159,7 @@ def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
         for row in rows
         for name in re.findall(r"`(\w+)`", row[0])
     }
-    assert found == {name: (rule.reads, rule.episodes) for name, rule in RULES.items()}
+    assert found == {name: (rule.reads, rule.episodes) for name, rule in RULES.items() if rule.steers}
 
 
 @pytest.mark.parametrize("name", [name for name in TREE_PRESETS if name != "ui_s1"])

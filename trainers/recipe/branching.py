@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from gymcp.agents.programs.settings import is_program
+from gymcp.agents.runner.trees.allocation import FEWEST_EPISODES, MOST_EPISODES, AllocateEpisodes
 from gymcp.agents.runner.trees.branch_steps import BranchSteps
 from gymcp.agents.runner.trees.controller import Controller, TreeBudget
 from gymcp.agents.runner.trees.retry_errors import RetryErrors
@@ -32,8 +33,12 @@ class Rule:
     """Branchings on one path."""
     branches: bool = True
     """False: it makes paths, not trees, so any preset reads them."""
+    steers: bool = True
+    """False: it plans episodes and decides nothing within them."""
 
 
+ALLOCATING = "knapsack"
+"""Controller that gives tasks different numbers of episodes."""
 _STEPS = ("ways", "depth", "steps")
 RULES: Mapping[str, Rule] = {
     "steps": Rule(reads=_STEPS),
@@ -42,6 +47,7 @@ RULES: Mapping[str, Rule] = {
     "segment_spo": Rule(reads=("ways", "steps")),
     "arpo": Rule(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
     "cleaner": Rule(reads=("retries",), episodes=1, branches=False),
+    ALLOCATING: Rule(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
 }
 """Controllers by the names that ``rollout.controller`` takes."""
 _LIMITS = ("max_episodes", "max_tokens", "max_calls")
@@ -69,6 +75,27 @@ def make_controller(recipe: Recipe, *, vocabulary: int) -> tuple[Controller, Tre
     return BranchSteps(ways=ways, depth=depth, steps=frozenset(given.steps) or None), budget
 
 
+def plays_trees(recipe: Recipe) -> bool:
+    """True if the recipe's controller is asked after each step of an episode."""
+    return bool(recipe.rollout.controller) and RULES[recipe.rollout.controller].steers
+
+
+def find_bounds(recipe: Recipe) -> AllocateEpisodes:
+    """The controller that allocates the recipe's episodes, before it knows success rates.
+
+    Raises ConfigError if no allocation has as many episodes of a group on average as the recipe says.
+    """
+    given, episodes = recipe.rollout.branching, recipe.rollout.episodes
+    bounds = AllocateEpisodes(fewest=given.fewest or FEWEST_EPISODES, most=given.most or MOST_EPISODES)
+    if not 1 <= bounds.fewest <= episodes <= bounds.most:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.episodes is {episodes}, the mean of what rollout.controller ="
+            f" '{ALLOCATING}' gives a task: it must be from {bounds.fewest} (rollout.branching.fewest) to {bounds.most}"
+            " (rollout.branching.most)"
+        )
+    return bounds
+
+
 def check_branching(recipe: Recipe, preset: Preset) -> None:
     """Raise ConfigError if the recipe's controller and preset do not fit, or if a number is set that nothing reads."""
     rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
@@ -78,13 +105,16 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
             f"{who}: preset '{recipe.preset_name}' reads at which steps an action was replaced, and no controller"
             " replaces actions in training; it is for `gymcp.trainers.advantages`"
         )
-    if not name:
-        _refuse_unread(recipe, ())
+    if not plays_trees(recipe):
+        if name:
+            find_bounds(recipe)
+        _refuse_unread(recipe, RULES[name].reads if name else ())
         if reads_trees(preset):
+            controller = f"'{name}'" if name else "empty"
+            fitting = recipe.preset_name if recipe.preset_name in RULES else "treepo"
             raise ConfigError(
-                f"{who}: preset '{recipe.preset_name}' gives credit to trees, and rollout.controller is empty, so no"
-                f" episode branches; set it to '{recipe.preset_name if recipe.preset_name in RULES else 'treepo'}', or"
-                " choose a preset of independent episodes"
+                f"{who}: preset '{recipe.preset_name}' gives credit to trees, and rollout.controller is {controller},"
+                f" so no episode branches; set it to '{fitting}', or choose a preset of independent episodes"
             )
         return
     rule = RULES[name]
@@ -134,11 +164,15 @@ def _check_pairs(recipe: Recipe) -> None:
             )
 
 
+def _limits_of(rule: Rule) -> tuple[str, ...]:
+    return _LIMITS if rule.steers else ()
+
+
 def _refuse_unread(recipe: Recipe, reads: tuple[str, ...]) -> None:
     given, plain = recipe.rollout.branching, BranchingRecipe()
     for each in fields(BranchingRecipe):
         if getattr(given, each.name) != getattr(plain, each.name) and each.name not in reads:
-            readers = [name for name, rule in RULES.items() if each.name in (*rule.reads, *_LIMITS)]
+            readers = [name for name, rule in RULES.items() if each.name in (*rule.reads, *_limits_of(rule))]
             raise ConfigError(
                 f"recipe '{recipe.name}': rollout.branching.{each.name} is set, and rollout.controller ="
                 f" '{recipe.rollout.controller}' does not read it; {', '.join(readers)} would"

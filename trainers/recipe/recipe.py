@@ -115,6 +115,10 @@ class BranchingRecipe:
     """`arpo`: first tokens of an answer over which its entropy is summed."""
     retries: int = 0
     """`cleaner`: times that a step whose call failed is drawn again."""
+    fewest: int = 0
+    """`knapsack`: fewest episodes of a task."""
+    most: int = 0
+    """`knapsack`: most episodes of a task."""
     max_episodes: int = 0
     """Most episodes of a tree, the first one included."""
     max_tokens: int = 0
@@ -130,8 +134,9 @@ class RolloutRecipe:
     episodes: int = 8
     """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
     begins a tree."""
-    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner"] = ""
-    """Rule that decides after each step whether the episode branches, or the step is drawn again; empty: none does."""
+    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "knapsack"] = ""
+    """Rule that decides after each step whether the episode branches, or the step is drawn again; knapsack: rule that
+    decides how many episodes a task has, `episodes` on average; empty: none does."""
     branching: BranchingRecipe = field(default_factory=BranchingRecipe)
     """Numbers of the controller."""
     temperature: float = 1.0

@@ -27,7 +27,7 @@ from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
-from gymcp.trainers.recipe.branching import make_controller
+from gymcp.trainers.recipe.branching import make_controller, plays_trees
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
@@ -76,7 +76,7 @@ class TrainingEpisodes:
                 policy_version=str(iteration),
             )
             for group in planned
-            for trial in range(group.first_trial, group.first_trial + self.recipe.rollout.episodes)
+            for trial in range(group.first_trial, group.first_trial + (group.episodes or self.recipe.rollout.episodes))
         ]
 
     async def rollouts(
@@ -118,7 +118,7 @@ class TrainingEpisodes:
     def _make_schedule(self, trainable: TrainableModel) -> Schedule:
         """The schedule of rollouts, with the recipe's controller."""
         plain = self._plain_schedule
-        if not self.recipe.rollout.controller:
+        if not plays_trees(self.recipe):
             return plain
         vocabulary = int(trainable.model.config.get_text_config().vocab_size)
         controller, tree = make_controller(self.recipe, vocabulary=vocabulary)
