@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
-from gymcp.types import Json, Sampling, Trajectory
+from gymcp.types import Action, Json, Sampling, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class TrainingEpisodes:
     store: TrajectoryStore
     agent: RolloutAgent | None = None
     """Agent of the user, or program, that plays over the trained model; None: react."""
+    shown: Mapping[str, Sequence[Action]] = field(default_factory=dict)
+    """Actions of recorded episodes by the id of their task, for a controller that compares with them."""
 
     async def demonstrations(self) -> list[Trajectory]:
         """Records for the warm start: good episodes that an agent plays now, or those of a recorded run.
@@ -121,7 +123,7 @@ class TrainingEpisodes:
         if not plays_trees(self.recipe):
             return plain
         vocabulary = int(trainable.model.config.get_text_config().vocab_size)
-        controller, tree = make_controller(self.recipe, vocabulary=vocabulary)
+        controller, tree = make_controller(self.recipe, vocabulary=vocabulary, demonstrations=self.shown)
         return replace(plain, controller=controller, tree=tree)
 
     @property

@@ -30,6 +30,7 @@ from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
+from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
@@ -93,16 +94,18 @@ async def open_run(
         sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
         env = await stack.enter_async_context(open_judge(recipe, inputs.env, folder))
-        episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
-        replays = recipe.learn.demonstrations
-        records = await episodes.demonstrations() if saved is None or replays else []
+        shown = load_shown_actions(env, recipe)
+        episodes = TrainingEpisodes(
+            env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent, shown=shown
+        )
+        records = await episodes.demonstrations() if saved is None or recipe.learn.demonstrations else []
         if saved is None:
             make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
         critic, heads = _make_heads(recipe, inputs.preset, trainable)
-        replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
+        replay_examples = warm_start_examples(recipe, trainable, records) if recipe.learn.demonstrations else []
         settings = _learner_settings(recipe, trainable)
         recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:

@@ -165,8 +165,9 @@ class _SearchSteering:
             self._tree.keep(self._number, len(steps), await _capture(episode))
         return await self._stop(episode, End.PAUSED) if is_last else Steered()
 
-    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
-        """Do nothing: what to play next is decided from the record."""
+    async def at_end(self, episode: Episode, before: EpisodeState) -> Steered:
+        """Leave the episode as it is: what to play next is decided from the record."""
+        return Steered(has_ended=True)
 
     async def _stop(self, episode: Episode, end: End) -> Steered:
         self.stopped = end

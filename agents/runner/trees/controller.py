@@ -124,6 +124,10 @@ class Replace:
 
     decision: Decision | Action
     """The other action; a `Decision` with tokens of the model can be trained on."""
+    keep_answer: bool = False
+    """Record the model's own answer as a side answer of the step, which is trained on with the step's advantage."""
+    stop: str = ""
+    """Reason to end the episode after the other step; empty: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,9 @@ class LooksBack(Protocol):
     """A controller that is asked about steps that ended their episode, too."""
 
     def at_end(self, played: Played) -> Choice:
-        """`GoOn`, or a `Branch` from before the step. An episode that has ended keeps its record: other choices, and
-        errors, change nothing."""
+        """`GoOn`, a `Branch` from before the step, or a `Replace`, with which the episode may go on.
+
+        Otherwise an episode that has ended keeps its record: other choices, and errors, change nothing."""
         ...
 
 

@@ -15,19 +15,25 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
-from gymcp.trainers.credit.preset import REWARD, LossTerm, Norm, Preset, Shaper, Transform
+from gymcp.trainers.credit.preset import LossTerm, Norm, Preset, Shaper, Transform
 from gymcp.trainers.credit.preset_functions import check_options
 from gymcp.trainers.credit.signals.model_values import TOKEN_ENTROPY
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
-from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
+from gymcp.trainers.credit.tree.shapers import (
+    MATCHED,
+    AncestorComparison,
+    AncestorWeight,
+    SegmentGain,
+    StepMatches,
+    TreeValues,
+)
+from gymcp.trainers.credit.tree.tree_batch import MISMATCH
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.trainers.settings.preference import PairRule, Preference
 
 Centre = Literal["parent", "siblings"]
-MISMATCH = "mismatch"
-"""Column that is 1 on the steps at which an episode's own action was replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +132,19 @@ def step_dpo(*, beta: float = 0.1, rule: PairRule = "success", success: float = 
 
 
 def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
-    """Sum of an episode's rewards compared in its group, plus each step's return compared among steps of its index; a
-    return ends where an action was replaced. arXiv:2509.11543.
+    """Number of an episode's actions that match a demonstration, compared in its group, plus each step's return of
+    them, compared among steps of its index; a return ends where an action was replaced. arXiv:2509.11543.
 
-    Reads the column ``mismatch``, 1 on a step whose action was replaced by the expert's: it keeps its own reward, and
-    no return passes it or takes it in. Replaced actions are no forks: such episodes are paths. The authors count an
+    Reads the column ``mismatch``, 1 on a step whose action was replaced by the demonstration's: no return passes it or
+    takes it in. A recorded step has the reward 1 if its action was not replaced, else 0, whatever the episode scored;
+    the authors add a tenth for the format. A batch of bare columns has rewards of its own. Replaced actions are no
+    forks: such episodes are paths. The controller ``ui_s1`` makes them. The authors count an
     episode once for each of its steps in the first mean, here it counts once; the filter on the deviation of a group
     (0.3) is DAPO's, and no part of this. What a row's score is in their first term was not read; here it is the sum.
     """
     scale = StdScale() if norm == "mean_std" else None
     step = AdvantageTerm(
-        signal=REWARD,
+        signal=MATCHED,
         key=("group", "turn"),
         unit="step",
         returns="discounted",
@@ -145,8 +153,9 @@ def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") 
         scale=scale,
         weight=step_weight,
     )
-    term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, scale=scale), step))
-    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({MISMATCH}))
+    term = LossTerm(advantage_terms=(AdvantageTerm(signal=MATCHED, scale=scale), step))
+    loss = Loss(clip_high=0.2)
+    return Preset(loss_terms=(term,), shapers=(StepMatches(),), loss=loss, needs=frozenset({MISMATCH}))
 
 
 def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -> Preset:

@@ -23,7 +23,7 @@ from gymcp.trainers.credit.tree.step_tree import (
     sum_above,
     sum_below,
 )
-from gymcp.trainers.credit.tree.tree_batch import PARENT, find_tree, make_tree_batch
+from gymcp.trainers.credit.tree.tree_batch import MISMATCH, PARENT, find_tree, make_tree_batch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
 AncestorWeight = Literal["average", "leaves"]
@@ -47,6 +47,20 @@ class TreeValues:
             leaf=tree.is_leaf.astype(float),
         )
         return shaped.with_keys(**{PARENT: before}), trackers
+
+
+MATCHED = "matched"
+"""Column of `StepMatches`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMatches:
+    """Column ``matched``: 1 on the recorded steps whose action was not replaced by a demonstration's, 0 on the others;
+    the reward, in a batch of bare columns."""
+
+    def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
+        rewards = 1.0 - batch.column(MISMATCH) if batch.sources else batch.column("reward")
+        return batch.with_columns(**{MATCHED: rewards}), trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
