@@ -68,7 +68,7 @@ def make_pair() -> list[Trajectory]:
     own = SideAnswer(step=1, context=0, action=Action(text="no"), sampled=sample((1, 2, 3), 7, 8), replaced=True)
     patched = (step(sample((1,), 2)), step(None), step(sample((1, 2, 3, 9, 4), 5)))
     matching = (step(sample((1,), 2)), step(sample((1, 2, 3), 9)), step(sample((1, 2, 3, 9, 4), 6)))
-    facts = {"env": "e", "task": "t", "group": "e/t"}
+    facts: dict[str, Any] = {"env": "e", "task": "t", "group": "e/t"}
     return [
         Trajectory(id="0", steps=patched, side_answers=(own,), score=1.0, **facts),
         Trajectory(id="1", steps=matching, score=0.0, **facts),

@@ -98,14 +98,15 @@ async def open_run(
         episodes = TrainingEpisodes(
             env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent, shown=shown
         )
-        records = await episodes.demonstrations() if saved is None or recipe.learn.demonstrations else []
+        replays = recipe.learn.demonstrations
+        records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:
             make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
         stack.enter_context(_limit_threads(trainable))
         critic, heads = _make_heads(recipe, inputs.preset, trainable)
-        replay_examples = warm_start_examples(recipe, trainable, records) if recipe.learn.demonstrations else []
+        replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
         settings = _learner_settings(recipe, trainable)
         recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
@@ -120,18 +121,8 @@ async def open_run(
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
         opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
         sampler = await stack.enter_async_context(opening)
-        setup = TrainingSetup(
-            preset=inputs.preset,
-            learner=learner,
-            critic=critic,
-            heads=heads,
-            minibatches=recipe.learn.minibatches,
-            epochs=recipe.learn.epochs,
-            restarts=recipe.learn.restart,
-            costs=inputs.env.spec.costs,
-            renderer=trainable.renderer,
-            engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
-        )
+        shares_weights = records_learner_logprobs(inputs.agent, server, settings)
+        setup = _make_setup(inputs, trainable, learner, critic, heads, shares_weights=shares_weights)
         run = TrainingRun(
             inputs=inputs,
             trainable=trainable,
@@ -144,6 +135,30 @@ async def open_run(
             log=log,
         )
         yield run, state
+
+
+def _make_setup(
+    inputs: RunInputs,
+    trainable: TrainableModel,
+    learner: Learner,
+    critic: Critic | None,
+    heads: Mapping[str, Critic],
+    *,
+    shares_weights: bool,
+) -> TrainingSetup:
+    recipe = inputs.recipe
+    return TrainingSetup(
+        preset=inputs.preset,
+        learner=learner,
+        critic=critic,
+        heads=heads,
+        minibatches=recipe.learn.minibatches,
+        epochs=recipe.learn.epochs,
+        restarts=recipe.learn.restart,
+        costs=inputs.env.spec.costs,
+        renderer=trainable.renderer,
+        engine_shares_weights=shares_weights,
+    )
 
 
 def records_learner_logprobs(agent: RolloutAgent | None, server: str, settings: LearnerSettings) -> bool:
