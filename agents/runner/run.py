@@ -15,7 +15,7 @@ from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
-from gymcp.agents.runner.trees.controller import plan_trees
+from gymcp.agents.runner.trees.ask_controller import plan_trees
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies

@@ -175,15 +175,3 @@ class Independent:
     def after(self, played: Played) -> GoOn:
         """Always the next step. The runner plays such episodes without asking."""
         return GO_ON
-
-
-def plan_trees(controller: Controller, tasks: Sequence[Task], budget: TreeBudget) -> dict[str, int]:
-    """Task id -> number of trees. Raises ConfigError for a plan that names other tasks, or that plays nothing."""
-    planned = {task.id: 0 for task in tasks}
-    for start in controller.plan(tasks, budget):
-        if start.task not in planned:
-            raise ConfigError(f"controller {type(controller).__name__}: plans task '{start.task}', which the run lacks")
-        planned[start.task] += max(0, start.trees)
-    if tasks and not any(planned.values()):
-        raise ConfigError(f"controller {type(controller).__name__}: plans no episode of the run's {len(tasks)} tasks")
-    return planned

@@ -6,9 +6,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gymcp.agents.runner.trees.ask_controller import ask_choice
 from gymcp.agents.runner.trees.controller import (
     Branch,
-    Choice,
     Controller,
     LooksBack,
     Played,
@@ -26,7 +26,6 @@ from gymcp.errors import EnvInfraError
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
 from gymcp.types import GiveUp, SideAnswer, Trajectory, Usage
-from gymcp.user_code import describe_error, describe_kind
 
 STOPPED = "stopped by the controller: "
 """Begin of the reason of an episode that a controller ended."""
@@ -146,7 +145,7 @@ class Steering:
         `before`: the state of the episode before the step. Raises EnvInfraError, also if the controller fails.
         """
         played = self._describe(episode)
-        choice = self._ask(played)
+        choice = ask_choice(self._tree.controller, played, is_end=False)
         if isinstance(choice, Branch):
             await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Stop):
@@ -166,7 +165,7 @@ class Steering:
         if not isinstance(self._tree.controller, LooksBack) or len(episode.state.steps) == len(before.steps):
             return ended
         played = self._describe(episode)
-        choice = self._ask(played, is_end=True)
+        choice = ask_choice(self._tree.controller, played, is_end=True)
         if isinstance(choice, Branch) and choice.before:
             await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Replace):
@@ -190,23 +189,6 @@ class Steering:
             spent=add_usage(tree.spent, usage),
             scores=tuple(tree.scores),
         )
-
-    def _ask(self, played: Played, *, is_end: bool = False) -> Choice:
-        controller = self._tree.controller
-        who = f"controller {type(controller).__name__}"
-        try:
-            choice: object
-            if is_end and isinstance(controller, LooksBack):
-                choice = controller.at_end(played)
-            else:
-                choice = controller.after(played)
-        except Exception as error:  # the boundary to a controller of the user
-            raise EnvInfraError(f"{who}: raised {describe_error(error)} after step {played.number}") from error
-        if not isinstance(choice, Choice):
-            raise EnvInfraError(f"{who}: gave {describe_kind(choice)} after step {played.number}, not a choice")
-        if isinstance(choice, Branch) and choice.ways < 1:
-            raise EnvInfraError(f"{who}: branches {choice.ways} ways after step {played.number}; 1 is to go on")
-        return choice
 
     async def _branch_off(self, episode: Episode, before: EpisodeState, played: Played, choice: Branch) -> None:
         """Let new episodes wait that go on from here, or from before the step, as far as the budget allows."""
