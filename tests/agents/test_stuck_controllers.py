@@ -127,7 +127,8 @@ def plan_and_raise() -> Iterable[Start]:
         (plan_and_raise, "controller Planning: raised .*: KeyError: 'count' when it planned"),
         (lambda: 7, "controller Planning: raised .*TypeError: .* when it planned"),
         (lambda: ["count"], "controller Planning: planned a str, not a gymcp.agents.Start"),
-        (lambda: [Start(task="count", trees="2")], "controller Planning: planned .* not a gymcp.agents.Start"),
+        (lambda: [Start(task="count", trees="2")],  # type: ignore[arg-type]
+          "controller Planning: planned .* not a gymcp.agents.Start"),
         (lambda: [Start(task="count", trees=10**12)], "controller Planning: plans more than 1,000 episodes"),
     ],
 )  # fmt: skip
