@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.search.judging import make_episode_judge
 from gymcp.agents.runner.search.play import play_search
 from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
@@ -168,6 +169,7 @@ class _Run:
                 self._play_episode,
                 is_last_attempt=is_last_attempt,
                 must_stop=lambda: self._stopping or self._budget.is_spent,
+                judge=make_episode_judge(self._schedule.search, self._env.judge, self._budget),
             )
         if isinstance(self._schedule.controller, NEVER_BRANCH):
             return await self._play_episode(job)
