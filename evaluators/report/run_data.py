@@ -355,7 +355,8 @@ def _with_start(run: Run) -> tuple[Run, list[str]]:
 
 
 def _judge(folder: Path, run: Run, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
-    """Figures of ``gymcp judge``, and under ``grader`` those of the judge that the environment's grader asks."""
+    """Figures of ``gymcp judge``, under ``grader`` those of the judge that the environment's grader asks, and under
+    ``search`` those of the same judge, if a search asks it."""
     figures: dict[str, Json] = {}
     try:
         if (recorded := load_judge(folder)) is not None:
@@ -363,14 +364,21 @@ def _judge(folder: Path, run: Run, attempts: Sequence[EpisodeRow], problems: lis
             figures = recorded | {"newest_grades": grades}
     except StoreError as error:
         problems.append(str(error))
+    policy = run.config.get("judge")
+    if "search_rubric" in run.config:
+        figures["search"] = {"policy": policy, "rubric": run.config["search_rubric"], **_count_answers(folder)}
     if (coverage := judge_coverage(attempts)) is not None:
-        policy = run.config.get("judge")
         figures["grader"] = {
             "policy": policy if isinstance(policy, str) else None,
             **coverage.object(),
-            **usage_of_grader(read_answers(folder)),
+            **_count_answers(folder),
         }
     return figures or None
+
+
+def _count_answers(folder: Path) -> dict[str, Json]:
+    """Number, tokens and cost of the answers to the environment's grader and to a search."""
+    return usage_of_grader(read_answers(folder))
 
 
 def _bare(folder: Path) -> Run:

@@ -88,7 +88,7 @@ def side_answer_objects(record: Trajectory, decode: Decode | None) -> dict[str, 
         {
             "step": answer.step,
             "context": answer.context,
-            "kind": "agent" if id(answer) in own else "side call",
+            "kind": "replaced" if answer.replaced else "agent" if id(answer) in own else "side call",
             "asked": answer.asked[:MAX_TEXT_CHARS],
             "text": answer.action.text[:MAX_TEXT_CHARS],
             "calls": [_call(call) for call in answer.action.tool_calls],
