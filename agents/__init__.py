@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
     from gymcp.agents.runner.scheduler import Schedule
     from gymcp.agents.runner.search.searches import Search
+    from gymcp.agents.runner.trees.allocation import AllocateEpisodes
     from gymcp.agents.runner.trees.branch_steps import BranchSteps
     from gymcp.agents.runner.trees.controller import (
         Branch,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gymcp.agents.strategies.scripted import mutated, null, oracle, random_agent
 
 __all__ = [
+    "AllocateEpisodes",
     "Branch",
     "BranchSteps",
     "Budget",
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:
             "runner.run": "Plan RunEnd run_plan select_tasks",
             "runner.scheduler": "Schedule",
             "runner.search.searches": "Search",
+            "runner.trees.allocation": "AllocateEpisodes",
             "runner.trees.branch_steps": "BranchSteps",
             "runner.trees.controller": "Branch Controller GoOn Independent Played Replace Retry Start Stop TreeBudget",
             "strategies.budgets": "Budget",

@@ -27,9 +27,9 @@ from gymcp.envs.worlds.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.worlds.toolbox import Toolbox
 from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
 from gymcp.envs.wrappers.bm25 import rank_tools
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.envs.wrappers.retrieval import Retrieval, definition_chars
 from gymcp.envs.wrappers.retrieval_recall import measure_recall
-from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.tool_list_cache import evict_tools, load_tool_lists

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.evaluators.judge.answers import open_answers
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gymcp.agents.runner.trees.tree import Steers
+from gymcp.agents.runner.trees.tree import Steered, Steers
 from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.aio import PausableTimeout
@@ -160,19 +160,17 @@ class _Attempt:
                 _resume(agent, episode)
             while not self._budget.is_spent:
                 before = episode.state
-                if await self._step(agent, episode, harness_time.pause):
-                    if self._steering is not None:
-                        await self._steering.at_end(episode, before)
-                    return None
+                steered = Steered(has_ended=await self._step(agent, episode, harness_time.pause))
                 if self._steering is not None:
-                    steered = await self._steering.after(episode, before)
-                    if steered.has_ended:
-                        return None
-                    if steered.agent_seed is not None:
-                        agent = self._make(steered.agent_seed)
-                        await stack.enter_async_context(_closing(agent))
-                        stack.callback(self._keep_rest, agent, episode)
-                        _resume(agent, episode)
+                    look = self._steering.at_end if steered.has_ended else self._steering.after
+                    steered = await look(episode, before)
+                if steered.has_ended:
+                    return None
+                if steered.agent_seed is not None:
+                    agent = self._make(steered.agent_seed)
+                    await stack.enter_async_context(_closing(agent))
+                    stack.callback(self._keep_rest, agent, episode)
+                    _resume(agent, episode)
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
 
     def _open(self, pause: Pause) -> AbstractAsyncContextManager[Episode]:

@@ -14,7 +14,9 @@ from enum import StrEnum
 from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.runner.trees.controller import Independent, plan_trees
+from gymcp.agents.runner.search.judging import make_episode_judge
+from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
+from gymcp.agents.runner.trees.ask_controller import plan_trees
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
@@ -190,6 +192,7 @@ def run_plan(
             raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
         make_agent = SCRIPTED[plan.agent]
     check_resumes(schedule, plan.agent, make_agent, tasks[0])
+    check_judge(schedule, env)
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
@@ -218,7 +221,7 @@ def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task:
     The agent that is made to find out is thrown away.
     """
     forks = schedule.search.forks if schedule.search is not None else False
-    if isinstance(schedule.controller, Independent) and not forks:
+    if isinstance(schedule.controller, NEVER_BRANCH) and not forks:
         return
     agent = make_agent(task, 0)
     if not (agent.can_resume() if isinstance(agent, GuardedAgent) else isinstance(agent, Resumes)):
@@ -226,6 +229,12 @@ def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task:
             f"agent '{name}': cannot take a branch, because it has no method resume(steps) that rebuilds its context"
             " from a record; react and most scripted agents have one"
         )
+
+
+def check_judge(schedule: Schedule, env: LoadedEnv) -> None:
+    """Raise ConfigError if the search takes its values from a judge, and the environment has none."""
+    if schedule.search is not None:
+        make_episode_judge(schedule.search, env.judge, RunBudget())
 
 
 def jobs_to_run(plan: Plan, tasks: Sequence[Task], store: TrajectoryStore, schedule: Schedule) -> list[Job]:

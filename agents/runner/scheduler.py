@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.search.judging import make_episode_judge
 from gymcp.agents.runner.search.play import play_search
 from gymcp.agents.runner.search.searches import Search
+from gymcp.agents.runner.trees.allocation import NEVER_BRANCH
 from gymcp.agents.runner.trees.controller import Controller, Independent, TreeBudget
 from gymcp.agents.runner.trees.play import play_tree
 from gymcp.agents.runner.trees.tree import Steers
@@ -167,8 +169,9 @@ class _Run:
                 self._play_episode,
                 is_last_attempt=is_last_attempt,
                 must_stop=lambda: self._stopping or self._budget.is_spent,
+                judge=make_episode_judge(self._schedule.search, self._env.judge, self._budget),
             )
-        if isinstance(self._schedule.controller, Independent):
+        if isinstance(self._schedule.controller, NEVER_BRANCH):
             return await self._play_episode(job)
         return await play_tree(
             job,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -113,6 +114,8 @@ async def _try_tools(setup: EpisodeSetup, tools: Sequence[Tool], *, native: bool
                 is_defect = native and result.is_error and _DEFECT.match(result.content)
                 ending: Ending = "defect" if is_defect else "error" if result.is_error else "answered"
                 trials.append(ToolTrial(tool=tool.name, ending=ending, text=result.content))
+            with contextlib.suppress(EnvInfraError):  # the digest notes which masks have an effect
+                await world.update()
     return trials
 
 

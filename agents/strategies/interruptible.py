@@ -1,4 +1,4 @@
-"""Coroutines of the user that can be ended: they may hold up the event loop, or swallow a cancellation."""
+"""Code of the user that can be ended: it may hold up the event loop, or swallow a cancellation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Interruptible(Generic[T]):
         step = partial(self._work.send, None)
         while True:
             try:
-                with _interrupt_after(self._limit_s):
+                with interrupt_after(self._limit_s):
                     awaited = step()
             except StopIteration as end:
                 result: T = end.value
@@ -58,8 +58,8 @@ class Interruptible(Generic[T]):
 
 
 @contextlib.contextmanager
-def _interrupt_after(seconds: float) -> Iterator[None]:
-    """Raise `LoopHeldUp` inside the block, and again while it goes on, once it takes longer."""
+def interrupt_after(seconds: float) -> Iterator[None]:
+    """Raise `LoopHeldUp` inside the block, and again while it goes on, once it takes longer. Main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -32,7 +32,7 @@ from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
 from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.evaluators.training_curves import HeldOut, read_held_out
-from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.store.heldout import HeldoutResult, read_heldout
 from gymcp.store.metric_rows import read_metric_rows
 from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
@@ -213,7 +213,7 @@ def read_evidence(
             trees = _measure_trees(store, attempts, problems)
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
-            transcripts = {each.worst.id: _load(store, each.worst.id) for each in worst[:WORST_TASKS]}
+            transcripts = _load_graded(store, [each.worst.id for each in worst[:WORST_TASKS]])
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
                 flagged = _load_flagged(store, audit)
@@ -268,12 +268,6 @@ def _split_faulty(
     return faulty, sound if leave_out else list(attempts)
 
 
-def _load(store: TrajectoryStore, id: str) -> Trajectory:
-    """The episode as its newest grade sees it."""
-    record, grades = store.load(id, tokens=False), store.grades(id)
-    return with_grade(record, grades[-1]) if grades else record
-
-
 def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Sequence[EpisodeRow]) -> UserAudit | None:
     rows = {row.id: row for row in attempts if row.latest}
     return audit_users(store.iter_trajectories(latest=True, tokens=False), tasks, rows)
@@ -293,7 +287,11 @@ def _measure_trees(store: TrajectoryStore, attempts: Sequence[EpisodeRow], probl
 def _load_flagged(store: TrajectoryStore, audit: UserAudit | None) -> dict[str, Trajectory]:
     """The first episodes in which the audit found something, by id."""
     found = dict.fromkeys(finding.trajectory for finding in (audit.findings if audit else ()))
-    return {id: _load(store, id) for id in list(found)[:WORST_TASKS]}
+    return _load_graded(store, list(found)[:WORST_TASKS])
+
+
+def _load_graded(store: TrajectoryStore, ids: Sequence[str]) -> dict[str, Trajectory]:
+    return {id: store.load(id, tokens=False, graded=True) for id in ids}
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
@@ -357,7 +355,8 @@ def _with_start(run: Run) -> tuple[Run, list[str]]:
 
 
 def _judge(folder: Path, run: Run, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
-    """Figures of ``gymcp judge``, and under ``grader`` those of the judge that the environment's grader asks."""
+    """Figures of ``gymcp judge``, under ``grader`` those of the judge that the environment's grader asks, and under
+    ``search`` those of the same judge, if a search asks it."""
     figures: dict[str, Json] = {}
     try:
         if (recorded := load_judge(folder)) is not None:
@@ -365,14 +364,21 @@ def _judge(folder: Path, run: Run, attempts: Sequence[EpisodeRow], problems: lis
             figures = recorded | {"newest_grades": grades}
     except StoreError as error:
         problems.append(str(error))
+    policy = run.config.get("judge")
+    if "search_rubric" in run.config:
+        figures["search"] = {"policy": policy, "rubric": run.config["search_rubric"], **_count_answers(folder)}
     if (coverage := judge_coverage(attempts)) is not None:
-        policy = run.config.get("judge")
         figures["grader"] = {
             "policy": policy if isinstance(policy, str) else None,
             **coverage.object(),
-            **usage_of_grader(read_answers(folder)),
+            **_count_answers(folder),
         }
     return figures or None
+
+
+def _count_answers(folder: Path) -> dict[str, Json]:
+    """Number, tokens and cost of the answers to the environment's grader and to a search."""
+    return usage_of_grader(read_answers(folder))
 
 
 def _bare(folder: Path) -> Run:

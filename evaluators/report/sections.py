@@ -245,6 +245,9 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
             ("judge", f"{judge['policy']}, {judge['votes']} vote(s), prompt {judge['prompt_version']}"),
             ("verdicts", f"{judge['judged']} episodes, {judge['errors']} without a verdict; {grades}"),
         ]
+    if (search := judge.get("search")) is not None:
+        answers = f"{search['answers']} answers, cost {search['cost']:.4f}"
+        rows.append(("judge of the search", f"{search['policy']}, rubric {search['rubric']}, {answers}"))
     if "rubric" not in judge and "agreement" not in judge:
         return rows
     if (agreement := judge.get("agreement")) is None:

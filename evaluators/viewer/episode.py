@@ -11,7 +11,7 @@ from gymcp.evaluators.json_diff import list_changes, shorten_value
 from gymcp.evaluators.viewer.divergence import compare_episodes
 from gymcp.evaluators.viewer.runs import NotFound, OpenedRun, Runs
 from gymcp.evaluators.viewer.trees.path_credits import credits_on_path
-from gymcp.store import StepCredit, with_grade
+from gymcp.store import StepCredit
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
 MAX_TEXT_CHARS = 6_000
@@ -40,11 +40,9 @@ def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
 def load(opened: OpenedRun, id: str, *, tokens: bool = False) -> Trajectory:
     """The recorded episode with its newest grade. Raises NotFound if it cannot be read."""
     try:
-        record = opened.store.load(id, tokens=tokens)
-        grades = () if opened.damaged else opened.store.grades(id)
+        return opened.store.load(id, tokens=tokens, graded=not opened.damaged)
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotFound(f"this episode cannot be read: {error}") from error
-    return with_grade(record, grades[-1]) if grades else record
 
 
 def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]:
@@ -90,7 +88,7 @@ def side_answer_objects(record: Trajectory, decode: Decode | None) -> dict[str, 
         {
             "step": answer.step,
             "context": answer.context,
-            "kind": "agent" if id(answer) in own else "side call",
+            "kind": "replaced" if answer.replaced else "agent" if id(answer) in own else "side call",
             "asked": answer.asked[:MAX_TEXT_CHARS],
             "text": answer.action.text[:MAX_TEXT_CHARS],
             "calls": [_call(call) for call in answer.action.tool_calls],

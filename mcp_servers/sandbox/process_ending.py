@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gymcp.mcp_servers.loop_share import LoopShare
+from gymcp.mcp_servers.loop_share import Deadline, LoopShare
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sandbox.pidfd import set_done
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -88,9 +88,12 @@ class ProcessEnding:
 
     @asynccontextmanager
     async def limit_kill_time(self, who: str, pid: int) -> AsyncIterator[None]:
-        """Time limit for the work in this context, which kills the process. After it the process is left behind."""
+        """Time limit for the work in this context, which kills the process. After it the process is left behind.
+
+        A late loop sees late that a process has ended, so it does not count.
+        """
         try:
-            async with asyncio.timeout(_KILL_TIMEOUT_S):
+            async with Deadline(_KILL_TIMEOUT_S):
                 yield
         except TimeoutError:
             log.error("%s: process %d does not end on SIGKILL; left behind", who, pid)

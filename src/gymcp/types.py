@@ -192,7 +192,8 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideAnswer:
-    """An answer of the model that is the action of no step: a title, a summary, a call of a tool of the program's own.
+    """An answer of the model that is the action of no step: a title, a summary, a call of a tool of the program's own,
+    an action that a controller has replaced.
 
     `Trajectory.own_side_answers` tells the agent's own contexts from side calls.
     """
@@ -206,6 +207,8 @@ class SideAnswer:
     action: Action
     sampled: Sampled | None = None
     spent: ModelUsage | None = None
+    replaced: bool = False
+    """True: the action of step `step` was played in the place of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,14 +378,15 @@ class Trajectory:
 
     @property
     def own_side_answers(self) -> tuple[SideAnswer, ...]:
-        """Those in contexts of the agent: with a step, or a call of a tool. The others are side calls, such as titles.
+        """Those in contexts of the agent, with a step or a call of a tool, and those that were replaced. The others are
+        side calls, such as titles.
 
         They are the agent's decisions as steps are, and are trained on: a delegation, a sub-agent's report, a summary
         that was asked for within the context.
         """
         acts = {step.context for step in self.steps}
         acts |= {answer.context for answer in self.side_answers if answer.action.tool_calls}
-        return tuple(answer for answer in self.side_answers if answer.context in acts)
+        return tuple(answer for answer in self.side_answers if answer.replaced or answer.context in acts)
 
     @property
     def success(self) -> bool | None:

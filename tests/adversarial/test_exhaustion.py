@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_runs import DAEMON, python
 
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.process_owner import owner
@@ -39,23 +40,6 @@ for number in range(100):
     with open(f"/workspace/{number}", "wb") as file: file.write(bytes(1_000_000))
 signal.pause()
 """
-# Holds the named pipe open in a grandchild of its own session, whose parent is gone.
-DAEMON = """
-import os, signal
-held = os.open("/workspace/alive", os.O_WRONLY)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.write(held, b"x")
-        os.write(1, b"ready\\n")
-        signal.pause()
-    os._exit(0)
-signal.pause()
-"""
-
-
-def python(code: str, **options: Any) -> Launch:
-    return Launch(argv=("python3", "-I", "-S", "-c", code), **options)
 
 
 @limited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -10,18 +11,23 @@ from typing import Literal
 import pytest
 from captive import Captive
 from sandbox_runs import sandbox_of
+from script_sessions import Make, make, session
 
-from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.forkserver import client
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import PROGRAM, native_server
 from gymcp.mcp_servers.sandbox import Launch
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.proctree import proportional_bytes
+from gymcp.mcp_servers.sandbox.proctree import proportional_bytes, read_processes
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.watchdog import watchdog
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.types import ToolCall
+
+__all__ = ["make"]  # the fixture
 
 MESSAGE = 0b10110100
 LOCK = "import fcntl\nkept['file'] = open({path!r}); fcntl.flock(kept['file'], fcntl.LOCK_EX)"
@@ -183,6 +189,98 @@ def test_without_a_cgroup_memory_in_sockets_is_not_counted(code: str, counted: b
         assert HELD_BYTES / parts <= 230_000
 
 
+TAKES_PIPES = """
+for _ in range({processes}):
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        signal.alarm(60)
+        attempt(lambda: [os.pipe() for _ in range(100_000)])
+        os.write(told, b"all")
+        signal.pause()
+    os.close(told)
+    os.read(ready, 3)
+    os.close(ready)
+"""
+PIPE_BYTES = """
+out, (reader, writer) = 0, os.pipe()
+os.set_blocking(writer, False)
+while attempt(lambda: os.write(writer, bytes(4096))).startswith("WORKED"): out += 4096
+os.close(reader), os.close(writer)
+"""
+
+
+def test_processes_of_a_server_shrink_the_new_pipes_of_another(bwrap: Bubblewrap) -> None:
+    """The controls: one process does not, and no longer do three once their server has ended."""
+    spec = native_server("captive", Captive)
+
+    async def episodes() -> list[str]:
+        async with open_session(spec, bwrap, initial_state=None, seed=0) as other:
+            said = []
+            for processes in (1, 3):
+                async with open_session(spec, bwrap, initial_state=None, seed=0) as one:
+                    await run(one, TAKES_PIPES.format(processes=processes))
+                    said.append(await run(other, PIPE_BYTES))
+            return [*said, await run(other, PIPE_BYTES)]
+
+    assert asyncio.run(episodes()) == ["65536", "8192", "65536"]
+
+
+FORKS_AT_EACH_START = """
+import os, signal, time
+forks, busy = [], []
+def act():
+    forks.append(1)
+    if busy or len(forks) < 3: return
+    busy.append(1)
+    if (child := os.fork()) == 0:
+        signal.alarm(60)
+        while time.process_time() < 0.6: pass
+        END
+    if WAITS: os.waitpid(child, 0)
+    busy.clear()
+def begin(): pass
+if os.getpid() == 1: os.register_at_fork(after_in_parent=act)
+"""
+"""Begins after the check for processes that an import leaves running."""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_without_a_cgroup_short_processes_of_an_import_are_not_counted(
+    make: Make, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Each start of a server costs 0.6 s of CPU time. In the control the process is not waited for, and goes on."""
+    monkeypatch.setattr(client, "_MIN_CPU_S", 1.0)
+    code = FORKS_AT_EACH_START.replace("END", "os._exit(0)" if waits else "signal.pause()").replace("WAITS", str(waits))
+    spec = make(code, limits=Limits(cpu_s=1.0))
+
+    async def episodes() -> tuple[str | None, float]:
+        waited_s = 0.0
+        async with open_warm_sandbox(sandbox_of("bwrap-watchdog")) as warm, contextlib.AsyncExitStack() as stack:
+            assert isinstance(warm, WarmSandbox)
+            await stack.enter_async_context(session(warm, spec))
+            (fork_server,) = warm.fork_servers
+            with contextlib.suppress(EnvInfraError):  # in the control the fork server may have been ended by now
+                for _ in range(5):
+                    waited_s = _longest_wait_s(fork_server.process.pid)
+                    await stack.enter_async_context(session(warm, spec))  # meanwhile the watchdog looks, twice or more
+            if not waits:
+                async with asyncio.timeout(60):
+                    await fork_server.gone.wait()
+            return fork_server.process.exceeded_limit(), waited_s
+
+    limit, waited_s = asyncio.run(episodes())
+    if waits:
+        assert (limit, waited_s > 2) == (None, True), waited_s
+    else:
+        assert str(limit).startswith("cpu: the process tree used more than 1.")
+
+
+def _longest_wait_s(pid: int) -> float:
+    """Most CPU time of children that a process of this tree has waited for."""
+    processes = read_processes()
+    return max((processes[each].waited_cpu_s for each in watchdog().tree(pid) if each in processes), default=0.0)
+
+
 def test_the_page_lists_what_is_tried_here() -> None:
     text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     listed = text.partition("## Not fixed")[2].partition("\n## ")[0]
@@ -192,5 +290,7 @@ def test_the_page_lists_what_is_tried_here() -> None:
         "answers in the name of its copies",
         "its mount table tells where its files come from",
         "what the kernel keeps for a process is not counted: buffers of sockets",
+        "shrink the pipes of the user's other processes",
+        "start and wait for short processes, without a cgroup",
     ):
         assert words in listed

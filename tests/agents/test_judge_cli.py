@@ -253,14 +253,8 @@ def test_a_file_with_both_verdicts_needs_no_run(tmp_path: Path) -> None:
 
 
 def test_a_wrong_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.toml"
-    empty.write_text("")
     for words, kind, why in (
-        (("judge", run), ConfigError, "judge: --policy and --rubric are missing: "),
-        (("judge", run, "--policy", "tiny"), ConfigError, "judge: --rubric is missing: "),
         (("judge", run, "--rubric", rubric), ConfigError, "judge: --policy is missing: "),
-        (("judge", run, "--policy", "tiny", "--rubric", empty), ConfigError, "is empty: give it points"),
-        (("judge", run, "--policy", "tiny", "--rubric", tmp_path / "no"), ConfigError, "cannot be read: No such file"),
         (("judge", run, "--policy", "gpt", "--rubric", rubric), ConfigError, "no policy 'gpt'"),
         (("judge", run, "x", "--policy", "tiny", "--rubric", rubric), SystemExit, "2"),
         (("judge", tmp_path / "no", "--policy", "tiny", "--rubric", rubric), StoreError, "no such folder"),

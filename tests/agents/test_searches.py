@@ -129,9 +129,12 @@ def test_a_search_and_its_budget_are_read_from_their_text() -> None:
         ("beam,width=2,width=3", "cannot read 'width=3'"),
         ("beam,width=0", "width must be 1 or more, not 0"),
         ("beam,episodes=0", "tree budget of episodes: must be 1 or more, not 0"),
-        ("dfsdt,value=agreement", "no value 'agreement'; have clean, verdict"),
+        ("dfsdt,value=agreement", "no value 'agreement'; have clean, judge, verdict"),
         ("best_of_n,width=70", "width=70 needs episodes=70 or more"),
         ("lookahead,rollouts=2,depth=1", "with depth=1 nothing is left to roll out"),
+        ("mcts,value=judge", "value=judge and a rubric go together; give both, or neither"),
+        ("mcts,rubric=none.toml", "rubric none.toml: cannot be read"),
+        ("mcts,votes=3", "votes=3 are of a judge; give value=judge, too"),
     ],
 )
 def test_unknown_names_and_numbers_are_refused(text: str, why: str) -> None:

@@ -178,24 +178,6 @@ def test_an_unknown_metric_is_reported_and_the_others_are_compared(
     assert "No run can be put before another in steps" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["{weak}"], "compare: 1 run; it takes two or more"),
-        (["{weak}", "{weak}"], "is named twice"),
-        (["{weak}", "{strong}", "--metric", "beauty"], "no metric 'beauty'; these runs have success, score"),
-        (["{weak}", "/nowhere"], "1 of 2 runs can be read; it takes two: run folder /nowhere: no such folder"),
-    ],
-)
-def test_an_impossible_comparison_is_one_line(
-    arguments: list[str], said: str, type_command: Typed, weak: Path, strong: Path
-) -> None:
-    done = type_command("compare", *(argument.format(weak=weak, strong=strong) for argument in arguments))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert said in done.stderr
-
-
 def grades(run: Path) -> list[Json]:
     with TrajectoryStore.open(run) as store:
         return [(row.task, row.trial, row.outcome, row.score, row.components, row.reason) for row in store.summaries()]

@@ -1,13 +1,15 @@
-"""``gymcp credit`` on presets with signals: those of gold are computed, those of a model refused by name."""
+"""``gymcp credit`` reads the newest grades; signals of gold are computed, those of a model refused by name."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gymcp.cli.training import credit_run
+from gymcp.cli.evaluation.run_report import find_credit
+from gymcp.cli.training import credit_diagnosis, credit_run
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
 from gymcp.outcome import Outcome
@@ -45,6 +47,41 @@ def folder(tmp_path: Path) -> Path:
         store.append(play(task, (needless, *gold[:1]), 0, 1.0), {})
         store.append(play(task, (needless, needless), 1, 0.0), {})
     return tmp_path / "run"
+
+
+def grade_again(folder: Path, **scores: float | None) -> None:
+    """Grade the episodes that end with these numbers of trials, as trial_N=SCORE; None: the grader failed."""
+    with TrajectoryStore.open(folder, write=True) as store:
+        for record in store.iter_trajectories():
+            score = scores[f"trial_{record.trial}"]
+            outcome = Outcome.GRADER_ERROR if score is None else Outcome.SCORED
+            store.add_grade(replace(record, score=score, outcome=outcome), grader="another")
+
+
+def credit_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[float, float]]:
+    """(score, advantage of its steps) of each episode."""
+    credit_run.run(folder, "grpo", {}, env=None, save=False, as_json=True)
+    rows = json.loads(capsys.readouterr().out)["advantages"]
+    return [(row["score"], round(row["steps"][0], 3)) for row in rows]
+
+
+def test_advantages_are_those_of_the_newest_grades(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert credit_of(folder, capsys) == [(1.0, 0.707), (0.0, -0.707)]
+    grade_again(folder, trial_0=0.0, trial_1=1.0)
+    assert credit_of(folder, capsys) == [(0.0, -0.707), (1.0, 0.707)]
+    grade_again(folder, trial_0=0.0, trial_1=None)
+    assert credit_of(folder, capsys) == [(0.0, 0.0)]
+
+
+def test_the_diagnosis_and_the_reports_advice_see_the_newest_grades(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grade_again(folder, trial_0=0.0, trial_1=0.0)
+    credit_diagnosis.run(folder, "grpo", {}, env=None, as_json=True)
+    assert json.loads(capsys.readouterr().out)["success"] == 0.0
+    found = find_credit(folder, {})
+    assert found is not None
+    assert found.advice[0].startswith("1 of 1 groups ended alike (1 failed, 0 solved)")
 
 
 def test_the_scripted_critic_reads_the_gold_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

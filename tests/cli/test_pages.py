@@ -82,7 +82,7 @@ def test_a_run_is_exported_and_imported(folder: Path) -> None:
 
 
 def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "branching.md", folder) == 4
+    assert play_page(DOCS / "branching.md", folder) == 5
     places = []
     for run in ("tree", "again"):
         with TrajectoryStore.open(folder / "runs" / run) as store:
@@ -99,7 +99,7 @@ def test_an_answer_is_searched_as_the_page_shows(folder: Path) -> None:
 
 
 def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "tree-credit.md", folder) == 3
+    assert play_page(DOCS / "tree-credit.md", folder) == 4
 
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from chat_server import Reply, chat_server, says
 from cli_runner import BANK, gymcp
 
 UPPER_BOUND = "the search saw the verdicts of its episodes"
@@ -29,6 +32,44 @@ def test_a_run_says_which_search_has_chosen_and_if_it_saw_verdicts(
     report = (tmp_path / "run" / "report.html").read_text()
     for page in (said, report):
         assert ("success is an upper bound" in page) == (bound is not None)
+
+
+RUBRIC = 'name = "calls"\npoints = [{id = "pays", text = "Somebody was paid."}]\n'
+
+
+def says_that_a_call_is_good(number: int, body: dict[str, Any]) -> Reply:
+    text = body["messages"][1]["content"]
+    mark = re.search(r"RECORD ([0-9a-f]{16})", text)
+    assert mark is not None
+    points = {"pays": '"tool": "transfer"' in text}
+    return says(json.dumps({"mark": mark[1], "reason": "r", "points": points}), prompt=100, completion=9)
+
+
+def test_a_judge_gives_the_values_by_a_rubric_and_its_use_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "rubric.toml").write_text(RUBRIC)
+    words = ("eval", BANK, "--agent", "random", "--limit", 2, "--out", tmp_path / "run")
+    text = f"best_of_n,width=3,value=judge,rubric={tmp_path / 'rubric.toml'}"
+    refused = gymcp(*words, "--search", text)
+    assert (refused.returncode, (tmp_path / "run").exists()) == (2, False)
+    assert "search best_of_n: value=judge asks a model, and none is named; give one: --judge" in refused.stderr
+    with chat_server(says_that_a_call_is_good) as server:
+        judge = f"openai:{server.url}#m"
+        done = gymcp(*words, "--search", text, "--judge", judge)
+        asked = len(server.requests)
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (config["search_value"], config["search_rubric"], config.get("upper_bound")) == ("judge", "calls/1", None)
+    assert summary["judge"] == {
+        "search": {
+            "policy": judge, "rubric": "calls/1", "answers": asked, "prompt_tokens": 100 * asked,
+            "completion_tokens": 9 * asked, "cost": 0.0,
+        }
+    }  # fmt: skip
+    assert 1 <= asked <= 6
+    assert summary["prompt_tokens"] == 0
+    assert f"judge of the search: {asked} answers" in done.stdout
+    assert "judge of the search" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -135,30 +135,18 @@ def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["servers", "add", "podman run x"], "command 'podman' is not one that can be locked"),
-        (["servers", "add", "npx -y x@1", "--name", "a/b"], "server name 'a/b'"),
-        (["servers", "add", "npx -y x@1", "--env", "TOKEN=abc"], "env 'TOKEN' looks like a secret"),
-        (
-            ["servers", "add", "npx -y x@1", "--config", "c.json"],
-            "--image IMAGE, or --config FILE",
-        ),
-        (["servers", "add", "--config", "c.json"], "config 'c.json': cannot be read"),
         (["servers", "add", "uvx gymcp-no-such-package==1"], "server 'gymcp-no-such-package': resolve: "),
         *(
             (["servers", verb], "lock 'servers.lock': not found in this folder; make it with: gymcp servers add 'uvx ")
-            for verb in ("list", "check", "sync", "lock")
+            for verb in ("check", "sync", "lock")
         ),
         (["servers", "list", "--lock", "my.lock"], "gymcp servers add 'uvx PACKAGE==VERSION' --lock my.lock"),
-        (["new", "my env", "--server", CLOCK, "--server-name", "time"], "new: name 'my env': letters, digits, - and _"),
         (["new", "clock", "--server", CLOCK, "--server-name", "my time"], "with --name (of gymcp new: --server-name)"),
         (["servers", "check", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
         (["servers", "lock", "nope", "--lock", LOCK], "no server 'nope'; have excel, filesystem, git"),
         (["new", "clock", "--server", "python server.py"], "/server.py' is not there"),
-        (["servers", "add", "--image", "x:1", "--sandbox", "bwrap"], "servers from images need --sandbox docker"),
-        (["new", "clock", "--server", CLOCK, "--image", "x:1"], "new: give either --server LINE, --path FOLDER or"),
         (["new", "clock", "--with", "mcp<2"], "new: has options of a server, but no server"),
         (["new", "my-clock"], "new: name 'my-clock': without a server it names a Python module"),
-        (["new", "clock", "--server", CLOCK, "--dir", "nope"], "folder nope is not there"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: str, tmp_path: Path) -> None:
@@ -176,15 +164,6 @@ def test_new_does_not_offer_to_replace_a_server_of_the_lock(tmp_path: Path) -> N
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "has another server 'time'" in done.stderr
     assert done.stderr.rstrip().endswith("call this one something else with --server-name NAME")
-
-
-def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
-    entry = {"command": "npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${GYMCP_TEST_UNSET}"}}
-    (tmp_path / "config.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
-    done = gymcp("servers", "add", "--config", "config.json", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "server 'notes': GYMCP_TEST_UNSET" in done.stderr
-    assert len(errors(done.stderr)) == 1
 
 
 def test_a_run_refuses_changed_files_and_sync_installs_them_again(tmp_path: Path) -> None:

@@ -177,14 +177,9 @@ def test_the_app_lists_its_verbs_in_the_order_of_the_table() -> None:
     assert app.info.name == "gymcp"
 
 
-def test_policy_implies_react_and_an_explicit_agent_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_policy_implies_react(tmp_path: Path) -> None:
     done = gymcp("eval", BANK, "--policy", "nope", cwd=tmp_path)
     assert (done.returncode, "no policy 'nope'; write tiny" in done.stderr) == (2, True)
-    done = gymcp("eval", BANK, "--policy", "tiny", "--agent", "oracle", cwd=tmp_path)
-    assert (done.returncode, errors(done.stderr)) == (
-        2,
-        ["gymcp: --policy: agent 'oracle' has no model; --agent react has"],
-    )
 
 
 def test_a_command_that_is_imported_already_leaves_the_garbage_of_others_to_be_found() -> None:

@@ -42,6 +42,8 @@ def test_each_branch_is_graded_on_its_whole_path(tree: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["changed"]) == (1, len(wanted))
     assert scores(tree) == wanted
     assert json.loads(done.stdout)["trees"]["branches"] == len(branches)
+    credit = json.loads(gymcp("credit", "run", "--preset", "treepo", "--json", cwd=tree).stdout)["advantages"]
+    assert {f"{row['task']} {row['branch']}": row["score"] for row in credit}.items() <= wanted.items()
     again = gymcp("grade", "run", "--grader", "long.py", cwd=tree)
     assert (again.returncode, "every score is what it was" in again.stdout) == (0, True)
     own = gymcp("grade", "run", cwd=tree)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,25 @@ from stderr_lines import errors
 from gymcp.agents.runner.tool_trials import try_unused_tools
 from gymcp.cli.servers.tool_checks import judge_unused_tools
 from gymcp.cli.servers.verdicts import Verdict
-from gymcp.envs import load_env, load_spec
+from gymcp.envs import EnvSpec, load_env, load_spec
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.spec import FileState, Mask
+from gymcp.mcp_servers.workspaces.digester import find_unused_masks
+from gymcp.types import Suite, Task
 
 TOOL = "\n    def {}\n\n    def transfer("
 """A further tool of the bank, before its last one."""
+
+
+class Diary:
+    """Writes the time into a file, as some programs do."""
+
+    def note(self) -> str:
+        """Note the time."""
+        Path("day.log").write_text(str(time.time()))
+        return "noted"
 
 
 def bank_with(*tools: str, folder: Path) -> Path:
@@ -107,3 +123,15 @@ def test_a_class_that_imports_a_package_says_what_to_do(tmp_path: Path) -> None:
     assert "shop.py:" in done.stderr
     assert "class 'Bank' imports numpy, and a native server has only Python's standard library and the " in done.stderr
     assert "native_server(..., packages=locked_packages(NAME, 'PACKAGE==VERSION', lock=LOCK))" in done.stderr
+
+
+def test_a_mask_of_what_only_such_a_tool_writes_is_known_to_have_an_effect() -> None:
+    """Otherwise `gymcp check` would have the author remove a mask that the world needs."""
+    mask = Mask(files="*.log", kind="regex", pattern="[0-9]+")
+    state = FileState(masks=(mask, "*.tmp"))
+    server = replace(native_server("diary", Diary), state=state)
+    suite = Suite(name="diary", version="1", tasks=(Task(id="rest", prompts=("Do nothing.",)),))
+    env = load_env(EnvSpec(name="diary", servers=(server,), suite=suite, grade=final_state_equals()))
+    found = asyncio.run(try_unused_tools(env, get_sandbox("bwrap")))
+    assert [trial.ending for trial in found.trials] == ["answered"]
+    assert find_unused_masks("diary", state) == ["'*.tmp' (ignore)"]

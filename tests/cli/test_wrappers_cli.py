@@ -40,22 +40,6 @@ def test_a_run_under_rules_keeps_them_and_is_graded_again_with_them(rules: Path,
     assert gymcp("eval", BANK, "--out", run, "--resume").returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("--attack", "direct"), "environment 'bank': its tasks name no place where an attacker could write"),
-        (("--attack", "rude"), "no attack 'rude'; have none, direct"),
-        (("--stress", "rain"), "no stressor 'rain'; have latency"),
-        (("--privileges", "nowhere.toml"), "privileges 'nowhere.toml': cannot be read"),
-    ],
-)
-def test_a_missing_file_or_name_is_one_line_and_no_run(words: tuple[str, str], complaint: str, tmp_path: Path) -> None:
-    done = gymcp("eval", BANK, *words, cwd=tmp_path)
-    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
-    assert complaint in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_rules_over_an_unknown_tool_are_refused_before_a_run(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(FORBID.replace("transfer", "send_money"))

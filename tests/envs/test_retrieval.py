@@ -13,6 +13,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import load_env
 from gymcp.envs.wrappers.bm25 import K1, B, Bm25, rank_tools, tokenize
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.envs.wrappers.retrieval import (
     SEARCH,
     SEARCH_TOOL,
@@ -22,7 +23,6 @@ from gymcp.envs.wrappers.retrieval import (
     plan_retrieval,
 )
 from gymcp.envs.wrappers.retrieval_recall import measure_recall
-from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics.calls import examine
 from gymcp.mcp_servers.sandbox import get_sandbox

@@ -11,8 +11,8 @@ from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.envs.wrappers.privileges import parse_privileges
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.envs.wrappers.retrieval import Retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Trajectory
 

@@ -42,6 +42,11 @@ def list_own_processes() -> set[int]:
     return {pid for pid, root in of.items() if root == os.getpid()} - {os.getpid()}
 
 
+def list_what_is_there() -> frozenset[int | str]:
+    """Own processes, and the files of their sandboxes."""
+    return frozenset(list_own_processes()) | {path.name for path in scratch_folder().iterdir()}
+
+
 # ----------------------------------------------------------------------------------------------------- what they record
 
 
@@ -223,15 +228,17 @@ def test_a_client_that_does_not_wait_for_its_answer_ends_nothing(hosted: Hosted)
 
 def test_nothing_is_left_of_an_episode_whose_client_vanished(tmp_path: Path) -> None:
     with hosting(BANK, out=tmp_path / "idle", idle_s=0.3, max_live=1) as hosted:
-        before: set[int | str] | None = None
-        for _ in range(2):  # the first leaves fork servers behind, which the host keeps
+
+        def vanish() -> None:
             episode = hosted.start("bank", FIRST.id)
             wait_for(lambda: hosted.get("/v1/episodes").json()["live"] == 0)
             verdict = hosted.status(episode)["verdict"]
             assert (verdict["outcome"], verdict["reason"]) == ("cancelled", f"{SILENCE} 0.3 s")
-            left = list_own_processes() | {path.name for path in scratch_folder().iterdir()}
-            assert before is None or left <= before
-            before = left
+
+        vanish()
+        before = list_what_is_there()  # fork servers, which the host keeps
+        vanish()
+        wait_for(lambda: list_what_is_there() <= before)
 
 
 def test_an_agent_cannot_lose_its_score_by_silence(tmp_path: Path) -> None:

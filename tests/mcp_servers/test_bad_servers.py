@@ -114,14 +114,6 @@ def test_a_hostile_output_schema_costs_the_harness_nothing(schema: dict[str, obj
     assert asyncio.run(run()) == "said"
 
 
-def test_a_list_without_an_end_is_one_error(bwrap: Sandbox) -> None:
-    endless = SERVER.replace("json.loads(sys.argv[1])}", 'json.loads(sys.argv[1]) * 2000, "nextCursor": "more"}')
-    with pytest.raises(ProtocolError) as caught:
-        start_and_list(spec(endless, json.dumps([tool("add")])), bwrap)
-    said = "server 'bad': list: it lists more than 10000 tools; its last words: I am starting"
-    assert str(caught.value) == said
-
-
 def test_a_server_that_prints_before_its_handshake_is_named(bwrap: Sandbox) -> None:
     with pytest.raises(ProtocolError, match=r"server 'bad': handshake: a line on standard output is not a JSON-RPC"):
         start_and_list(spec("print('Welcome!')\n" + SERVER, "[]"), bwrap)

@@ -12,7 +12,7 @@ import pytest
 from gymcp.errors import ServerLimitExceeded
 from gymcp.mcp_servers.loop_share import BURST_S, SHARE, Deadline, LoopShare
 from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import ToolCall, ToolResult
@@ -56,6 +56,24 @@ def test_a_server_is_not_blamed_for_a_blocked_loop(bwrap: Sandbox, stalls: int) 
             return (await calling).content
 
     assert asyncio.run(main()) == "2"
+
+
+def test_no_process_is_left_behind_because_the_loop_was_late(
+    bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gymcp.mcp_servers.sandbox.process_ending._KILL_TIMEOUT_S", 0.3)
+
+    def stall(turns: int) -> None:
+        time.sleep(0.5)
+        if turns > 1:
+            asyncio.get_running_loop().call_soon(stall, turns - 1)
+
+    async def main() -> None:
+        async with bwrap.start(Launch(argv=("sleep", "600"))):
+            asyncio.get_running_loop().call_soon(stall, 4)  # also in the turn in which the process is killed
+
+    asyncio.run(main())
+    assert caplog.messages == []
 
 
 def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap: Sandbox) -> None:

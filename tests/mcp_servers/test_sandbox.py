@@ -215,12 +215,7 @@ def test_hostname_and_machine_id_are_generic(inside: Inside) -> None:
     assert inside("import os; print(os.uname().nodename, open('/etc/machine-id').read())") == f"sandbox {'0' * 32}"
 
 
-def test_devices_work_and_their_modes_cannot_be_changed(inside: Inside) -> None:
-    nodes = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")]
-    before = [Path(node).stat().st_mode for node in nodes]
-    out = inside(attempt(*(f"os.chmod({node!r}, 0o600)" for node in nodes)))
-    assert set(out.split("\n")) == {"Operation not permitted"}
-    assert [Path(node).stat().st_mode for node in nodes] == before
+def test_devices_work(inside: Inside) -> None:
     works = "open('/dev/null', 'w').write('x'); print(len(open('/dev/urandom', 'rb').read(4)))"
     assert inside(works) == "4"
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
+import re
+import zipfile
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from session_calls import call
 
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.scripted import SCRIPTED
@@ -22,6 +28,7 @@ from gymcp.mcp_servers.packages.lockfile import read_lock
 from gymcp.mcp_servers.programs.shelf.descriptions import read_services
 from gymcp.mcp_servers.programs.shelf.server import Shelf, services
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import Action, Task, ToolCall
 
 TASKS = tuple(make_tasks("test", count=2))
@@ -151,3 +158,31 @@ def test_a_change_that_was_not_asked_for_fails() -> None:
 
     score, reason = asyncio.run(play())
     assert (score, other in reason) == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "arguments"),
+    [
+        ("word", "create_document", {"filename": "note.docx", "title": "Note"}),
+        ("excel", "create_workbook", {"path": "/workspace/note.xlsx"}),
+    ],
+)
+def test_a_document_is_recorded_without_the_time_at_which_it_was_written(
+    server: str, tool: str, arguments: dict[str, Any]
+) -> None:
+    """So two equal plays end in equal worlds, however far apart they are."""
+    (spec,) = load_env(
+        EnvSpec(name="one", servers=shelf_servers((server,)), suite=make_suite(), grade=grade, lazy=True)
+    ).servers
+
+    async def play() -> bytes:
+        async with open_session(spec, get_sandbox("bwrap"), initial_state=None, seed=1) as session:
+            assert not (await call(session, tool, **arguments)).is_error
+            await session.update()
+            (file,) = (await session.state())[1]["files"].values()
+            return base64.b64decode(file["base64"])
+
+    with zipfile.ZipFile(io.BytesIO(asyncio.run(play()))) as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        properties = archive.read("docProps/core.xml")
+    assert re.findall(rb"<dcterms:\w+[^<>]*>([^<]*)</", properties) == [b"", b""]

@@ -153,6 +153,11 @@ def test_a_killed_run_loses_no_finished_episode_and_a_replay_of_its_log_gives_it
         train(make_recipe({**TABLE, "learn": {"iterations": 6}}), env, tmp_path / "x", resume=False, replay=folder)
     with pytest.raises(ConfigError, match=r"was trained by another recipe: reward, seed; only name"):
         train(make_recipe({**TABLE, "seed": 1, "reward": {}}), env, tmp_path / "x", resume=False, replay=folder)
+    record = json.loads((folder / "training.json").read_text())
+    record["settings"]["credit.gamma"] = 0.95
+    (folder / "training.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"has other defaults than when the run began: credit.gamma was 0.95 and is"):
+        train(RECIPE, env, tmp_path / "x", resume=False, replay=folder)
 
 
 def test_a_group_with_a_token_that_is_too_old_is_never_given_to_the_learner(finished: Path, env: LoadedEnv) -> None:

@@ -47,9 +47,12 @@ def todays_keys(*, iterations: int) -> dict[str, Any]:
     return {**table, "learn": {"iterations": iterations}}
 
 
-def test_an_old_training_run_is_continued_with_its_recipe_in_todays_keys(run: Path) -> None:
+def test_an_old_training_run_is_continued_with_its_recipe_in_todays_keys(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ending = train(make_recipe(todays_keys(iterations=2)), load_env(load_spec("backoffice")), run, resume=True)
     assert (ending.iterations, ending.reason) == (2, "finished")
+    assert f"training run {run}: recorded no defaults of its preset, so it takes today's" in caplog.messages
     assert [row["iteration"] for row in read_metrics(run)] == [0, 1, 2]
     assert [path.name for path in (run / CHECKPOINT).iterdir()] == ["2"]
     with TrajectoryStore.open(run) as store:

@@ -160,6 +160,14 @@ def test_a_run_of_the_same_environment_and_vocabulary_fills_the_buffer(
     ] * 2
 
 
+def test_a_buffer_has_the_newest_grades(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    episodes = episodes_of(bank)
+    run = record_run(tmp_path / "run", bank, model, episodes)
+    with TrajectoryStore.open(run, write=True) as store:
+        store.add_grade(replace(episodes[1], score=0.25), grader="another")
+    assert [each.score for each in load_recorded_buffer(bank, recipe_of(run, model))] == [1.0, 0.25]
+
+
 @pytest.mark.parametrize(
     ("config", "loss", "message"),
     [

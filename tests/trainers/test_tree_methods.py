@@ -220,7 +220,7 @@ def test_a_return_neither_passes_a_replaced_action_nor_takes_it_in() -> None:
     """Six steps, of which the third and the last are replaced; a second episode keeps its own returns."""
     term = make_tree_preset("ui_s1").advantage_terms[1]
     found = advantages(
-        make_single_loss(replace(term, centre="none")),
+        make_single_loss(replace(term, centre="none"), shapers=make_tree_preset("ui_s1").shapers),
         [[1.0, 1.0, 0.5, 1.0, 1.0, 0.25], [0.0, 1.0]],
         ["a", "a"],
         mismatch=[[0.0, 0.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0]],
@@ -330,7 +330,7 @@ def test_tree_presets_are_explained() -> None:
     lines = "\n".join(explain_preset(make_tree_preset("treeps", centre="siblings")))
     assert "compared among steps after the same step; each step counts once" in lines
     lines = "\n".join(explain_preset(make_tree_preset("ui_s1")))
-    assert "up to a step with mismatch, which has its own reward alone" in lines
+    assert "up to a step with mismatch, which has its own matched alone" in lines
     lines = "\n".join(explain_preset(make_tree_preset("aepo")))
     assert "above 1.28 a token counts 1.28 and keeps its gradient" in lines
     assert "the second 0 after 3: advantages [0.528, 0.618], [-0.707, -0.797, -0.886]" in lines

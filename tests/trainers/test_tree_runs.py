@@ -144,9 +144,10 @@ def test_step_dpo_learns_from_the_pairs_of_its_trees(recipe: Path) -> None:
     assert rows[0]["loss"] == pytest.approx(0.6931, abs=0.01) or not rows[0]["pairs"]
 
 
-def test_the_recipe_of_the_page_loads() -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", (DOCS / "tree-credit.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert make_recipe(tomllib.loads(block)).rollout.branching.max_episodes == 8
+def test_the_recipes_of_the_page_load() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (DOCS / "tree-credit.md").read_text(encoding="utf-8"), re.DOTALL)
+    first, patched = (make_recipe(tomllib.loads(block)) for block in blocks)
+    assert (first.rollout.branching.max_episodes, patched.rollout.demonstrations) == (8, "runs/shown")
 
 
 def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
@@ -159,20 +160,21 @@ def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
         for row in rows
         for name in re.findall(r"`(\w+)`", row[0])
     }
-    assert found == {name: (rule.reads, rule.episodes) for name, rule in RULES.items()}
+    assert found == {name: (rule.reads, rule.episodes) for name, rule in RULES.items() if rule.steers}
 
 
-@pytest.mark.parametrize("name", [name for name in TREE_PRESETS if name != "ui_s1"])
+@pytest.mark.parametrize("name", TREE_PRESETS)
 def test_each_preset_of_trees_has_a_controller(name: str) -> None:
-    controller = name if name in RULES else {"aepo": "arpo", "step_dpo": "treepo"}[name]
-    assert make_recipe({"env": "rounds", "rollout": {"controller": controller}, "credit": {"preset": name}})
+    rollout = {"controller": name if name in RULES else {"aepo": "arpo", "step_dpo": "treepo"}[name]}
+    if name == "ui_s1":
+        rollout["demonstrations"] = "/runs/shown"
+    assert make_recipe({"env": "rounds", "rollout": rollout, "credit": {"preset": name}})
 
 
 @pytest.mark.parametrize(
     ("table", "says"),
     [
         ({"credit": {"preset": "treepo"}}, "gives credit to trees, and rollout.controller is empty.* to 'treepo'"),
-        ({"credit": {"preset": "ui_s1"}}, "no controller replaces actions"),
         ({"rollout": {"controller": "treepo"}}, "preset 'gigpo' reads no trees.* choose one of arpo, aepo, treepo"),
         ({"rollout": {"branching": {"ways": 3}}}, "branching.ways is set.*; steps, treepo, treeps, segment_spo, arpo"),
         (

@@ -31,7 +31,7 @@ from gymcp.types import Sampled, Step
 pytestmark = pytest.mark.usefixtures("one_thread")
 UPDATES, CHECKPOINT_AT = 3, 2
 LEARNT = [name for name in TREE_PRESETS if name != "ui_s1"]
-"""Presets of trees that a recipe takes."""
+"""Presets of trees that fork, or may; `test_ui_s1` trains on episodes that are kept on a path."""
 
 
 def sampled_of(step: Step) -> Sampled:

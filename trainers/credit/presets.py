@@ -309,8 +309,14 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "hgpo": {"norm": "mean_std"},
     "graphgpo": {"unit": "step", "singleton": "raw"},
     "g2po": {"unit": "step", "singleton": "raw"},
+    "arpo": {"by_leaves": True, "singleton": "raw"},
+    "aepo": {"by_leaves": True, "singleton": "raw"},
+    "treepo": {"by_leaves": True, "singleton": "raw"},
+    "segment_spo": {"threshold": 0.9},
+    "ui_s1": {"norm": "mean_std", "unit": "step", "singleton": "raw"},
 }
-"""Options under which a preset reproduces its authors' code; presets that are not named do so with their defaults."""
+"""Options under which a preset, of `PRESETS` or of trees, reproduces its authors' code. Presets that are not named do
+so with their defaults, as far as that code could be read."""
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {

@@ -143,8 +143,8 @@ def batch_of(
 
     `costs`: those of the environment's tools; None: calls, seconds and bytes as recorded, and no risk.
 
-    The recorded score is the reward of the last step, whatever grade was added since. The group is the record's, and
-    anchors count within it. Raises ConfigError if no record is left.
+    A record's score is the reward of its last step (`TrajectoryStore.load` with `graded` gives that of its newest
+    grade). The group is the record's, and anchors count within it. Raises ConfigError if no record is left.
     """
     records = [
         record for record in trajectories if record.outcome.has_score and record.score is not None and record.steps

@@ -58,7 +58,7 @@ def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
 
     An answer whose prompt continues the tokens of an earlier one belongs to the same row; an edited context, and a
     sub-agent's, starts a new row. Steps without tokens are left out, and so are side calls. Raises ConfigError if no
-    step has tokens, because its policy gave none.
+    step has tokens, nor an action that was replaced, because its policy gave none.
     """
     rows: list[list[_Drawn]] = []
     for drawn in _list_drawn(trajectory):
@@ -67,7 +67,8 @@ def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
             rows.append([drawn])
         else:
             row.append(drawn)
-    if not any(drawn.is_step for row in rows for drawn in row):
+    has_replaced = any(answer.replaced and answer.sampled is not None for answer in trajectory.side_answers)
+    if not has_replaced and not any(drawn.is_step for row in rows for drawn in row):
         raise ConfigError(
             f"{trajectory.env}/{trajectory.task}: no tokens are recorded, so nothing can be trained on; chat endpoints"
             " give none: use a policy local:PATH or vllm:URL#MODEL"

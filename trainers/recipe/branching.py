@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 from gymcp.agents.programs.settings import is_program
+from gymcp.agents.runner.trees.allocation import FEWEST_EPISODES, MOST_EPISODES, AllocateEpisodes
 from gymcp.agents.runner.trees.branch_steps import BranchSteps
 from gymcp.agents.runner.trees.controller import Controller, TreeBudget
+from gymcp.agents.runner.trees.patch_mismatches import PatchMismatches
 from gymcp.agents.runner.trees.retry_errors import RetryErrors
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.preset import Preset
-from gymcp.trainers.credit.tree.presets import MISMATCH, TREE_PRESETS
+from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, SegmentGain, TreeValues
+from gymcp.trainers.credit.tree.tree_batch import MISMATCH
 from gymcp.trainers.recipe.entropy_branching import BranchByEntropy
 from gymcp.trainers.recipe.recipe import BranchingRecipe, Recipe
+from gymcp.types import Action
 
 EVERY_STEP = 2**31
 """Branchings on a path that no episode has."""
@@ -32,8 +36,14 @@ class Rule:
     """Branchings on one path."""
     branches: bool = True
     """False: it makes paths, not trees, so any preset reads them."""
+    steers: bool = True
+    """False: it plans episodes and decides nothing within them."""
 
 
+ALLOCATING = "knapsack"
+"""Controller that gives tasks different numbers of episodes."""
+PATCHING = "ui_s1"
+"""Controller that replaces actions which differ from a demonstration's."""
 _STEPS = ("ways", "depth", "steps")
 RULES: Mapping[str, Rule] = {
     "steps": Rule(reads=_STEPS),
@@ -42,13 +52,20 @@ RULES: Mapping[str, Rule] = {
     "segment_spo": Rule(reads=("ways", "steps")),
     "arpo": Rule(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
     "cleaner": Rule(reads=("retries",), episodes=1, branches=False),
+    PATCHING: Rule(reads=("patches", "texts"), episodes=1, branches=False),
+    ALLOCATING: Rule(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
 }
 """Controllers by the names that ``rollout.controller`` takes."""
 _LIMITS = ("max_episodes", "max_tokens", "max_calls")
 
 
-def make_controller(recipe: Recipe, *, vocabulary: int) -> tuple[Controller, TreeBudget]:
-    """The recipe's controller and the budget of each tree; the recipe must name one. `vocabulary`: of its model."""
+def make_controller(
+    recipe: Recipe, *, vocabulary: int, demonstrations: Mapping[str, Sequence[Action]] | None = None
+) -> tuple[Controller, TreeBudget]:
+    """The recipe's controller and the budget of each tree; the recipe must name one.
+
+    `vocabulary`: of its model. `demonstrations`: id of a task -> the actions of a recorded episode.
+    """
     name, given = recipe.rollout.controller, recipe.rollout.branching
     rule = RULES[name]
     ways, depth = given.ways or 2, given.depth or rule.depth
@@ -64,27 +81,51 @@ def make_controller(recipe: Recipe, *, vocabulary: int) -> tuple[Controller, Tre
             weight=given.weight,
             tokens=given.tokens or 20,
         ), budget
+    if name == PATCHING:
+        patches = given.patches or 2
+        controller = PatchMismatches(demonstrations=demonstrations or {}, patches=patches, texts=given.texts)
+        return controller, replace(budget, undone=patches + 1)
     if name == "cleaner":
         return RetryErrors(retries=given.retries or 3), budget
     return BranchSteps(ways=ways, depth=depth, steps=frozenset(given.steps) or None), budget
+
+
+def plays_trees(recipe: Recipe) -> bool:
+    """True if the recipe's controller is asked after each step of an episode."""
+    return bool(recipe.rollout.controller) and RULES[recipe.rollout.controller].steers
+
+
+def find_bounds(recipe: Recipe) -> AllocateEpisodes:
+    """The controller that allocates the recipe's episodes, before it knows success rates.
+
+    Raises ConfigError if no allocation has as many episodes of a group on average as the recipe says.
+    """
+    given, episodes = recipe.rollout.branching, recipe.rollout.episodes
+    bounds = AllocateEpisodes(fewest=given.fewest or FEWEST_EPISODES, most=given.most or MOST_EPISODES)
+    if not 1 <= bounds.fewest <= episodes <= bounds.most:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.episodes is {episodes}, the mean of what rollout.controller ="
+            f" '{ALLOCATING}' gives a task: it must be from {bounds.fewest} (rollout.branching.fewest) to {bounds.most}"
+            " (rollout.branching.most)"
+        )
+    return bounds
 
 
 def check_branching(recipe: Recipe, preset: Preset) -> None:
     """Raise ConfigError if the recipe's controller and preset do not fit, or if a number is set that nothing reads."""
     rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
     name = rollout.controller
-    if MISMATCH in preset.needs:
-        raise ConfigError(
-            f"{who}: preset '{recipe.preset_name}' reads at which steps an action was replaced, and no controller"
-            " replaces actions in training; it is for `gymcp.trainers.advantages`"
-        )
-    if not name:
-        _refuse_unread(recipe, ())
+    _check_patching(recipe, preset)
+    if not plays_trees(recipe):
+        if name:
+            find_bounds(recipe)
+        _refuse_unread(recipe, RULES[name].reads if name else ())
         if reads_trees(preset):
+            controller = f"'{name}'" if name else "empty"
+            fitting = recipe.preset_name if recipe.preset_name in RULES else "treepo"
             raise ConfigError(
-                f"{who}: preset '{recipe.preset_name}' gives credit to trees, and rollout.controller is empty, so no"
-                f" episode branches; set it to '{recipe.preset_name if recipe.preset_name in RULES else 'treepo'}', or"
-                " choose a preset of independent episodes"
+                f"{who}: preset '{recipe.preset_name}' gives credit to trees, and rollout.controller is {controller},"
+                f" so no episode branches; set it to '{fitting}', or choose a preset of independent episodes"
             )
         return
     rule = RULES[name]
@@ -115,6 +156,37 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
             )
 
 
+def _check_patching(recipe: Recipe, preset: Preset) -> None:
+    """Raise ConfigError if actions are replaced and nothing reads where, or the other way round."""
+    rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
+    patches = rollout.controller == PATCHING
+    if patches and MISMATCH not in preset.needs:
+        raise ConfigError(
+            f"{who}: rollout.controller = '{PATCHING}' replaces actions, and preset '{recipe.preset_name}' does not"
+            f" read where: it would give the replaced ones the credit of the others; set credit.preset to '{PATCHING}'"
+        )
+    if not patches and MISMATCH in preset.needs:
+        raise ConfigError(
+            f"{who}: preset '{recipe.preset_name}' reads at which steps an action was replaced; set rollout.controller"
+            f" to '{PATCHING}', which replaces them"
+        )
+    if patches and not rollout.demonstrations:
+        raise ConfigError(
+            f"{who}: rollout.controller = '{PATCHING}' compares with recorded episodes; set rollout.demonstrations to"
+            " the folder of a run that solved the tasks"
+        )
+    if not patches and rollout.demonstrations:
+        raise ConfigError(
+            f"{who}: rollout.demonstrations is set, and only rollout.controller = '{PATCHING}' reads it; take it out,"
+            " or name the run in warm_start.run"
+        )
+    if patches and recipe.curriculum.order != "sequence":
+        raise ConfigError(
+            f"{who}: curriculum.order is '{recipe.curriculum.order}', which makes tasks that no recorded episode is of;"
+            " make it 'sequence'"
+        )
+
+
 def reads_trees(preset: Preset) -> bool:
     """True if the preset gives each step of a tree its credit once."""
     return any(isinstance(shaper, TreeValues | AncestorComparison | SegmentGain) for shaper in preset.shapers)
@@ -134,11 +206,15 @@ def _check_pairs(recipe: Recipe) -> None:
             )
 
 
+def _limits_of(rule: Rule) -> tuple[str, ...]:
+    return _LIMITS if rule.steers else ()
+
+
 def _refuse_unread(recipe: Recipe, reads: tuple[str, ...]) -> None:
     given, plain = recipe.rollout.branching, BranchingRecipe()
     for each in fields(BranchingRecipe):
         if getattr(given, each.name) != getattr(plain, each.name) and each.name not in reads:
-            readers = [name for name, rule in RULES.items() if each.name in (*rule.reads, *_LIMITS)]
+            readers = [name for name, rule in RULES.items() if each.name in (*rule.reads, *_limits_of(rule))]
             raise ConfigError(
                 f"recipe '{recipe.name}': rollout.branching.{each.name} is set, and rollout.controller ="
                 f" '{recipe.rollout.controller}' does not read it; {', '.join(readers)} would"

@@ -24,7 +24,8 @@ from gymcp.types import Json
 
 NET = "net"
 """Name of the column that holds the score less the penalties of the recipe, with its further components."""
-_WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
+LOSS_WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
+"""Corrections by the rule that ``loss.weight`` names."""
 
 
 def build_preset(recipe: Recipe) -> Preset:
@@ -129,8 +130,8 @@ def _build_loss(own: Loss, table: Mapping[str, Json]) -> Loss:
 
 
 def _build_weight(table: Json) -> TruncatedWeight | BandWeight:
-    if not isinstance(table, Mapping) or str(table.get("rule")) not in _WEIGHTS:
-        raise ConfigError(f"recipe: loss.weight must be a table with a rule: {' or '.join(map(repr, _WEIGHTS))}")
+    if not isinstance(table, Mapping) or str(table.get("rule")) not in LOSS_WEIGHTS:
+        raise ConfigError(f"recipe: loss.weight must be a table with a rule: {' or '.join(map(repr, LOSS_WEIGHTS))}")
     settings = {key: value for key, value in table.items() if key != "rule"}
-    weight: TruncatedWeight | BandWeight = record_of(_WEIGHTS[str(table["rule"])], settings, "loss.weight")
+    weight: TruncatedWeight | BandWeight = record_of(LOSS_WEIGHTS[str(table["rule"])], settings, "loss.weight")
     return weight

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
 from gymcp.envs.wrappers.retrieval import plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.combine import with_component
 from gymcp.evaluators.graders.registry import make_grader

@@ -15,7 +15,7 @@ from gymcp.trainers.credit.graph.shapers import HistoryKeys
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
-from gymcp.trainers.recipe.branching import check_branching
+from gymcp.trainers.recipe.branching import ALLOCATING, check_branching
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
@@ -214,7 +214,7 @@ def _check_curriculum(recipe: Recipe) -> None:
             f"{who}: curriculum.start_turns is {rule.start_turns}, and the turns grow to rollout.max_turns,"
             f" {recipe.rollout.max_turns}"
         )
-    for name, reader in _find_unread(rule):
+    for name, reader in _find_unread(rule, allocates=recipe.rollout.controller == ALLOCATING):
         raise ConfigError(
             f"{who}: curriculum.{name} is {getattr(rule, name)!r}, which is read with {reader} only; take it out"
         )
@@ -225,11 +225,16 @@ def _check_curriculum(recipe: Recipe) -> None:
         )
 
 
-def _find_unread(rule: CurriculumRecipe) -> Iterator[tuple[str, str]]:
-    """Settings that were changed and that nothing reads, each with what would read it."""
+def _find_unread(rule: CurriculumRecipe, *, allocates: bool) -> Iterator[tuple[str, str]]:
+    """Settings that were changed and that nothing reads, each with what would read it.
+
+    `allocates`: a controller goes by the success of tasks, and reads the memory.
+    """
     default = CurriculumRecipe()
     changed = {each.name for each in fields(rule) if getattr(rule, each.name) != getattr(default, each.name)}
     for name, orders in _ORDERS_THAT_READ.items():
+        if name == "memory" and allocates:
+            continue
         if name in changed and rule.order not in orders:
             yield name, " or ".join(f"curriculum.order = '{order}'" for order in orders)
     if not rule.start_turns:

@@ -17,8 +17,8 @@ AGENT_KEY, PRESET_KEY, MODEL_KEY = "rollout.agent", "credit.preset", "model.path
 CODE_KEYS = (AGENT_KEY, PRESET_KEY, "warm_start.agent")
 """Keys of a recipe whose value may be ``FILE.py:NAME``: an object in a file of the user."""
 PATH_KEYS = (
-    "env", MODEL_KEY, "warm_start.run", "replay.run", "wrappers.privileges", "rollout.agent_mounts", "reward.grader",
-    *CODE_KEYS,
+    "env", MODEL_KEY, "warm_start.run", "rollout.demonstrations", "replay.run", "wrappers.privileges",
+    "rollout.agent_mounts", "reward.grader", *CODE_KEYS,
 )  # fmt: skip
 """Keys whose value is a path or a list of paths; for ``env``, ``reward.grader`` and `CODE_KEYS` it may be one."""
 
@@ -70,7 +70,9 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     run = str(place_typed_path("warm_start.run", recipe.warm_start.run))
     teacher = str(place_typed_path("warm_start.agent", recipe.warm_start.agent))
     warm_start = replace(recipe.warm_start, run=run, agent=teacher)
-    rollout = replace(recipe.rollout, agent=str(place_typed_path("rollout.agent", recipe.rollout.agent)))
+    agent = str(place_typed_path("rollout.agent", recipe.rollout.agent))
+    shown = str(place_typed_path("rollout.demonstrations", recipe.rollout.demonstrations))
+    rollout = replace(recipe.rollout, agent=agent, demonstrations=shown)
     rules = str(place_typed_path("wrappers.privileges", recipe.wrappers.privileges))
     wrappers = replace(recipe.wrappers, privileges=rules)
     env = str(place_typed_path("env", recipe.env))

@@ -115,6 +115,14 @@ class BranchingRecipe:
     """`arpo`: first tokens of an answer over which its entropy is summed."""
     retries: int = 0
     """`cleaner`: times that a step whose call failed is drawn again."""
+    patches: int = 0
+    """`ui_s1`: actions of an episode that are replaced by a demonstration's before the next one ends it."""
+    texts: bool = False
+    """`ui_s1`: True: what is said without a call must be what the demonstration says."""
+    fewest: int = 0
+    """`knapsack`: fewest episodes of a task."""
+    most: int = 0
+    """`knapsack`: most episodes of a task."""
     max_episodes: int = 0
     """Most episodes of a tree, the first one included."""
     max_tokens: int = 0
@@ -130,8 +138,11 @@ class RolloutRecipe:
     episodes: int = 8
     """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
     begins a tree."""
-    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner"] = ""
-    """Rule that decides after each step whether the episode branches, or the step is drawn again; empty: none does."""
+    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack"] = ""
+    """Rule that decides after each step whether the episode branches, or the step is drawn again or replaced; knapsack:
+    rule that decides how many episodes a task has, `episodes` on average; empty: none does."""
+    demonstrations: str = ""
+    """`ui_s1`: folder of a recorded run, whose first solved episode of each task its actions are compared with."""
     branching: BranchingRecipe = field(default_factory=BranchingRecipe)
     """Numbers of the controller."""
     temperature: float = 1.0

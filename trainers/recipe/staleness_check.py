@@ -31,7 +31,7 @@ def check_staleness(recipe: Recipe) -> None:
         )
     for key, is_set, reason in (
         ("deterministic", recipe.deterministic, "which episodes end first varies; gymcp train --replay repeats a run"),
-        ("rollout.controller", rollout.controller, "the producer plays no trees"),
+        ("rollout.controller", rollout.controller, "its groups have one size, and no trees"),
         ("replay.keep", recipe.replay.keep, "it learns again from older episodes than rollout.staleness allows"),
         ("curriculum.refill", recipe.curriculum.refill, "its waves of groups wait for each other"),
         ("curriculum.start_turns", recipe.curriculum.start_turns, "episodes go on from one iteration into the next"),

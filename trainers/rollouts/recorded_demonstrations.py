@@ -11,8 +11,8 @@ from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
 from gymcp.store.rows import EpisodeRow
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import reserved_tasks
-from gymcp.types import Trajectory
+from gymcp.trainers.rollouts.curriculum import reserved_tasks, tasks_in_sequence
+from gymcp.types import Action, Trajectory
 
 
 def select_demonstrations(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
@@ -38,6 +38,34 @@ def select_demonstrations(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
             " tasks that are not for tests alone, and in none of these every action was usable"
         )
     return records
+
+
+def load_shown_actions(env: LoadedEnv, recipe: Recipe) -> dict[str, tuple[Action, ...]]:
+    """Id of each training task -> the actions of its first solved episode in the run `rollout.demonstrations`.
+
+    Episodes with an action that was not usable are passed over. Empty if the recipe names no such run. Raises
+    ConfigError if a training task has no such episode, StoreError if there is no run.
+    """
+    if not recipe.rollout.demonstrations:
+        return {}
+    run = recipe.rollout.demonstrations
+    count = recipe.learn.iterations * recipe.rollout.groups
+    tasks = dict.fromkeys(task.id for task, _ in tasks_in_sequence(env, recipe, 0, count))
+    found: dict[str, tuple[Action, ...]] = {}
+    with TrajectoryStore.open(Path(run)) as store:
+        rows = sorted(store.summaries(), key=lambda row: (row.task, row.trial))
+        for row in rows:
+            if row.env != env.spec.name or row.task in found or row.task not in tasks or not row.success:
+                continue
+            for record in _load_usable(store, [row], 1):
+                found[row.task] = tuple(step.action for step in record.steps)
+    if missing := [task for task in tasks if task not in found]:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.demonstrations '{run}' has no solved episode of '{env.spec.name}' with"
+            f" usable actions for {len(missing)} of {len(tasks)} training tasks, such as '{missing[0]}'; record one, as"
+            " with gymcp eval --agent oracle, or train on fewer tasks (tasks.pool)"
+        )
+    return found
 
 
 def _load_usable(store: TrajectoryStore, rows: Iterable[EpisodeRow], most: int) -> list[Trajectory]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,13 +27,13 @@ from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
-from gymcp.trainers.recipe.branching import make_controller
+from gymcp.trainers.recipe.branching import make_controller, plays_trees
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
-from gymcp.types import Json, Sampling, Trajectory
+from gymcp.types import Action, Json, Sampling, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class TrainingEpisodes:
     store: TrajectoryStore
     agent: RolloutAgent | None = None
     """Agent of the user, or program, that plays over the trained model; None: react."""
+    shown: Mapping[str, Sequence[Action]] = field(default_factory=dict)
+    """Actions of recorded episodes by the id of their task, for a controller that compares with them."""
 
     async def demonstrations(self) -> list[Trajectory]:
         """Records for the warm start: good episodes that an agent plays now, or those of a recorded run.
@@ -76,7 +78,7 @@ class TrainingEpisodes:
                 policy_version=str(iteration),
             )
             for group in planned
-            for trial in range(group.first_trial, group.first_trial + self.recipe.rollout.episodes)
+            for trial in range(group.first_trial, group.first_trial + (group.episodes or self.recipe.rollout.episodes))
         ]
 
     async def rollouts(
@@ -118,10 +120,10 @@ class TrainingEpisodes:
     def _make_schedule(self, trainable: TrainableModel) -> Schedule:
         """The schedule of rollouts, with the recipe's controller."""
         plain = self._plain_schedule
-        if not self.recipe.rollout.controller:
+        if not plays_trees(self.recipe):
             return plain
         vocabulary = int(trainable.model.config.get_text_config().vocab_size)
-        controller, tree = make_controller(self.recipe, vocabulary=vocabulary)
+        controller, tree = make_controller(self.recipe, vocabulary=vocabulary, demonstrations=self.shown)
         return replace(plain, controller=controller, tree=tree)
 
     @property

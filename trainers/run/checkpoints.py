@@ -14,15 +14,18 @@ import torch
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
+from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
+from gymcp.trainers.recipe.preset_settings import describe_changes, list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState
 from gymcp.trainers.run.experience.replay_buffer import ReplayBuffer, restore_buffer
-from gymcp.trainers.run.run_state import read_curriculum, read_state
+from gymcp.trainers.run.run_state import read_curriculum, read_settings, read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
@@ -41,6 +44,8 @@ class TrainingState:
     replay: ReplayBuffer = field(default_factory=ReplayBuffer)
     pending: tuple[Mapping[str, Json], ...] = ()
     """Groups under way, with ``rollout.staleness`` (`asynchronous.pending_groups`)."""
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    """Settings of preset and loss that the run began with (`preset_settings.list_settings`); empty: not recorded."""
 
 
 def save_training(
@@ -64,6 +69,7 @@ def save_training(
         "curriculum": state.curriculum.to_json(),
         "replay": state.replay.to_json(),
         **({"pending": state.pending} if state.pending else {}),
+        **({"settings": dict(state.settings)} if state.settings else {}),
         "recipe": recipe_as_json(recipe),
     }
     write_atomically(folder / TRAINING_FILE, json.dumps(record).encode())
@@ -100,7 +106,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     """The state that the folder's last checkpoint was saved with; None: the folder holds no run yet.
 
     Raises ConfigError if the run may not be continued: without `resume`, if its recipe is another one or of an older
-    version, or if a part of the folder is a link.
+    version, if its preset now has other defaults, or if a part of the folder is a link.
     """
     for name in _REPLACED:
         if (folder / name).is_symlink():
@@ -121,20 +127,33 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
             f"training run {folder}: its recipe is not one of this version of gymcp ({error}); continue the run with"
             " the version that started it, or start it again in another folder"
         ) from error
-    recipe = with_absolute_paths(recipe)
+    settings = read_settings(state)
+    named = recipe
+    recipe = _remove_recorded(with_absolute_paths(recipe), before, settings)
     if recipe_as_json(_extend(before, recipe)) != recipe_as_json(recipe):
         differing = ", ".join(_differing_sections(recipe_as_json(before), recipe_as_json(recipe)))
         raise ConfigError(
             f"training run {folder}: was started with another recipe: {differing};"
             " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
+    check_settings(folder, settings, named)
     return TrainingState(
         iteration=int(state["iteration"]),
         trackers=Trackers(**state["trackers"]),
         curriculum=read_curriculum(state, before),
         replay=restore_buffer(state.get("replay", {})),
         pending=tuple(state.get("pending", ())),
+        settings=settings,
     )
+
+
+def check_settings(folder: Path, settings: Mapping[str, Json], recipe: Recipe) -> None:
+    """Raise ConfigError if this version gives the recipe's preset or loss other settings than these of the run."""
+    if changes := describe_changes(settings, list_settings(recipe, build_preset(recipe)) if settings else {}):
+        raise ConfigError(
+            f"training run {folder}: preset '{short_name(recipe.preset_name)}' has other defaults than when the run"
+            f" began: {changes}; name the former ones in the recipe, or train in another folder"
+        )
 
 
 def _refuse_other_files(folder: Path, recipe: Recipe) -> None:
@@ -153,6 +172,17 @@ def _extend(before: Recipe, recipe: Recipe) -> Recipe:
     more = recipe.learn.iterations > before.learn.iterations and before.learn.schedule == "constant"
     iterations = recipe.learn.iterations if more else before.learn.iterations
     return replace(before, learn=replace(before.learn, iterations=iterations))
+
+
+def _remove_recorded(recipe: Recipe, before: Recipe, settings: Mapping[str, Json]) -> Recipe:
+    """The recipe without the settings that it names, the older one does not, and the run has had all the time."""
+
+    def keep(section: str, old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, Json]:
+        recorded = {key for key in new.keys() - old.keys() if settings.get(f"{section}.{key}", ...) == new[key]}
+        return {key: value for key, value in new.items() if key not in recorded}
+
+    credit, loss = keep("credit", before.credit, recipe.credit), keep("loss", before.loss, recipe.loss)
+    return replace(recipe, credit=credit, loss=loss)
 
 
 def _differing_sections(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:

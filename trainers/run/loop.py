@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
@@ -49,6 +51,8 @@ from gymcp.trainers.run.provenance import check_code_unchanged, record_training_
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
 from gymcp.types import Json
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,9 @@ def train(
             record_training_start(folder, recipe, env, agent, own_preset)
         else:
             check_code_unchanged(folder, recipe, agent, own_preset)
+            if not saved.settings:
+                log.warning("training run %s: recorded no defaults of its preset, so it takes today's", folder)
+                saved = replace(saved, settings=list_settings(recipe, preset))
         on_start()
         disable_progress_bar()
         with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
@@ -153,6 +160,7 @@ async def iterate(run: TrainingRun, state: TrainingState, source: RolloutSource 
             trackers=result.trackers,
             curriculum=rollouts.curriculum,
             replay=remember(state.replay, rollouts.scored, recipe.replay, state.iteration),
+            settings=state.settings,
         )
         if source is not None:
             state = source.refill(state)

@@ -22,7 +22,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_reward
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
-from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions, select_demonstrations
 from gymcp.trainers.run.experience.recorded_buffer import check_replay
 
 
@@ -64,6 +64,7 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     training_tasks(env, recipe, 0)
     make_curriculum(env, recipe)
+    load_shown_actions(env, recipe)
     if recipe.warm_start.run:
         select_demonstrations(env, one)
     else:

@@ -39,6 +39,12 @@ def read_curriculum(state: Mapping[str, Json], recipe: Recipe) -> CurriculumStat
     return restore_curriculum(stored)
 
 
+def read_settings(state: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Settings of the preset in the content of a state file; empty for a run of an earlier version, which has none."""
+    settings = state.get("settings")
+    return settings if isinstance(settings, dict) else {}
+
+
 def read_recipe_and_curriculum(folder: Path) -> tuple[Recipe, CurriculumState]:
     """The recipe of a training run, and its curriculum's state after the last complete iteration.
 

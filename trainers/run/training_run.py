@@ -25,11 +25,13 @@ from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
+from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
+from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
 from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
@@ -93,7 +95,10 @@ async def open_run(
         sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
         env = await stack.enter_async_context(open_judge(recipe, inputs.env, folder))
-        episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent)
+        shown = load_shown_actions(env, recipe)
+        episodes = TrainingEpisodes(
+            env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent, shown=shown
+        )
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:
@@ -108,7 +113,7 @@ async def open_run(
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
             learner = _start_learner(inputs, trainable, records)
-            state = TrainingState(replay=remember(ReplayBuffer(), list(recorded.values()), recipe.replay, iteration=-1))
+            state = _make_first_state(recipe, inputs.preset, list(recorded.values()))
             save_training(folder, recipe, state, learner, critic, heads)
         else:
             learner = make_learner(trainable, settings, inputs.processes)
@@ -117,18 +122,8 @@ async def open_run(
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
         opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
         sampler = await stack.enter_async_context(opening)
-        setup = TrainingSetup(
-            preset=inputs.preset,
-            learner=learner,
-            critic=critic,
-            heads=heads,
-            minibatches=recipe.learn.minibatches,
-            epochs=recipe.learn.epochs,
-            restarts=recipe.learn.restart,
-            costs=inputs.env.spec.costs,
-            renderer=trainable.renderer,
-            engine_shares_weights=records_learner_logprobs(inputs.agent, server, settings),
-        )
+        shares_weights = records_learner_logprobs(inputs.agent, server, settings)
+        setup = _make_setup(inputs, trainable, learner, critic, heads, shares_weights=shares_weights)
         run = TrainingRun(
             inputs=inputs,
             trainable=trainable,
@@ -141,6 +136,35 @@ async def open_run(
             log=log,
         )
         yield run, state
+
+
+def _make_first_state(recipe: Recipe, preset: Preset, recorded: Sequence[Trajectory]) -> TrainingState:
+    buffer = remember(ReplayBuffer(), recorded, recipe.replay, iteration=-1)
+    return TrainingState(replay=buffer, settings=list_settings(recipe, preset))
+
+
+def _make_setup(
+    inputs: RunInputs,
+    trainable: TrainableModel,
+    learner: Learner,
+    critic: Critic | None,
+    heads: Mapping[str, Critic],
+    *,
+    shares_weights: bool,
+) -> TrainingSetup:
+    recipe = inputs.recipe
+    return TrainingSetup(
+        preset=inputs.preset,
+        learner=learner,
+        critic=critic,
+        heads=heads,
+        minibatches=recipe.learn.minibatches,
+        epochs=recipe.learn.epochs,
+        restarts=recipe.learn.restart,
+        costs=inputs.env.spec.costs,
+        renderer=trainable.renderer,
+        engine_shares_weights=shares_weights,
+    )
 
 
 def records_learner_logprobs(agent: RolloutAgent | None, server: str, settings: LearnerSettings) -> bool:

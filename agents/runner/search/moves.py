@@ -51,6 +51,8 @@ class Leaf:
     end: End
     record: Trajectory
     """The whole path. It has no verdict unless the search may see verdicts."""
+    judged: float | None = None
+    """Score from 0 to 1 by a judge; None if it was not asked, or gave no verdict."""
 
     @property
     def steps(self) -> int:

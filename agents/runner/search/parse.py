@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gymcp.agents.runner.search.searches import SEARCHES, Search
 from gymcp.agents.runner.trees.controller import TreeBudget
 from gymcp.errors import ConfigError
+from gymcp.evaluators.judge.rubric import load_rubric
 
 EPISODES = 64
 """Maximum number of episodes of a search by default."""
@@ -12,15 +15,15 @@ _LIMITS = ("episodes", "tokens", "calls")
 
 
 def parse_search(text: str) -> tuple[Search, TreeBudget]:
-    """The search and the budget of ``NAME,width=3,episodes=20,value=clean``. Raises ConfigError."""
+    """The search and the budget of ``NAME,width=3,episodes=20,value=clean``; a rubric is a file. Raises ConfigError."""
     name, *parts = (part.strip() for part in text.split(","))
     if name not in SEARCHES:
         raise ConfigError(f"--search '{text}': no search '{name}'; have {', '.join(SEARCHES)}")
     kind = SEARCHES[name]
-    takes = (*kind.numbers, *_LIMITS, "value")
+    takes = (*kind.numbers, *_LIMITS, "value", "rubric", "votes")
     numbers = {key: number for key, number in kind.numbers.items() if number is not None}
     given: set[str] = set()
-    value = kind.values[0]
+    value, rubric = kind.values[0], None
     for part in parts:
         key, _, written = part.partition("=")
         if key not in takes or key in given:
@@ -28,10 +31,12 @@ def parse_search(text: str) -> tuple[Search, TreeBudget]:
         given.add(key)
         if key == "value":
             value = written
+        elif key == "rubric":
+            rubric = load_rubric(Path(written))
         else:
             numbers[key] = _read_number(text, key, written)
     limits = {key: numbers.pop(key) for key in _LIMITS if key in numbers}
-    search = Search(name=name, value=value, **numbers)
+    search = Search(name=name, value=value, rubric=rubric, **numbers)
     budget = TreeBudget(**{"episodes": EPISODES, **limits})
     if name == "best_of_n" and search.width > budget.episodes:
         raise ConfigError(f"--search '{text}': width={search.width} needs episodes={search.width} or more")

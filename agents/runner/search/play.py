@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.search.judging import JudgeEpisode
 from gymcp.agents.runner.search.moves import End, Leaf, Move, find_end
 from gymcp.agents.runner.search.reroot import Searched, reroot
 from gymcp.agents.runner.search.searches import Search
@@ -23,7 +24,8 @@ from gymcp.types import GiveUp, Json, Trajectory, Usage
 LIVE_POINTS = 24
 """Points of a tree whose worlds are kept alive; episodes that go on from an older one replay its calls."""
 PROVENANCE_KEY = "search"
-"""Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage."""
+"""Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage, and
+what a judge gave it."""
 
 
 async def play_search(
@@ -34,15 +36,16 @@ async def play_search(
     *,
     is_last_attempt: bool,
     must_stop: Callable[[], bool],
+    judge: JudgeEpisode | None = None,
 ) -> Rollout:
     """Play the search's episodes until it chooses one or its budget is spent; the others become branches of that one.
 
     Failures become outcomes, as in `rollout`: an episode that is lost is not chosen unless all are, and the search goes
     on. Only if the first is lost, the job is tried again, but for the last attempt. A search is recorded as a whole:
     once `must_stop` returns True, or an episode is cancelled, the record is that of the first episode, ``cancelled``,
-    with the cost of all.
+    with the cost of all. `judge` is asked about each episode that was played to its end, or is paused.
     """
-    tree = _SearchTree(job=job, search=search)
+    tree = _SearchTree(job=job, search=search, judge=judge)
     moves = search.moves()
     try:
         move = next(moves)
@@ -71,6 +74,7 @@ class _SearchTree:
 
     job: Job
     search: Search
+    judge: JudgeEpisode | None
     episodes: list[Searched] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     spent: Spent = field(default_factory=lambda: Spent(episodes=0))
@@ -94,13 +98,21 @@ class _SearchTree:
         end = find_end(record, steering.stopped)
         self.spent = replace(add_usage(self.spent, record.usage), episodes=number + 1)
         parent = None if start is None else start.number
+        shown = record if self.search.sees_verdicts else hide_verdict(record)
+        judged = await self._ask_judge(end, shown)
         note = self._note(number, end, record.usage)
+        if self.judge is not None:
+            note["judged"] = judged
         noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, PROVENANCE_KEY: note}))
         self.episodes.append(Searched(rollout=noted, parent=parent, shared=move.at))
-        shown = record if self.search.sees_verdicts else hide_verdict(record)
-        leaf = Leaf(number=number, move=move, end=end, record=shown)
+        leaf = Leaf(number=number, move=move, end=end, record=shown, judged=judged)
         self.leaves.append(leaf)
         return leaf
+
+    async def _ask_judge(self, end: End, record: Trajectory) -> float | None:
+        """The judge's score; None without a judge, and for an episode that is worth nothing as it has ended."""
+        is_asked = self.judge is not None and end in (End.FINISHED, End.PAUSED)
+        return await self.judge(self.job.task, record) if self.judge is not None and is_asked else None
 
     def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
         return {
@@ -165,8 +177,9 @@ class _SearchSteering:
             self._tree.keep(self._number, len(steps), await _capture(episode))
         return await self._stop(episode, End.PAUSED) if is_last else Steered()
 
-    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
-        """Do nothing: what to play next is decided from the record."""
+    async def at_end(self, episode: Episode, before: EpisodeState) -> Steered:
+        """Leave the episode as it is: what to play next is decided from the record."""
+        return Steered(has_ended=True)
 
     async def _stop(self, episode: Episode, end: End) -> Steered:
         self.stopped = end

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gymcp.agents.runner.search.moves import End, Leaf, Move, Moves
-from gymcp.agents.runner.search.values import VALUES, VERDICT
+from gymcp.agents.runner.search.values import JUDGE, VALUES, VERDICT
 from gymcp.errors import ConfigError
+from gymcp.evaluators.judge.rubric import Rubric
 
 EXPLORATION = math.sqrt(2)
 """Weight of the term for rarely tried steps in the UCB1 rule of `mcts`."""
@@ -30,17 +31,25 @@ class Search:
     """Episodes of `mcts`; episodes by which `lookahead` judges a step."""
     value: str = "agreement"
     """Key of `VALUES`."""
+    rubric: Rubric | None = None
+    """Rubric by which a model judges each episode, with the value `JUDGE` alone."""
+    votes: int = 1
+    """Times that the judge is asked about one episode."""
 
     def __post_init__(self) -> None:
         if self.name not in SEARCHES:
             raise ConfigError(f"no search '{self.name}'; have {', '.join(SEARCHES)}")
-        for number in ("width", "ways", "depth", "rollouts"):
+        for number in ("width", "ways", "depth", "rollouts", "votes"):
             given = getattr(self, number)
             if given is not None and given < 1:
                 raise ConfigError(f"search {self.name}: {number} must be 1 or more, not {given}")
         values = SEARCHES[self.name].values
         if self.value not in values:
             raise ConfigError(f"search {self.name}: no value '{self.value}'; have {', '.join(values)}")
+        if (self.value == JUDGE) != (self.rubric is not None):
+            raise ConfigError(f"search {self.name}: value={JUDGE} and a rubric go together; give both, or neither")
+        if self.rubric is None and self.votes > 1:
+            raise ConfigError(f"search {self.name}: votes={self.votes} are of a judge; give value={JUDGE}, too")
         if self.name == "lookahead" and self.depth == 1 and self.rollouts > 1:
             raise ConfigError(
                 "search lookahead: with depth=1 nothing is left to roll out; give rollouts=1, or more depth"
@@ -50,6 +59,11 @@ class Search:
     def sees_verdicts(self) -> bool:
         """True if the search is shown what graders say, so that its success is an upper bound."""
         return self.value == VERDICT
+
+    @property
+    def seeks_full(self) -> bool:
+        """True if a value of 1 says that the task is solved, so that there is nothing more to look for."""
+        return self.value in (VERDICT, JUDGE)
 
     @property
     def forks(self) -> bool:
@@ -109,7 +123,7 @@ class _Point:
 def dfsdt(search: Search) -> Moves:
     """The path is followed until a call fails; then the deepest point that has a way left is gone on from.
 
-    The first path that comes to its end is the answer: with `verdict`, the first that solves the task.
+    The first path that comes to its end is the answer: with `verdict` and `judge`, the first of full value.
 
     Source: arXiv:2307.16789, with failures as the sign to go back.
     """
@@ -122,7 +136,7 @@ def dfsdt(search: Search) -> Moves:
         point.tried += 1
         leaf = yield Move(start=point.start, at=point.at, keeps=True, until_failure=True)
         leaves.append(leaf)
-        if leaf.end is End.FINISHED and (not search.sees_verdicts or search.worth(leaf, leaves) >= 1.0):
+        if leaf.end is End.FINISHED and (not search.seeks_full or search.worth(leaf, leaves) >= 1.0):
             return leaf
         if leaf.end is not End.LOST:
             points += [_Point(leaf, at, tried=1) for at in range(point.at + 1, leaf.steps)]
@@ -231,7 +245,7 @@ class Kind:
 SEARCHES: Mapping[str, Kind] = {
     "best_of_n": Kind(begin=best_of_n, numbers={"width": 4}),
     "beam": Kind(begin=beam, numbers={"width": 2, "ways": 2, "depth": 1}),
-    "dfsdt": Kind(begin=dfsdt, numbers={"width": 2}, values=("clean", VERDICT)),
+    "dfsdt": Kind(begin=dfsdt, numbers={"width": 2}, values=("clean", JUDGE, VERDICT)),
     "mcts": Kind(begin=mcts, numbers={"width": 3, "rollouts": 8}),
     "lookahead": Kind(begin=lookahead, numbers={"width": 3, "rollouts": 1, "depth": None}),
 }

@@ -9,6 +9,9 @@ from gymcp.agents.runner.search.moves import End, Leaf
 VERDICT = "verdict"
 """Name of the value that sees what graders say: success with it is an upper bound."""
 
+JUDGE = "judge"
+"""Name of the value that a model gives by a rubric."""
+
 Value = Callable[[Leaf, Sequence[Leaf]], float]
 """(episode, the episodes that it is compared with, itself among them) -> value."""
 
@@ -36,6 +39,11 @@ def clean(leaf: Leaf, among: Sequence[Leaf]) -> float:
     return 1.0 - sum(result.is_error for result in results) / len(results) if results else 1.0
 
 
+def judge(leaf: Leaf, among: Sequence[Leaf]) -> float:
+    """The score that the judge gave to the episode; 0 for one that it was not asked about, or gave no verdict on."""
+    return leaf.judged or 0.0
+
+
 def verdict(leaf: Leaf, among: Sequence[Leaf]) -> float:
     """The environment's score of the episode as it stands; 0 without a score."""
     return leaf.record.score or 0.0
@@ -50,4 +58,4 @@ def _last_text(leaf: Leaf) -> str:
     return " ".join(steps[-1].action.text.split()).casefold() if steps else ""
 
 
-VALUES: Mapping[str, Value] = {"agreement": agreement, "answer": answer, "clean": clean, VERDICT: verdict}
+VALUES: Mapping[str, Value] = {"agreement": agreement, "answer": answer, "clean": clean, JUDGE: judge, VERDICT: verdict}

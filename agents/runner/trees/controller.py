@@ -124,6 +124,10 @@ class Replace:
 
     decision: Decision | Action
     """The other action; a `Decision` with tokens of the model can be trained on."""
+    keep_answer: bool = False
+    """Record the model's own answer as a side answer of the step, which is trained on with the step's advantage."""
+    stop: str = ""
+    """Reason to end the episode after the other step; empty: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,9 @@ class LooksBack(Protocol):
     """A controller that is asked about steps that ended their episode, too."""
 
     def at_end(self, played: Played) -> Choice:
-        """`GoOn`, or a `Branch` from before the step. An episode that has ended keeps its record: other choices, and
-        errors, change nothing."""
+        """`GoOn`, a `Branch` from before the step, or a `Replace`, with which the episode may go on.
+
+        Otherwise an episode that has ended keeps its record: other choices, and errors, change nothing."""
         ...
 
 
@@ -170,15 +175,3 @@ class Independent:
     def after(self, played: Played) -> GoOn:
         """Always the next step. The runner plays such episodes without asking."""
         return GO_ON
-
-
-def plan_trees(controller: Controller, tasks: Sequence[Task], budget: TreeBudget) -> dict[str, int]:
-    """Task id -> number of trees. Raises ConfigError for a plan that names other tasks, or that plays nothing."""
-    planned = {task.id: 0 for task in tasks}
-    for start in controller.plan(tasks, budget):
-        if start.task not in planned:
-            raise ConfigError(f"controller {type(controller).__name__}: plans task '{start.task}', which the run lacks")
-        planned[start.task] += max(0, start.trees)
-    if tasks and not any(planned.values()):
-        raise ConfigError(f"controller {type(controller).__name__}: plans no episode of the run's {len(tasks)} tasks")
-    return planned

@@ -6,9 +6,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gymcp.agents.runner.trees.ask_controller import ask_choice
 from gymcp.agents.runner.trees.controller import (
     Branch,
-    Choice,
     Controller,
     LooksBack,
     Played,
@@ -25,8 +25,10 @@ from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point
 from gymcp.errors import EnvInfraError
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
-from gymcp.types import GiveUp, Trajectory, Usage
-from gymcp.user_code import describe_error, describe_kind
+from gymcp.types import GiveUp, SideAnswer, Trajectory, Usage
+
+STOPPED = "stopped by the controller: "
+"""Begin of the reason of an episode that a controller ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,8 @@ class Steers(Protocol):
         """Do what is decided on the last step, which did not end the episode; `before` is the state before it."""
         ...
 
-    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
-        """Take note of the episode's end; `before` is the state before its last step."""
+    async def at_end(self, episode: Episode, before: EpisodeState) -> Steered:
+        """Do what is decided on the step that ended the episode; `before` is the state before it."""
         ...
 
 
@@ -143,27 +145,32 @@ class Steering:
         `before`: the state of the episode before the step. Raises EnvInfraError, also if the controller fails.
         """
         played = self._describe(episode)
-        choice = self._ask(played)
+        choice = ask_choice(self._tree.controller, played, is_end=False)
         if isinstance(choice, Branch):
             await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Stop):
-            return await self._end(episode, f"stopped by the controller: {choice.reason}")
+            return await self._end(episode, STOPPED + choice.reason)
         elif isinstance(choice, Retry | Replace):
             return await self._undo(episode, before, played, choice)
         return Steered()
 
-    async def at_end(self, episode: Episode, before: EpisodeState) -> None:
-        """Let branches wait that go on from before the episode's last step, if its controller looks back at it.
+    async def at_end(self, episode: Episode, before: EpisodeState) -> Steered:
+        """Let branches wait that go on from before the episode's last step, or play another one in its place, if its
+        controller looks back at it.
 
         `before`: the state of the episode before the step. Raises EnvInfraError if the controller fails, which no
         longer changes the record.
         """
+        ended = Steered(has_ended=True)
         if not isinstance(self._tree.controller, LooksBack) or len(episode.state.steps) == len(before.steps):
-            return
+            return ended
         played = self._describe(episode)
-        choice = self._ask(played, is_end=True)
+        choice = ask_choice(self._tree.controller, played, is_end=True)
         if isinstance(choice, Branch) and choice.before:
             await self._branch_off(episode, before, played, choice)
+        elif isinstance(choice, Replace):
+            return await self._undo(episode, before, played, choice)
+        return ended
 
     def _describe(self, episode: Episode) -> Played:
         tree, steps = self._tree, episode.state.steps
@@ -182,23 +189,6 @@ class Steering:
             spent=add_usage(tree.spent, usage),
             scores=tuple(tree.scores),
         )
-
-    def _ask(self, played: Played, *, is_end: bool = False) -> Choice:
-        controller = self._tree.controller
-        who = f"controller {type(controller).__name__}"
-        try:
-            choice: object
-            if is_end and isinstance(controller, LooksBack):
-                choice = controller.at_end(played)
-            else:
-                choice = controller.after(played)
-        except Exception as error:  # the boundary to a controller of the user
-            raise EnvInfraError(f"{who}: raised {describe_error(error)} after step {played.number}") from error
-        if not isinstance(choice, Choice):
-            raise EnvInfraError(f"{who}: gave {describe_kind(choice)} after step {played.number}, not a choice")
-        if isinstance(choice, Branch) and choice.ways < 1:
-            raise EnvInfraError(f"{who}: branches {choice.ways} ways after step {played.number}; 1 is to go on")
-        return choice
 
     async def _branch_off(self, episode: Episode, before: EpisodeState, played: Played, choice: Branch) -> None:
         """Let new episodes wait that go on from here, or from before the step, as far as the budget allows."""
@@ -222,14 +212,21 @@ class Steering:
         """Bring the world back to before the step, and play the other step if the controller has given one."""
         tree = self._tree
         if tree.spent.undone >= tree.budget.undone:
+            if episode.trajectory is not None:
+                return Steered(has_ended=True)
             return await self._end(episode, f"{tree.budget.undone} steps of the tree undone by the controller")
         tree.spent = replace(tree.spent, undone=tree.spent.undone + 1)
         self._undone[played.number] += 1
         await episode.restore(make_recorded_point(episode.id, episode.world, before, episode.states))
         if isinstance(choice, Replace):
+            if choice.keep_answer:
+                undone = SideAnswer(context=0, action=played.step.action, sampled=played.step.sampled, replaced=True)
+                episode.add_side_answers((undone,))
             transition = await episode.step(choice.decision)
             if transition.terminated or transition.truncated:
                 return Steered(has_ended=True)
+            if choice.stop:
+                return await self._end(episode, STOPPED + choice.stop)
         name = f"{self._branch}~{played.number}.{tree.spent.undone}"
         return Steered(agent_seed=derive_seed("branch", tree.seed, name))
 

@@ -10,7 +10,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages.locked_server import is_installed, locked_server
 from gymcp.mcp_servers.programs.shelf.server import services
-from gymcp.mcp_servers.spec import FileState, ServerSpec, StateSource
+from gymcp.mcp_servers.spec import FileState, Mask, ServerSpec, StateSource
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
 from gymcp.types import Json
 
@@ -26,8 +26,9 @@ THIRD_PARTY: Mapping[str, tuple[StateSource, Json]] = {
     "memory": (FileState(), None),
     "time": ("stateless", None),
     "sequential_thinking": ("opaque", None),
-    "excel": (FileState(), None),
-    "word": (FileState(), None),
+    # both write the time into their files
+    "excel": (FileState(masks=(Mask(files="*.xlsx", kind="zip_timestamps"),)), None),
+    "word": (FileState(masks=(Mask(files="*.docx", kind="zip_timestamps"),)), None),
 }
 """State source of each third-party server, and its initial state for tasks that give it none."""
 LOCK = Path(__file__).parents[2] / "catalog" / "servers.lock"

@@ -19,8 +19,8 @@ from gymcp.aio import keyed_lock
 from gymcp.envs.generated_tasks import GENERATED, GeneratedTask
 from gymcp.envs.spec import EnvSpec, LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import parse_privileges
+from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
 from gymcp.envs.wrappers.retrieval import plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.host import wire

@@ -8,9 +8,10 @@ from gymcp.errors import StoreError
 from gymcp.outcome import Outcome
 from gymcp.store.codec import decode_text, encode_text
 from gymcp.store.record_json import dumps
-from gymcp.store.rows import Grade, parse_components, parse_score
+from gymcp.store.rows import Grade, parse_components, parse_score, with_grade
 from gymcp.store.trees.tables import find_owner, has_table, make_missing
 from gymcp.store.validation import require_text
+from gymcp.types import Trajectory
 
 
 def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
@@ -59,3 +60,9 @@ def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:
         )
         for row in rows
     )
+
+
+def apply_newest_grade(db: sqlite3.Connection, trajectory: Trajectory) -> Trajectory:
+    """The trajectory as its newest grade sees it, or as it is if it was never graded again."""
+    grades = read_grades(db, trajectory.id)
+    return with_grade(trajectory, grades[-1]) if grades else trajectory

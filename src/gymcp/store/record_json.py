@@ -121,6 +121,7 @@ def encode_side_answers(trajectory: Trajectory) -> Json:
                 "action": {"text": answer.action.text, "tool_calls": answer.action.tool_calls},
                 "spent": answer.spent,
                 "sampled": None if sampled is None else _encode_sampled(sampled, before),
+                **({"replaced": True} if answer.replaced else {}),
             }
         )
         if sampled is not None:

@@ -36,7 +36,7 @@ from gymcp.store.database import (
     store_errors,
     transaction,
 )
-from gymcp.store.grades import insert_grade, read_grades
+from gymcp.store.grades import apply_newest_grade, insert_grade, read_grades
 from gymcp.store.record_json import add_side_answers, dumps, encode_side_answers
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
 from gymcp.store.trees.branches import (
@@ -140,10 +140,11 @@ class TrajectoryStore:
             for trajectory, parts in encoded:
                 insert_episode(db, self._where, trajectory, parts)
 
-    def load(self, id: str, *, tokens: bool = True) -> Trajectory:
-        """The trajectory as it was recorded, without later grades; without `tokens`, `Step.sampled` is None.
+    def load(self, id: str, *, tokens: bool = True, graded: bool = False) -> Trajectory:
+        """The trajectory as it was recorded or, if `graded`, with its newest grade.
 
-        A branch comes with all steps of its path. Raises StoreError if there is no trajectory of that id.
+        Without `tokens`, `Step.sampled` is None. A branch comes with all steps of its path. Raises StoreError if there
+        is no trajectory of that id.
         """
         with self._reading() as db, self._row(f"of trajectory {id[:80]!r}"):
             root, pieces = find_pieces(db, id)
@@ -156,7 +157,7 @@ class TrajectoryStore:
                 before = find_last_sample(path.steps[: piece.shared])
                 own = self._decode(db, piece.row, tokens=tokens, steps_of="branch_steps", before=before)
                 path = join_path(path, own, piece.shared)
-            return path
+            return apply_newest_grade(db, path) if graded else path
 
     def branches(self, *, latest: bool = True, tasks: Set[str] | None = None) -> list[BranchRow]:
         """Episodes that branched off others (of these tasks), newest grade applied; not among the `summaries`."""
@@ -204,11 +205,10 @@ class TrajectoryStore:
         side = self._blob(_SIDE + head.id) or b"null"
         return add_side_answers(record, unpack(side, budget), tokens=tokens, spend_tokens=budget.spend_tokens)
 
-    def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
-        """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
-
-        Without `tokens`, `Step.sampled` is None and the columns of tokens are not read.
-        """
+    def iter_trajectories(
+        self, *, latest: bool = False, tokens: bool = True, graded: bool = False
+    ) -> Iterator[Trajectory]:
+        """Every trajectory in the order of recording, each as `load` gives it; `latest`: only those that count."""
         query = f"SELECT id, seq FROM episodes WHERE seq > ? {_ONLY[latest]} ORDER BY seq LIMIT {_PAGE_ROWS}"
         after = 0
         while True:
@@ -219,7 +219,7 @@ class TrajectoryStore:
             for id, seq in self._in_order(page, after):
                 with self._row(seq):
                     name = decode_text(id)
-                yield self.load(name, tokens=tokens)
+                yield self.load(name, tokens=tokens, graded=graded)
             after = page[-1][-1]
 
     def summaries(self, *, latest: bool = True, after: int = 0, tasks: Set[str] | None = None) -> list[EpisodeRow]:

@@ -15,19 +15,26 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
-from gymcp.trainers.credit.preset import REWARD, LossTerm, Norm, Preset, Shaper, Transform
+from gymcp.trainers.credit.preset import LossTerm, Norm, Preset, Shaper, Singleton, Transform, Unit
 from gymcp.trainers.credit.preset_functions import check_options
 from gymcp.trainers.credit.signals.model_values import TOKEN_ENTROPY
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.entropy_factor import EntropyFactor
-from gymcp.trainers.credit.tree.shapers import AncestorComparison, AncestorWeight, SegmentGain, TreeValues
+from gymcp.trainers.credit.tree.shapers import (
+    MATCHED,
+    AncestorComparison,
+    AncestorWeight,
+    SegmentGain,
+    StepMatches,
+    TreeValues,
+)
+from gymcp.trainers.credit.tree.sure_tokens import LeaveOutSure, TokenProbabilities
+from gymcp.trainers.credit.tree.tree_batch import MISMATCH
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.trainers.settings.preference import PairRule, Preference
 
 Centre = Literal["parent", "siblings"]
-MISMATCH = "mismatch"
-"""Column that is 1 on the steps at which an episode's own action was replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +50,18 @@ class WeighByLeaves:
         return np.asarray(advantage * leaves * tokens.sum() / max(float((leaves * tokens).sum()), 1.0), float)
 
 
-def arpo(*, by_leaves: bool = False) -> Preset:
+def arpo(*, by_leaves: bool = False, singleton: Singleton = "zero") -> Preset:
     """GRPO over the leaves of a task; a step that leaves share has the mean of theirs. arXiv:2507.19849.
 
     The authors repeat shared steps in the row of each leaf, which adds up to as many times this mean: `by_leaves`.
     Which steps fork is decided by `branch_probability`.
     """
-    advantage = AdvantageTerm(signal="node_value", unit="leaf", returns="none", scale=StdScale())
+    scale = StdScale()
+    advantage = AdvantageTerm(signal="node_value", unit="leaf", returns="none", scale=scale, singleton=singleton)
     return _make_preset(advantage, TreeValues(), by_leaves=by_leaves)
 
 
-def aepo(*, coefficient: float = 0.2) -> Preset:
+def aepo(*, coefficient: float = 0.2, by_leaves: bool = False, singleton: Singleton = "zero") -> Preset:
     """ARPO's advantage, stronger at tokens of high entropy; a token above the upper clip keeps its gradient.
     arXiv:2510.14545.
 
@@ -62,16 +70,28 @@ def aepo(*, coefficient: float = 0.2) -> Preset:
     its penalty on forks in a row could not be verified, and are no part of this. Reads the signal
     ``token_entropy``.
     """
-    term = replace(arpo().loss_terms[0], backup=EntropyFactor(coefficient=coefficient))
+    factor = EntropyFactor(coefficient=coefficient, by_leaves=by_leaves)
+    term = replace(arpo(singleton=singleton).loss_terms[0], backup=factor)
     loss = Loss(clip_low=0.2, clip_high=0.28, keep_clipped_gradient=True)
     return Preset(loss_terms=(term,), shapers=(TreeValues(),), loss=loss, needs=frozenset({TOKEN_ENTROPY}))
 
 
-def treepo(*, weight: AncestorWeight = "average", whiten: bool = True, by_leaves: bool = False) -> Preset:
-    """Score of a leaf less the mean score of each subtree that it is in, averaged over them. arXiv:2508.17445."""
-    shaper = AncestorComparison(weight=weight, whiten=whiten)
+def treepo(
+    *,
+    weight: AncestorWeight = "average",
+    whiten: bool = True,
+    by_leaves: bool = False,
+    singleton: Singleton = "zero",
+) -> Preset:
+    """Score of a leaf less the mean score of each subtree that it is in, averaged over them. arXiv:2508.17445.
+
+    The loss is that of the authors' script, which is DAPO's; they leave out tasks whose leaves all scored alike, too
+    (``learn.drop_uninformative``).
+    """
+    shaper = AncestorComparison(weight=weight, whiten=whiten, singleton=singleton)
     advantage = AdvantageTerm(signal="above", unit="step", returns="none", centre="none")
-    return _make_preset(advantage, shaper, by_leaves=by_leaves)
+    made = _make_preset(advantage, shaper, by_leaves=by_leaves)
+    return replace(made, loss=Loss(clip_low=0.2, clip_high=0.28, dual_clip=10.0))
 
 
 def treeps(*, centre: Centre = "parent", norm: Norm = "mean", by_leaves: bool = False) -> Preset:
@@ -91,16 +111,20 @@ def treeps(*, centre: Centre = "parent", norm: Norm = "mean", by_leaves: bool = 
     return _make_preset(advantage, TreeValues(), by_leaves=by_leaves)
 
 
-def segment_spo() -> Preset:
+def segment_spo(*, threshold: float = 1.0) -> Preset:
     """Gain in value from the beginning of a step's segment to its end (segment SPO). arXiv:2505.23564.
 
     With a column ``trunk`` values come from further episodes that leave the trunk, as published; they are not trained
-    on, and the loss is averaged over the episodes that have an advantage. The authors also leave out sure tokens within
-    a segment: `credit_segments`.
+    on, and the loss is averaged over the episodes that have an advantage. Tokens whose probability is not below
+    `threshold` are left out, as by the authors with 0.9; 1: all are learnt.
     """
     advantage = AdvantageTerm(signal="segment_gain", unit="step", returns="none", centre="none")
     term = LossTerm(advantage_terms=(advantage,), active_only=True)
-    return Preset(loss_terms=(term,), shapers=(SegmentGain(),), loss=Loss(clip_high=0.2))
+    made = Preset(loss_terms=(term,), shapers=(SegmentGain(),), loss=Loss(clip_high=0.2))
+    if threshold == 1.0:
+        return made
+    term = replace(term, backup=LeaveOutSure(threshold=threshold))
+    return replace(made, loss_terms=(term,), shapers=(*made.shapers, TokenProbabilities()))
 
 
 def cleaner() -> Preset:
@@ -125,18 +149,29 @@ def step_dpo(*, beta: float = 0.1, rule: PairRule = "success", success: float = 
     return replace(made, loss=Loss(kind="likelihood"), preference=preference)
 
 
-def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") -> Preset:
-    """Sum of an episode's rewards compared in its group, plus each step's return compared among steps of its index; a
-    return ends where an action was replaced. arXiv:2509.11543.
+def ui_s1(
+    *,
+    gamma: float = 0.5,
+    step_weight: float = 1.0,
+    norm: Norm = "mean",
+    unit: Unit = "trajectory",
+    singleton: Singleton = "zero",
+) -> Preset:
+    """Number of an episode's actions that match a demonstration, compared in its group, plus each step's return of
+    them, compared among steps of its index; a return ends where an action was replaced. arXiv:2509.11543.
 
-    Reads the column ``mismatch``, 1 on a step whose action was replaced by the expert's: it keeps its own reward, and
-    no return passes it or takes it in. Replaced actions are no forks: such episodes are paths. The authors count an
-    episode once for each of its steps in the first mean, here it counts once; the filter on the deviation of a group
-    (0.3) is DAPO's, and no part of this. What a row's score is in their first term was not read; here it is the sum.
+    Reads the column ``mismatch``, 1 on a step whose action was replaced by the demonstration's: no return passes it or
+    takes it in. A recorded step has the reward 1 if its action was not replaced, else 0, whatever the episode scored;
+    the authors add a tenth for the format. A batch of bare columns has rewards of its own. Replaced actions are no
+    forks: such episodes are paths. The controller ``ui_s1`` makes them. The filter on the deviation of a group (0.3) is
+    DAPO's, and no part of this.
+
+    ``unit="step"``: the first part compares the reward of each step with those of all steps of the task, as the
+    authors' code does.
     """
     scale = StdScale() if norm == "mean_std" else None
     step = AdvantageTerm(
-        signal=REWARD,
+        signal=MATCHED,
         key=("group", "turn"),
         unit="step",
         returns="discounted",
@@ -145,8 +180,11 @@ def ui_s1(*, gamma: float = 0.5, step_weight: float = 1.0, norm: Norm = "mean") 
         scale=scale,
         weight=step_weight,
     )
-    term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, scale=scale), step))
-    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({MISMATCH}))
+    returns: Literal["total", "none"] = "total" if unit == "trajectory" else "none"
+    whole = AdvantageTerm(signal=MATCHED, unit=unit, returns=returns, scale=scale, singleton=singleton)
+    term = LossTerm(advantage_terms=(whole, step))
+    loss = Loss(clip_high=0.2)
+    return Preset(loss_terms=(term,), shapers=(StepMatches(),), loss=loss, needs=frozenset({MISMATCH}))
 
 
 def _make_preset(advantage: AdvantageTerm, shaper: Shaper, *, by_leaves: bool) -> Preset:
@@ -164,6 +202,7 @@ _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
     "coefficient": (0,),
     "step_weight": (0,),
     "beta": (1e-9,),
+    "threshold": (1e-9, 1),
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.estimators import ROUNDING_SHARE, AdvantageTerm, StdScale, estimate_advantage
+from gymcp.trainers.credit.preset import Singleton
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.step_tree import (
@@ -23,7 +24,7 @@ from gymcp.trainers.credit.tree.step_tree import (
     sum_above,
     sum_below,
 )
-from gymcp.trainers.credit.tree.tree_batch import PARENT, find_tree, make_tree_batch
+from gymcp.trainers.credit.tree.tree_batch import MISMATCH, PARENT, find_tree, make_tree_batch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
 AncestorWeight = Literal["average", "leaves"]
@@ -49,6 +50,20 @@ class TreeValues:
         return shaped.with_keys(**{PARENT: before}), trackers
 
 
+MATCHED = "matched"
+"""Column of `StepMatches`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMatches:
+    """Column ``matched``: 1 on the recorded steps whose action was not replaced by a demonstration's, 0 on the others;
+    the reward, in a batch of bare columns."""
+
+    def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
+        rewards = 1.0 - batch.column(MISMATCH) if batch.sources else batch.column("reward")
+        return batch.with_columns(**{MATCHED: rewards}), trackers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AncestorComparison:
     """Column ``above``: a leaf's score less the mean score of each subtree that it is in, averaged over these subtrees;
@@ -67,22 +82,25 @@ class AncestorComparison:
 
     weight: AncestorWeight = "average"
     whiten: bool = True
+    singleton: Singleton = "zero"
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         tree = find_tree(batch)
-        found = compare_with_subtrees(tree, self.weight)
+        found = compare_with_subtrees(tree, self.weight, self.singleton)
         if self.whiten:
             found[tree.is_leaf] = _whiten_leaves(tree, found, batch.column("tokens"))
         return batch.with_columns(above=average_leaves(tree, found)), trackers
 
 
-def compare_with_subtrees(tree: StepTree, weight: AncestorWeight) -> Floats:
+def compare_with_subtrees(tree: StepTree, weight: AncestorWeight, singleton: Singleton = "zero") -> Floats:
     """[S]: score of each leaf less the weighted mean of the mean scores of the subtrees that it is in; 0 on other
     steps. `AncestorComparison` says which subtrees count."""
     leaves, value = count_leaves(tree), measure_values(tree)
     weights = np.where(weight == "leaves", leaves, 1.0)
     weights[: tree.steps] *= leaves[: tree.steps] > 1
     baseline = (sum_above(tree, weights * value) / np.maximum(sum_above(tree, weights), 1.0))[: tree.steps]
+    if singleton == "raw":
+        baseline = np.where(leaves[tree.steps + tree.group] > 1, baseline, 0.0)
     return np.where(tree.is_leaf, _subtract(np.nan_to_num(tree.score), baseline), 0.0)
 
 

@@ -14,6 +14,8 @@ from gymcp.trainers.credit.tree.step_tree import START, StepTree, count_depth
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Task, Trajectory
 
+MISMATCH = "mismatch"
+"""Column that is 1 on the steps at which an episode's own action was replaced."""
 PARENT = "parent"
 """Key of a batch of trees: equal for steps that come after the same step, or that begin the same task."""
 
@@ -64,7 +66,8 @@ def join_episodes(
     Each record has all steps of its path. `branches`: id of an episode -> id of the one that it branched off, which
     need not be in the batch, and the number of steps that they share. The trajectories of the batch have the steps that
     no earlier record has. An episode that has none left, because others go on from its end, is left out; so are those
-    that `batch_of` leaves out. ``turn`` counts the steps of the path.
+    that `batch_of` leaves out. ``turn`` counts the steps of the path, and the column ``mismatch`` is 1 on steps whose
+    own action was replaced.
 
     Raises ConfigError if no record is left, for an episode that branches off itself, and what `StepTree` raises.
     """
@@ -83,6 +86,8 @@ def join_episodes(
     steps = int(batch.starts[-1])
     parent = np.arange(steps) - 1
     parent[batch.starts[:-1]] = before
+    replaced = [each for record in batch.sources for each in _find_replaced(record)]
+    batch = batch.with_columns(**{MISMATCH: np.array(replaced, float)})
     joined = batch.with_keys(**{PARENT: np.where(parent == START, steps + batch.keys["group"], parent)})
     return joined.with_keys(turn=count_depth(find_tree(joined)))
 
@@ -114,6 +119,12 @@ def _cut_beginning(record: Trajectory, shared: int) -> Trajectory:
     """The record without its first steps, and without the side answers that led to them."""
     answers = (replace(each, step=each.step - shared) for each in record.side_answers if each.step >= shared)
     return replace(record, steps=record.steps[shared:], side_answers=tuple(answers))
+
+
+def _find_replaced(record: Trajectory) -> list[bool]:
+    """[T]: true for a step at which the model's own action was replaced."""
+    replaced = {answer.step for answer in record.side_answers if answer.replaced}
+    return [step in replaced for step in range(len(record.steps))]
 
 
 def find_tree(batch: StepBatch) -> StepTree:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curricula.allocated import Allocated
 from gymcp.trainers.rollouts.curricula.at_frontier import AtFrontier
 from gymcp.trainers.rollouts.curricula.from_failures import FromFailures
 from gymcp.trainers.rollouts.curricula.in_sequence import InSequence
@@ -18,11 +20,34 @@ from gymcp.types import Json, Task
 
 
 def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
-    """The recipe's curriculum.
+    """The recipe's curriculum, with the numbers of episodes that its controller allocates.
 
     Raises ConfigError if it chooses among kinds of tasks and there are fewer than two, or if it repeats a number of
-    generated tasks and the suite is fixed.
+    generated tasks and the suite is fixed, or if episodes are allocated among tasks that never come again.
     """
+    rule, rollout = recipe.curriculum, recipe.rollout
+    ordered = _make_order(env, recipe)
+    if rollout.controller != ALLOCATING:
+        return ordered
+    by_task = rule.order == "sequence"
+    if by_task and env.spec.more_tasks is not None and not recipe.tasks.pool:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.controller = '{ALLOCATING}' goes by each task's success so far, and every"
+            " task is a new one; set tasks.pool to the number of tasks that are repeated, or curriculum.order to"
+            " 'frontier', which knows the success of their kinds"
+        )
+    bounds = find_bounds(recipe)
+    return Allocated(
+        curriculum=ordered,
+        by_task=by_task,
+        episodes=rollout.episodes,
+        fewest=bounds.fewest,
+        most=bounds.most,
+        memory=rule.memory,
+    )
+
+
+def _make_order(env: LoadedEnv, recipe: Recipe) -> Curriculum:
     rule = recipe.curriculum
     if rule.order == "sequence":
         if recipe.tasks.pool and env.spec.more_tasks is None:
@@ -73,12 +98,16 @@ def curriculum_metrics(
 ) -> dict[str, Json]:
     """Metrics of an iteration's choice of tasks; empty for a plain sequence.
 
+    ``allocation/fewest`` and ``allocation/most`` are the episodes of a group, with a controller that allocates them.
     ``share`` is the share of the iteration's groups that are of a kind, ``rate`` its expected success rate after them.
     """
     rule = recipe.curriculum
     metrics: dict[str, Json] = {"curriculum/turns": turns_of(recipe, iteration)} if rule.start_turns else {}
     if rule.refill:
         metrics |= {"curriculum/waves": waves, "curriculum/groups": len(planned)}
+    if recipe.rollout.controller == ALLOCATING:
+        episodes = [group.episodes for group in planned]
+        metrics |= {"allocation/fewest": min(episodes), "allocation/most": max(episodes)}
     if rule.order != "sequence":
         count = Counter(group.kind for group in planned)
         for kind, tally in sorted(state.kinds.items()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gymcp.envs.spec import LoadedEnv
+from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
 
@@ -14,7 +15,12 @@ def explain_experience(recipe: Recipe, env: LoadedEnv) -> list[str]:
 
     Raises ConfigError if the curriculum has no kinds of tasks to choose among.
     """
-    return [*_explain_order(recipe, env), *_explain_batch(recipe), *_explain_replay(recipe)]
+    return [
+        *_explain_order(recipe, env),
+        *_explain_allocation(recipe),
+        *_explain_batch(recipe),
+        *_explain_replay(recipe),
+    ]
 
 
 def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
@@ -34,6 +40,21 @@ def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
             f" {rule.high:g}; the others, at least {rule.explore:g}, of {kinds} kinds in turn"
         )
     yield f"  {rate}; with each group earlier ones count {rule.memory:g} times"
+
+
+def _explain_allocation(recipe: Recipe) -> Iterator[str]:
+    rollout = recipe.rollout
+    if rollout.controller == ALLOCATING:
+        bounds, whose = find_bounds(recipe), "task" if recipe.curriculum.order == "sequence" else "kind"
+        total = rollout.groups * rollout.episodes
+        yield (
+            f"episodes: {bounds.fewest} to {bounds.most} of each task, {total} an iteration:"
+            " the N with the largest sum of (1 - p^N - (1 - p)^N) p (1 - p)^2"
+        )
+        yield (
+            f"  p = (solved + 1) / (solved + failed + 2) of the {whose}; with each group earlier ones count"
+            f" {recipe.curriculum.memory:g} times"
+        )
 
 
 def _explain_batch(recipe: Recipe) -> Iterator[str]:

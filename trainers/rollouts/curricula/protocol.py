@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
+from gymcp.agents.runner.trees.allocation import expected_rate
 from gymcp.types import Json, Task
 
 
@@ -14,7 +15,7 @@ class KindTally:
     """Tasks and episodes of one kind of tasks (family and level) so far."""
 
     made: int = 0
-    """Tasks that were planned: the number of the next one."""
+    """Tasks that were planned: the number of the next one. Of a single task: its episodes that were planned."""
     solved: float = 0.0
     """Solved episodes, older ones with a smaller weight."""
     failed: float = 0.0
@@ -23,7 +24,7 @@ class KindTally:
     @property
     def rate(self) -> float:
         """Expected success rate: the mean of a Beta distribution that starts with one success and one failure."""
-        return (self.solved + 1.0) / (self.solved + self.failed + 2.0)
+        return expected_rate(self.solved, self.failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,8 @@ class CurriculumState:
     groups: int = 0
     """Groups that were planned so far."""
     kinds: Mapping[str, KindTally] = field(default_factory=dict)
-    """By the name of the kind; empty if the curriculum does not tell kinds apart."""
+    """By the name of the kind; empty if the curriculum does not tell kinds apart. A task is a kind, named by its id, if
+    episodes are allocated by task."""
     waiting: tuple[str, ...] = ()
     """Kinds of failed groups from which no task has been generated yet, the oldest first."""
 
@@ -58,6 +60,8 @@ class PlannedGroup:
     """Number of the group's first episode: a task that is played again goes on counting."""
     kind: str = ""
     """Name of its kind; empty if the curriculum does not tell kinds apart."""
+    episodes: int = 0
+    """Number of its episodes; 0: as many as ``rollout.episodes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

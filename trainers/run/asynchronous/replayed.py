@@ -12,9 +12,9 @@ from gymcp.trainers.recipe.paths import with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.asynchronous.producer import make_logged_rollouts
 from gymcp.trainers.run.asynchronous.update_log import LoggedUpdate, read_updates
-from gymcp.trainers.run.checkpoints import TrainingState, recipe_as_json
+from gymcp.trainers.run.checkpoints import TrainingState, check_settings, recipe_as_json
 from gymcp.trainers.run.experience.collection import Rollouts
-from gymcp.trainers.run.run_state import read_recipe_and_curriculum
+from gymcp.trainers.run.run_state import read_recipe_and_curriculum, read_settings, read_state
 from gymcp.trainers.run.training_run import TrainingRun
 from gymcp.types import Json, Trajectory
 
@@ -46,7 +46,7 @@ class ReplayedRollouts:
 
 
 def check_replayed(recorded: Path, recipe: Recipe) -> None:
-    """Raise ConfigError if the folder has no log of so many updates, or was trained by another recipe."""
+    """Raise ConfigError if the folder has no log of so many updates, or was trained with another recipe or preset."""
     lines = read_updates(recorded)
     if len(lines) < recipe.learn.iterations:
         raise ConfigError(
@@ -60,6 +60,7 @@ def check_replayed(recorded: Path, recipe: Recipe) -> None:
             f"training run {recorded}: was trained by another recipe: {', '.join(differing)}; only name, evaluation and"
             " learn.iterations may differ in a replay"
         )
+    check_settings(recorded, read_settings(read_state(recorded)), recipe)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gymcp.trainers.recipe.branching import plays_trees
 from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics, turns_of
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
 from gymcp.trainers.run.checkpoints import TrainingState
@@ -71,7 +72,7 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
         planned, records, results = planned + groups, records + played, results + found
         count = recipe.rollout.groups - count_informative(planned, results)
         waves += 1
-    branches, forks = run.episodes.load_branches(records) if recipe.rollout.controller else ((), None)
+    branches, forks = run.episodes.load_branches(records) if plays_trees(recipe) else ((), None)
     return Rollouts(
         records=records,
         branches=branches,
@@ -98,11 +99,14 @@ def branch_metrics(records: Sequence[Trajectory], branches: Sequence[Trajectory]
 
 
 def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory], episodes: int) -> list[GroupResult]:
-    """The result of each planned group of so many episodes, in the order of the plan; lost episodes have no score."""
+    """The result of each planned group, of so many episodes if it does not say how many, in the order of the plan.
+
+    Lost episodes have no score.
+    """
     scores = {(record.task, record.trial): record.score for record in records if record.outcome.has_score}
     found = []
     for group in planned:
-        trials = range(group.first_trial, group.first_trial + episodes)
+        trials = range(group.first_trial, group.first_trial + (group.episodes or episodes))
         own = [scores.get((group.task.id, trial)) for trial in trials]
         found.append(GroupResult(kind=group.kind, scores=tuple(score for score in own if score is not None)))
     return found

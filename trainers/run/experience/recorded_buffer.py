@@ -62,7 +62,8 @@ def load_recorded_buffer(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
     run = Path(recipe.replay.run)
     with TrajectoryStore.open(run) as store:
         rows = [row for row in store.summaries() if row.latest and row.outcome.has_score and row.steps]
-        records = [store.load(row.id) for row in sorted(rows, key=lambda row: row.seq) if row.task not in reserved]
+        rows.sort(key=lambda row: row.seq)
+        records = [store.load(row.id, graded=True) for row in rows if row.task not in reserved]
     usable = [record for record in records if any(step.sampled is not None for step in record.steps)]
     if not usable:
         raise ConfigError(

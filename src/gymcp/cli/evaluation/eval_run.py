@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
-from gymcp.agents.runner.run import Plan, RunEnd, check_resumes, run_plan, select_tasks
+from gymcp.agents.runner.run import Plan, RunEnd, check_judge, check_resumes, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
@@ -32,8 +32,8 @@ from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
 from gymcp.envs.wrappers.retrieval import plan_retrieval
-from gymcp.envs.wrappers.selection import WrapperSelection, check_selection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.names import UPPER_BOUND_KEY
@@ -69,7 +69,7 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
     result = run_eval(config)
     print_json(result.summary) if as_json else print_summary(result.summary)
     if config.search is not None and not as_json:
-        _print_search(result.folder, config.search)
+        _print_search(result.folder, config.search, result.summary.get("judge", {}).get("search"))
     if result.ended is not RunEnd.FINISHED:
         interrupted = result.ended is RunEnd.INTERRUPTED
         why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
@@ -82,8 +82,8 @@ def execute(config: EvalConfig, *, as_json: bool) -> None:
         raise typer.Exit(LOST_TO_INFRA)
 
 
-def _print_search(folder: Path, search: str) -> None:
-    """Print the number of episodes that stand behind the figures of a search."""
+def _print_search(folder: Path, search: str, asked: Mapping[str, Json] | None) -> None:
+    """Print the number of episodes that stand behind the figures of a search, and what its judge has taken."""
     with TrajectoryStore.open(folder) as store:
         firsts, others = store.summaries(), [row.episode for row in store.branches()]
     solved = sum(row.success or False for row in firsts)
@@ -92,6 +92,11 @@ def _print_search(folder: Path, search: str) -> None:
         f"search {search.partition(',')[0]}: {solved} of {len(firsts)} solved by the episode that was chosen, in"
         f" {len(firsts) + len(others)} episodes of {seconds:.1f} s together; calls, tokens, cost and time count all"
     )
+    if asked is not None:
+        print(
+            f"judge of the search: {asked['answers']} answers · {asked['prompt_tokens']:,} tokens read,"
+            f" {asked['completion_tokens']:,} written · cost {asked['cost']:.4f}, which is no part of the agent's"
+        )
 
 
 def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
@@ -135,6 +140,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         env = stack.enter_context(add_judge(runner, judge, env))
         agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
         check_resumes(schedule, plan.agent, agents, tasks[0])
+        check_judge(schedule, env)
         display = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
         return _record(config, plan, recorded, env, sandbox, agents, runner, display)
 
@@ -179,6 +185,8 @@ def _describe_trees(config: EvalConfig) -> dict[str, Json]:
         return {}
     search, _ = parse_search(config.search)
     marks = {UPPER_BOUND_KEY: SAW_VERDICTS} if search.sees_verdicts else {}
+    if search.rubric is not None:
+        marks["search_rubric"] = f"{search.rubric.name}/{search.rubric.version}"
     return {"search": config.search, "search_value": search.value, **marks}
 
 

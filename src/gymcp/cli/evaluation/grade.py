@@ -19,7 +19,7 @@ from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv, price_steps
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.registry import make_grader
 from gymcp.evaluators.report import write_report

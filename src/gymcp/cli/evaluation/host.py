@@ -23,7 +23,7 @@ from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
 from gymcp.envs.catalog import source_of
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import EnvSpec, LoadedEnv
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.host.host import HostLimits
 from gymcp.host.openapi import describe_api

@@ -12,7 +12,7 @@ from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.metrics import PriceSteps
 from gymcp.evaluators.report import CreditAdvice, write_report
@@ -115,7 +115,7 @@ def find_credit(folder: Path, tasks: Mapping[str, Task]) -> CreditAdvice | None:
             return None
         try:
             diagnosis = importlib.import_module("gymcp.trainers.credit.diagnosis.rows")
-            advice: CreditAdvice = diagnosis.credit_advice(store.iter_trajectories(latest=True), tasks)
+            advice: CreditAdvice = diagnosis.credit_advice(store.iter_trajectories(latest=True, graded=True), tasks)
         except (ModuleNotFoundError, ConfigError):
             return None
     return advice

@@ -20,7 +20,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics import MIN_COVERAGE, bounds_of

@@ -27,7 +27,7 @@ from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.spec import FileState
@@ -127,10 +127,10 @@ def _gymnasium(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
 
 
 def _masks(loaded: LoadedEnv) -> list[Verdict]:
-    """Verdict on the masks of files, after the gates; none if no server has masks."""
+    """Verdict on the masks of files, after the gates and the trials of tools; none if no server has masks."""
     masked = [server for server in loaded.servers if isinstance(server.state, FileState) and server.state.masks]
     unused = [
-        f"server '{server.name}': mask {mask} had no effect in any world of the gates; mend its pattern, or remove it"
+        f"server '{server.name}': mask {mask} had no effect in any world; mend its pattern, or remove it"
         for server in masked
         if isinstance(server.state, FileState)
         for mask in find_unused_masks(server.name, server.state)

@@ -45,7 +45,7 @@ def run(
     tasks = _find_gold(folder, env)
     name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
-        diagnosis = diagnose(store.iter_trajectories(latest=True), tasks, chosen, name=name)
+        diagnosis = diagnose(store.iter_trajectories(latest=True, graded=True), tasks, chosen, name=name)
     predicted = predict_success(diagnosis, *course) if course else ()
     if as_json:
         more = {"advice": list(advise(diagnosis)), "predicted": [asdict(each) for each in predicted]}

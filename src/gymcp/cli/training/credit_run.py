@@ -12,7 +12,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import load_env
-from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import TRAINING_FILE
@@ -39,9 +39,9 @@ MAX_EPISODES_PRINTED = 20
 def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, save: bool, as_json: bool) -> None:
     """Print the advantages that a preset gives to the steps of a recorded run, and statistics of each kind of anchor.
 
-    A preset of trees also gets what branched off, and every step once; others get first episodes alone. `env`: the
-    run's environment file, for presets that compare with gold. With `save`, the run's store keeps the advantages, and
-    ``gymcp view`` shows them.
+    Scores are those of the newest grades, as in reports. A preset of trees also gets what branched off, and every step
+    once; others get first episodes alone. `env`: the run's environment file, for presets that compare with gold. With
+    `save`, the run's store keeps the advantages, and ``gymcp view`` shows them.
     """
     is_tree = preset in TREE_PRESETS
     chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
@@ -103,7 +103,8 @@ def _tree_batch(folder: Path, preset: Preset) -> tuple[StepBatch, dict[str, str]
     _check_signals(preset)
     with TrajectoryStore.open(folder) as store:
         rows = {row.episode.id: row for row in store.branches()}
-        records = [*store.iter_trajectories(latest=True), *map(store.load, rows)]
+        records = list(store.iter_trajectories(latest=True, graded=True))
+        records += [store.load(id, graded=True) for id in rows]
     parents = {id: (row.episode.parent or "", row.shared) for id, row in rows.items()}
     return join_episodes(records, parents), {id: row.branch for id, row in rows.items()}
 
@@ -114,7 +115,7 @@ def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
     if needs_gold(preset):
         tasks = {task.id: task for task in load_tasks(folder, env)}
     with TrajectoryStore.open(folder) as store:
-        return batch_of(store.iter_trajectories(latest=True), tasks)
+        return batch_of(store.iter_trajectories(latest=True, graded=True), tasks)
 
 
 def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:

@@ -1,4 +1,4 @@
-"""The wrappers of a run, as the command line or the record of a run names them."""
+"""Registry of the wrappers that the command line, or the record of a run, can name."""
 
 from __future__ import annotations
 

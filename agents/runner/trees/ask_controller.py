@@ -1,0 +1,80 @@
+"""Questions to a controller, which may be of the user: it may raise, give anything, or never answer."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gymcp.agents.runner.trees.controller import Branch, Choice, Controller, LooksBack, Played, Start, TreeBudget
+from gymcp.agents.strategies.interruptible import LoopHeldUp, interrupt_after
+from gymcp.errors import ConfigError, EnvInfraError, GymcpError
+from gymcp.types import Task
+from gymcp.user_code import describe_error, describe_kind
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0
+"""Seconds that a controller may take for an answer; all episodes stand still as long."""
+MAX_PLANNED = 1_000_000
+"""Episodes that a controller may plan, and entries of its plan."""
+
+
+def plan_trees(controller: Controller, tasks: Sequence[Task], budget: TreeBudget) -> dict[str, int]:
+    """Task id -> number of trees.
+
+    Raises ConfigError for a plan that names other tasks, plays nothing or has no end, and for a controller that fails.
+    """
+    who = name_controller(controller)
+
+    def ask() -> list[Start]:
+        return list(itertools.islice(controller.plan(tasks, budget), MAX_PLANNED + 1))
+
+    planned = {task.id: 0 for task in tasks}
+    for start in _ask(ask, who, "when it planned", ConfigError):
+        if not isinstance(start, Start) or not isinstance(start.trees, int):
+            raise ConfigError(f"{who}: planned {describe_kind(start)}, not a gymcp.agents.Start")
+        if start.task not in planned:
+            raise ConfigError(f"{who}: plans task '{start.task}', which the run lacks")
+        planned[start.task] += max(0, start.trees)
+    if sum(planned.values()) > MAX_PLANNED:
+        raise ConfigError(f"{who}: plans more than {MAX_PLANNED:,} episodes")
+    if tasks and not any(planned.values()):
+        raise ConfigError(f"{who}: plans no episode of the run's {len(tasks)} tasks")
+    return planned
+
+
+def ask_choice(controller: Controller, played: Played, *, is_end: bool) -> Choice:
+    """The controller's choice after a step; with `is_end`, after the step that ended the episode.
+
+    Raises EnvInfraError if it raises, does not answer in time, or gives something that is no choice.
+    """
+    who, when = name_controller(controller), f"after step {played.number}"
+    ask = controller.at_end if is_end and isinstance(controller, LooksBack) else controller.after
+    choice: object = _ask(lambda: ask(played), who, when, EnvInfraError)
+    if inspect.iscoroutine(choice):
+        choice.close()
+        raise EnvInfraError(f"{who}: gave a coroutine {when}; make the method a plain function")
+    if not isinstance(choice, Choice):
+        raise EnvInfraError(f"{who}: gave {describe_kind(choice)} {when}, not a choice")
+    if isinstance(choice, Branch) and choice.ways < 1:
+        raise EnvInfraError(f"{who}: branches {choice.ways} ways {when}; 1 is to go on")
+    return choice
+
+
+def name_controller(controller: object) -> str:
+    return f"controller {type(controller).__name__}"
+
+
+def _ask(ask: Callable[[], T], who: str, when: str, failure: type[GymcpError]) -> T:
+    """The answer. Raises `failure`, which names the controller. Only the main thread can be interrupted."""
+    try:
+        with interrupt_after(ANSWER_S):
+            return ask()
+    except failure:
+        raise
+    except LoopHeldUp:
+        raise failure(f"{who}: took more than {ANSWER_S:g} s {when}; all episodes stand still as long") from None
+    except (Exception, SystemExit) as error:  # the boundary to a controller of the user
+        raise failure(f"{who}: raised {describe_error(error)} {when}") from error
