@@ -123,8 +123,10 @@ def play_tiny(stage: Stage, number: str) -> PartResult:
 def train(stage: Stage, number: str) -> PartResult:
     """Train from random weights, on episodes of an imperfect teacher first; end with the held-out success."""
     stage.say(f"Part {number}: training of a small model, from random weights", "bold")
-    stage.say("Twelve parcels, eight tools, and a hidden table of what each parcel needs. The model copies")
-    stage.say("a teacher who is often wrong (warm start), then it practises in sandboxes (12 iterations).")
+    stage.say(
+        "Twelve parcels, eight tools, and a hidden table of what each parcel needs. The model copies a teacher who is"
+        " often wrong (warm start), then it practises in sandboxes."
+    )
     stage.say('Look at: "practice", the success in training, and "seeds", the success on held-out rounds.\n')
     folder, comparisons = stage.folder / "train", read_registered_curves()
     code = _run_training(folder, stage)
