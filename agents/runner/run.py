@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
@@ -47,6 +48,14 @@ class RunEnd(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     OUT_OF_MONEY = "out of money"
+
+
+class JobPlayer(Protocol):
+    """Plays jobs as `run_jobs` does, elsewhere: on other machines, say."""
+
+    def __call__(
+        self, jobs: Sequence[Job], on_rollout: Callable[[Rollout, bool], None], budget: RunBudget
+    ) -> Coroutine[None, None, None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +182,7 @@ def run_plan(
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     *,
     make_agent: AgentFactory | None = None,
+    play: JobPlayer | None = None,
     runner: asyncio.Runner | None = None,
 ) -> RunEnd:
     """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
@@ -182,14 +192,11 @@ def run_plan(
 
     `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
     `make_agent` is needed for an agent with a model and for one of the caller's, whose name in the plan may be any;
-    `runner` if the model already lives on an event loop.
+    `runner` if the model already lives on an event loop. `play` plays the jobs in place of this process, and then
+    makes the agents, too.
     """
-    tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
-    if make_agent is None:
-        if plan.agent not in SCRIPTED:
-            raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
-        make_agent = SCRIPTED[plan.agent]
-    check_resumes(schedule, plan.agent, make_agent, tasks[0])
+    tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None or play is not None)
+    play = play or _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
@@ -207,9 +214,22 @@ def run_plan(
         if last:
             on_episode(rollout.trajectory)
 
-    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, record, budget), runner):
+    if not run_until_signalled(play(jobs, record, budget), runner):
         return RunEnd.INTERRUPTED
     return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
+
+
+def _plan_play(
+    env: LoadedEnv, sandbox: Sandbox, plan: Plan, task: Task, schedule: Schedule, make_agent: AgentFactory | None
+) -> JobPlayer:
+    """Plays jobs in this process, with the agents of the plan. Raises ConfigError if they do not fit the schedule."""
+    if make_agent is None:
+        if plan.agent not in SCRIPTED:
+            raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
+        make_agent = SCRIPTED[plan.agent]
+    check_resumes(schedule, plan.agent, make_agent, task)
+    agents = make_agent
+    return lambda jobs, record, budget: run_jobs(env, sandbox, agents, jobs, schedule, record, budget)
 
 
 def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task: Task) -> None:

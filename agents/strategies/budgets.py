@@ -113,6 +113,11 @@ class RunBudget:
         self._spent += cost
 
     @property
+    def spent(self) -> float:
+        """Cost so far."""
+        return self._spent
+
+    @property
     def is_spent(self) -> bool:
         """True if there is a limit and it has been reached."""
         return self._cost is not None and self._spent >= self._cost

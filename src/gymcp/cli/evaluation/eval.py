@@ -32,6 +32,7 @@ from gymcp.cli.evaluation.eval_options import (
     PolicyOption,
     PricesOption,
     PrivilegesOption,
+    RayOption,
     RequestsPerMinuteOption,
     RequestTimeoutOption,
     ResumeOption,
@@ -70,6 +71,7 @@ def command(
     branch: BranchOption = None,
     search: SearchOption = None,
     concurrency: Concurrency = 8,
+    ray: RayOption = None,
     seed: Seed = 0,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -145,7 +147,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage", "branch", "search")  # fmt: skip
+        "min_coverage", "branch", "search", "ray")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,
