@@ -8,18 +8,20 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.errors import NodeLost
 from gymcp.outcome import Outcome
 from gymcp.scale.leases import LeaseBook
-from gymcp.scale.records import Node, NodePool, Report
+from gymcp.scale.records import FinishedAttempt, Node, NodePool, Report
 from gymcp.types import Trajectory, Usage
 
 AHEAD_SHARE = 0.25
 """Jobs lent to a node beyond those that it plays, as a share of them: it never waits for the driver."""
+NODE_KEY = "node"
+"""Key of an episode's provenance: the name of the node that played it."""
 JOIN_POLL_S = 3.0
 """Seconds between two looks for nodes that have joined."""
 
@@ -74,6 +76,7 @@ class _Distribution:
         self._settings = settings
         self._nodes: dict[str, _Served] = {}
         """Nodes that are not lost, by name."""
+        self._serving: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
 
     @property
@@ -81,31 +84,39 @@ class _Distribution:
         return self._book.is_done or self._budget.is_spent
 
     async def run(self) -> None:
-        serving: set[asyncio.Task[None]] = set()
-        alone_since = time.monotonic()
+        watching = asyncio.create_task(self._watch_nodes())
         try:
             while not self._is_over:
-                for node in await self._pool.join():
-                    self._nodes[node.name] = _Served(node)
-                    serving.add(asyncio.create_task(self._serve(self._nodes[node.name])))
-                if serving:
-                    alone_since = time.monotonic()
-                elif time.monotonic() - alone_since > self._settings.rejoin_s:
-                    raise NodeLost(f"no node is left, and none has joined for {self._settings.rejoin_s:g} s")
                 changed = asyncio.create_task(self._changed.wait())
+                working = {watching, *self._serving}
                 try:
-                    waited = {*serving, changed}
-                    await asyncio.wait(waited, timeout=JOIN_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({changed, *working}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     changed.cancel()
-                for task in [task for task in serving if task.done()]:
-                    serving.remove(task)
-                    task.result()
+                for task in working:
+                    if task.done():
+                        self._serving.discard(task)
+                        task.result()
         finally:
-            for task in serving:
+            working = {watching, *self._serving}
+            for task in working:
                 task.cancel()
-            await asyncio.gather(*serving, return_exceptions=True)
+            await asyncio.gather(*working, return_exceptions=True)
             await self._stop_all()
+
+    async def _watch_nodes(self) -> None:
+        """Serve every node that joins. Raises NodeLost if there has been none for a while."""
+        alone_since = time.monotonic()
+        while True:
+            for node in await self._pool.join():
+                served = self._nodes[node.name] = _Served(node)
+                self._serving.add(asyncio.create_task(self._serve(served)))
+            if self._nodes:
+                alone_since = time.monotonic()
+                self._tell_change()  # the wait in `run` takes the new tasks in
+            elif time.monotonic() - alone_since > self._settings.rejoin_s:
+                raise NodeLost(f"no node is left, and none has joined for {self._settings.rejoin_s:g} s")
+            await asyncio.sleep(JOIN_POLL_S)
 
     async def _serve(self, served: _Served) -> None:
         """Lend the node jobs and record its attempts, until the run is over or the node is lost."""
@@ -121,6 +132,9 @@ class _Distribution:
                 self._lose(node, str(error))
                 return
             self._record(served, report)
+            if served.failed >= self._settings.concurrency and len(self._nodes) > 1:
+                self._lose(node, f"all of its last {served.failed} episodes failed, the last one with: {served.reason}")
+                return
             if report.is_over:
                 self._book.take_back(node.name)
                 self._tell_change()
@@ -148,15 +162,28 @@ class _Distribution:
                 cost = attempt.trajectory.usage.cost + sum(row.episode.usage.cost for row in attempt.branches)
                 served.spent += cost
                 self._budget.spend(cost)
-                if attempt.last:
-                    self._book.finish(node, attempt.lease)
-                rollout = Rollout(
-                    job=job, trajectory=attempt.trajectory, states=attempt.states, branches=attempt.branches
+                last = attempt.last and self._end_job(served, attempt)
+                record = _name_node(attempt.trajectory, node)
+                self._on_rollout(
+                    Rollout(job=job, trajectory=record, states=attempt.states, branches=attempt.branches), last
                 )
-                self._on_rollout(rollout, attempt.last)
             served.acknowledged = attempt.serial
         if self._is_over:
             self._tell_change()
+
+    def _end_job(self, served: _Served, attempt: FinishedAttempt) -> bool:
+        """Finish the job of a last attempt; False if its node may be to blame, so that it waits for another one."""
+        node = served.node.name
+        if attempt.trajectory.outcome is Outcome.ENV_INFRA:
+            served.failed += 1
+            served.reason = attempt.trajectory.reason
+            if len(self._nodes) > 1 and self._book.return_failed(node, attempt.lease):
+                self._tell_change()
+                return False
+        else:
+            served.failed = 0
+        self._book.finish(node, attempt.lease)
+        return True
 
     def _lose(self, node: Node, why: str) -> None:
         """Give the jobs of a lost node back, and record an attempt without a score for each."""
@@ -177,9 +204,7 @@ class _Distribution:
     async def _stop_all(self) -> None:
         """Stop all workers at once, and record what they had under way."""
         served = list(self._nodes.values())
-        answers = await asyncio.gather(
-            *(one.node.stop(one.acknowledged) for one in served), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(one.node.stop(one.acknowledged) for one in served), return_exceptions=True)
         for one, answer in zip(served, answers, strict=True):
             if isinstance(answer, Report):
                 self._record(one, answer)
@@ -197,6 +222,16 @@ class _Served:
     """The largest serial of an attempt that has been recorded."""
     spent: float = 0.0
     """Cost of the node's recorded attempts."""
+    failed: int = 0
+    """Number of its last jobs, one after another, that ended as ``env_infra``."""
+    reason: str = ""
+    """Reason of the last one."""
+
+
+def _name_node(trajectory: Trajectory, node: str) -> Trajectory:
+    """The record with the node that played the episode."""
+    reason = f"node {node}: {trajectory.reason}" if trajectory.outcome.is_infra else trajectory.reason
+    return replace(trajectory, reason=reason, provenance={**trajectory.provenance, NODE_KEY: node})
 
 
 def _record_loss(job: Job, env: str, reason: str) -> Trajectory:

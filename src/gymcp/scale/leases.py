@@ -78,6 +78,16 @@ class LeaseBook:
         """The job's last record is there."""
         del self._lent[node][lease]
 
+    def return_failed(self, node: str, lease: int) -> bool:
+        """Let a job wait again that failed on this node, for another one; False if it has been lost too often."""
+        entry = self._lent[node][lease]
+        entry.losses += 1
+        if entry.losses >= self._max_losses:
+            return False
+        del self._lent[node][lease]
+        self._waiting.append(entry)
+        return True
+
     def lose(self, node: str) -> Sequence[LostLease]:
         """Take back all jobs of a lost node, each of which waits again unless it has been lost too often."""
         return self._take_back(node, losses=1)

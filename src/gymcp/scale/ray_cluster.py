@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gymcp.errors import ConfigError, GymcpError, NodeLost
@@ -28,6 +31,12 @@ OPEN_S = 900.0
 """Seconds until a worker has opened its run: servers, and perhaps a model."""
 PARKED_S = 60.0
 """Seconds without any answer after which a node is lost, though Ray says that its actor lives."""
+PARENT_POLL_S = 1.0
+"""Seconds between two looks at the process of Ray that started an actor."""
+REOPEN_S = 30.0
+"""Seconds after the loss of a worker before its node gets another: Ray lists a dead node as alive for about 20 s."""
+MAX_WORKERS = 3
+"""Number of workers that a node may have in one run, one after another."""
 SHORT_ID = 8
 """Characters of a node's id in its name: several nodes may share a host."""
 
@@ -39,6 +48,7 @@ class _Actor:
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
+        threading.Thread(target=_end_with_parent, name="gymcp watch", daemon=True).start()
 
     def describe(self) -> NodeFacts:
         return describe_machine()
@@ -58,12 +68,22 @@ class _Actor:
         return report
 
 
+def _end_with_parent() -> None:
+    """End this process once Ray's own process of the node has ended: Ray's check takes half a minute, and may hang."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    os._exit(1)  # the servers end with it
+
+
 class RayNode:
     """A node of the cluster with its actor."""
 
     def __init__(self, name: str, node_id: str, parked_s: float = PARKED_S) -> None:
         self._name = name
         self._parked_s = parked_s
+        self.ended_at: float | None = None
+        """Time of `end`, by the monotonic clock; None before."""
         # without CPUs of its own, so that it can always be placed; never started again by Ray, which knows no episodes
         place = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
         options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 3}
@@ -97,6 +117,7 @@ class RayNode:
 
     def end(self) -> None:
         """See `records.Node`."""
+        self.ended_at = time.monotonic()
         with contextlib.suppress(RayError, ValueError):  # it is dead already
             ray.kill(self._actor)
 
@@ -124,12 +145,14 @@ class RayNode:
 
 
 def _describe_death(error: RayError) -> str:
-    """One line of Ray's message, which has many."""
-    text = str(error)
-    if "ModuleNotFoundError" in text:
+    """One sentence about an actor that is gone; Ray's own message has many lines."""
+    if "ModuleNotFoundError" in str(error):
         return "gymcp, or what it needs, is not installed there"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    if isinstance(error, ActorUnavailableError):
+        return "its worker cannot be reached"
+    if isinstance(error, ActorDiedError):
+        return "its worker has died"
+    return f"Ray says {type(error).__name__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,25 +166,29 @@ class RunToOpen:
 
 
 class RayPool:
-    """The nodes of a cluster that take work: those with CPUs, so that a head started with 0 of them only coordinates."""
+    """The nodes of a cluster that take work: those with CPUs. A head started with none only coordinates."""
 
     def __init__(self, run: RunToOpen, parked_s: float = PARKED_S) -> None:
         self._run = run
         self._parked_s = parked_s
-        self._known: set[str] = set()
+        self._workers: dict[str, list[RayNode]] = {}
+        """Id of a node -> its workers so far; all but the last have ended."""
         self._first: list[Node] = []
 
     async def open_first(self) -> None:
-        """Open the run on all nodes of the cluster. Raises ConfigError, which names the node, if one is not fit."""
+        """Open the run on all nodes of the cluster. Raises ConfigError, which names each node that is not fit."""
         nodes = self._find_new()
         if not nodes:
             raise ConfigError("--ray: the cluster has no node with a CPU; start one: ray start --address=HEAD:PORT")
         results = await asyncio.gather(*(self._open(node) for node in nodes), return_exceptions=True)
+        unfit = []
         for node, result in zip(nodes, results, strict=True):
             if isinstance(result, GymcpError):
-                raise ConfigError(f"node {node.name}: {result}") from result
-            if isinstance(result, BaseException):
+                unfit.append(f"node {node.name}: {result}")
+            elif isinstance(result, BaseException):
                 raise result
+        if unfit:
+            raise ConfigError("\n".join(unfit))
         self._first = list(nodes)
 
     async def join(self) -> Sequence[Node]:
@@ -182,13 +209,22 @@ class RayPool:
         return fit
 
     def _find_new(self) -> list[RayNode]:
+        """Nodes that are new, or that were lost a while ago and live: a broken line is mended by another worker."""
         found = []
         for row in ray.nodes():
-            if row["Alive"] and row["NodeID"] not in self._known and row["Resources"].get("CPU", 0) > 0:
-                self._known.add(row["NodeID"])
-                name = f"{row['NodeManagerHostname']}/{row['NodeID'][:SHORT_ID]}"
-                found.append(RayNode(name, row["NodeID"], self._parked_s))
+            id = row["NodeID"]
+            if row["Alive"] and row["Resources"].get("CPU", 0) > 0 and self._may_open(id):
+                name = f"{row['NodeManagerHostname']}/{id[:SHORT_ID]}"
+                self._workers.setdefault(id, []).append(RayNode(name, id, self._parked_s))
+                found.append(self._workers[id][-1])
         return found
+
+    def _may_open(self, id: str) -> bool:
+        workers = self._workers.get(id, [])
+        if not workers:
+            return True
+        ended_at = workers[-1].ended_at
+        return ended_at is not None and time.monotonic() - ended_at > REOPEN_S and len(workers) < MAX_WORKERS
 
     async def _open(self, node: RayNode) -> None:
         """Raises GymcpError if the node is not fit."""
@@ -204,6 +240,7 @@ def connect_ray(address: str) -> Iterator[None]:
     if "://" in address:
         raise ConfigError(f"--ray {address}: start gymcp on a node of the cluster, with --ray auto or HOST:PORT")
     _check_port(address)
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # pages of a dead node's own log; the loss is told in one line
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="gymcp")
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -225,4 +262,5 @@ def _check_port(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
     except OSError as error:
-        raise ConfigError(f"--ray {address}: no cluster there: {error.strerror or error}; start one: ray start --head") from error
+        why = f"no cluster there: {error.strerror or error}"
+        raise ConfigError(f"--ray {address}: {why}; start one: ray start --head") from error

@@ -1,0 +1,130 @@
+"""`gymcp eval --ray` on the nodes of a real cluster: the same scores as here, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+from equipment import without_bubblewrap
+from ray_nodes import RayCluster, run_cluster
+
+from gymcp.outcome import Outcome
+from gymcp.scale.distribution import NODE_KEY
+from gymcp.store import TrajectoryStore
+from gymcp.types import Trajectory
+
+pytestmark = pytest.mark.xdist_group("ray")
+TRIALS = 80
+"""Of three tasks: enough that a run is not over when a node is killed."""
+WAIT_S = 120.0
+EPISODES = 3 * TRIALS
+
+
+def start(run: Path, cluster: RayCluster, *more: object) -> subprocess.Popen[str]:
+    words = ["eval", BANK, "--trials", TRIALS, "--concurrency", 2, "--out", run, "--ray", cluster.address, *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "gymcp.cli", *map(str, words)],
+        env=dict(cluster.environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(run: Path, episodes: int, process: subprocess.Popen[str]) -> None:
+    """Return once that many episodes are recorded."""
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until and process.poll() is None:
+        if (run / "trajectories.sqlite").exists():
+            with TrajectoryStore.open(run) as store:
+                if len(store.summaries()) >= episodes:
+                    return
+        time.sleep(0.05)
+    raise AssertionError(f"not {episodes} episodes after {WAIT_S:g} s: {process.communicate(timeout=10)}")
+
+
+def attempts(run: Path) -> list[Trajectory]:
+    with TrajectoryStore.open(run) as store:
+        return list(store.iter_trajectories(latest=False))
+
+
+def verdicts(run: Path) -> dict[tuple[str, int], tuple[object, ...]]:
+    """Everything about the kept attempts that must not depend on the machine; fails if one is there twice."""
+    counted = [row for row in attempts(run) if not row.outcome.runs_again]
+    found = {(t.task, t.trial): (t.outcome, t.score, t.seed, t.final_key, len(t.steps)) for t in counted}
+    assert len(found) == len(counted)
+    return found
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[object, ...]]:
+    """The verdicts of a run without Ray."""
+    run = tmp_path_factory.mktemp("here") / "run"
+    assert gymcp("eval", BANK, "--trials", TRIALS, "--out", run).returncode == 0
+    return verdicts(run)
+
+
+def test_a_node_that_is_killed_loses_no_episode_and_plays_none_twice(
+    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
+) -> None:
+    process = start(tmp_path / "run", two_nodes)
+    wait_for(tmp_path / "run", 30, process)
+    two_nodes.kill(0)
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, said
+    assert verdicts(tmp_path / "run") == here
+    assert len(here) == EPISODES
+    rows = attempts(tmp_path / "run")
+    assert len({row.provenance[NODE_KEY] for row in rows if NODE_KEY in row.provenance}) == 2
+    lost = [row for row in rows if row.outcome.is_infra]
+    assert lost
+    assert {(row.outcome, row.score) for row in lost} == {(Outcome.ENV_INFRA, None)}
+    assert all("was lost" in row.reason for row in lost)
+    assert f"; {len(lost)} episodes are played again" in said
+
+
+def test_a_driver_that_is_killed_or_interrupted_resumes(
+    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    process = start(run, two_nodes)
+    wait_for(run, 30, process)
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    before = Counter((row.task, row.trial) for row in attempts(run))
+    assert 0 < len(before) < EPISODES
+    again = start(run, two_nodes, "--resume", "--json")
+    wait_for(run, len(before) + 30, again)
+    again.send_signal(signal.SIGINT)
+    again.communicate(timeout=WAIT_S)
+    assert again.returncode == 130
+    last = start(run, two_nodes, "--resume", "--json")
+    out, said = last.communicate(timeout=WAIT_S)
+    assert last.returncode == 0, said
+    assert json.loads(out)["outcomes"] == {"scored": EPISODES}
+    assert verdicts(run) == here
+
+
+def test_nodes_that_differ_are_named_before_an_episode_is_played(ray: None, tmp_path: Path) -> None:
+    env = tmp_path / "odd.py"
+    text = BANK.read_text()
+    assert "(5, 30, 100)" in text
+    env.write_text("import os\n" + text.replace("(5, 30, 100)", '(5, 30, int(os.environ.get("ODD", 100)))'))
+    bare = without_bubblewrap(tmp_path)
+    hidden = {"PATH": bare["PATH"], "PYTHONPATH": f"{bare['PYTHONPATH']}:{os.environ.get('PYTHONPATH', '')}"}
+    with run_cluster([{"ODD": "99"}, hidden]) as cluster:
+        command = ["eval", env, "--out", tmp_path / "run", "--ray", cluster.address]
+        done = gymcp(*command, env=cluster.environment)
+    assert done.returncode == 2
+    assert done.stderr.count("node ") >= 2
+    assert "suite_digest is" in done.stderr
+    assert "bubblewrap" in done.stderr
+    assert not (tmp_path / "run").exists()
