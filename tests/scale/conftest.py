@@ -17,7 +17,7 @@ def ray() -> None:
         lacking("ray", "no Ray: pip install 'gymcp[scale]'")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two_nodes(ray: None) -> Iterator[RayCluster]:
     """A cluster of two nodes."""
     with run_cluster([{}, {}]) as cluster:

@@ -21,9 +21,10 @@ from gymcp.scale.distribution import NODE_KEY
 from gymcp.store import TrajectoryStore
 from gymcp.types import Trajectory
 
+PARKED_NODE = Path(__file__).with_name("parked_node.py")
 pytestmark = pytest.mark.xdist_group("ray")
-TRIALS = 80
-"""Of three tasks: enough that a run is not over when a node is killed."""
+TRIALS = 60
+"""Episodes of each of three tasks: enough that a run is not over when a node is killed."""
 WAIT_S = 120.0
 EPISODES = 3 * TRIALS
 
@@ -72,25 +73,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tupl
     return verdicts(run)
 
 
-def test_a_node_that_is_killed_loses_no_episode_and_plays_none_twice(
-    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
-) -> None:
-    process = start(tmp_path / "run", two_nodes)
-    wait_for(tmp_path / "run", 30, process)
-    two_nodes.kill(0)
-    _, said = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 0, said
-    assert verdicts(tmp_path / "run") == here
-    assert len(here) == EPISODES
-    rows = attempts(tmp_path / "run")
-    assert len({row.provenance[NODE_KEY] for row in rows if NODE_KEY in row.provenance}) == 2
-    lost = [row for row in rows if row.outcome.is_infra]
-    assert lost
-    assert {(row.outcome, row.score) for row in lost} == {(Outcome.ENV_INFRA, None)}
-    assert all("was lost" in row.reason for row in lost)
-    assert f"; {len(lost)} episodes are played again" in said
-
-
 def test_a_driver_that_is_killed_or_interrupted_resumes(
     two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
 ) -> None:
@@ -111,6 +93,38 @@ def test_a_driver_that_is_killed_or_interrupted_resumes(
     assert last.returncode == 0, said
     assert json.loads(out)["outcomes"] == {"scored": EPISODES}
     assert verdicts(run) == here
+
+
+def test_a_node_that_is_parked_is_lost_though_ray_calls_it_alive(two_nodes: RayCluster) -> None:
+    command = [sys.executable, str(PARKED_NODE), two_nodes.address, str(two_nodes.pids[0]), str(BANK), "20"]
+    done = subprocess.run(
+        command, env=dict(two_nodes.environment), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    attempts = json.loads(done.stdout)
+    assert Counter(outcome for outcome, _, last in attempts if last) == {"scored": 60}
+    lost = [reason for _, reason, last in attempts if not last]
+    assert lost
+    assert all("no answer for" in reason for reason in lost)
+
+
+def test_a_node_that_is_killed_loses_no_episode_and_plays_none_twice(
+    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
+) -> None:
+    process = start(tmp_path / "run", two_nodes)
+    wait_for(tmp_path / "run", 30, process)
+    two_nodes.kill(0)
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, said
+    assert verdicts(tmp_path / "run") == here
+    assert len(here) == EPISODES
+    rows = attempts(tmp_path / "run")
+    assert len({row.provenance[NODE_KEY] for row in rows if NODE_KEY in row.provenance}) == 2
+    lost = [row for row in rows if row.outcome.is_infra]
+    assert lost
+    assert {(row.outcome, row.score) for row in lost} == {(Outcome.ENV_INFRA, None)}
+    assert all("was lost" in row.reason for row in lost)
+    assert f"; {len(lost)} episodes are played again" in said
 
 
 def test_nodes_that_differ_are_named_before_an_episode_is_played(ray: None, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gymcp.agents.runner.rollout import Job, Rollout
@@ -75,11 +76,11 @@ class Worker:
 
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         """See `records.Node.exchange`. Raises EnvInfraError if the worker has ended."""
-        return self._call(self._exchange(leases, acknowledged, spent_elsewhere))
+        return self._call(partial(self._exchange, leases, acknowledged, spent_elsewhere))
 
     def stop(self, acknowledged: int) -> Report:
         """See `records.Node.stop`. Raises EnvInfraError if the worker has ended."""
-        return self._call(self._stop_and_report(acknowledged))
+        return self._call(partial(self._stop_and_report, acknowledged))
 
     def close(self) -> None:
         """Cancel what is under way, and return once servers and models are gone."""
@@ -88,9 +89,10 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._close)
         self._thread.join(STOP_S)
 
-    def _call(self, answer: Coroutine[Any, Any, T]) -> T:
+    def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self.wait_until_open(0)
         assert self._loop is not None
+        answer = make()
         try:
             future = asyncio.run_coroutine_threadsafe(answer, self._loop)
         except RuntimeError:
