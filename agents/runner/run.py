@@ -51,11 +51,18 @@ class RunEnd(StrEnum):
 
 
 class JobPlayer(Protocol):
-    """Plays jobs as `run_jobs` does, elsewhere: on other machines, say."""
+    """Plays jobs as `run_jobs` does."""
 
     def __call__(
         self, jobs: Sequence[Job], on_rollout: Callable[[Rollout, bool], None], budget: RunBudget
     ) -> Coroutine[None, None, None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedElsewhere:
+    """In place of agents, for a run whose episodes are played on other machines."""
+
+    play: JobPlayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +188,7 @@ def run_plan(
     on_start: Callable[[int], None] = lambda total: None,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     *,
-    make_agent: AgentFactory | None = None,
-    play: JobPlayer | None = None,
+    make_agent: AgentFactory | PlayedElsewhere | None = None,
     runner: asyncio.Runner | None = None,
 ) -> RunEnd:
     """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
@@ -192,11 +198,10 @@ def run_plan(
 
     `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
     `make_agent` is needed for an agent with a model and for one of the caller's, whose name in the plan may be any;
-    `runner` if the model already lives on an event loop. `play` plays the jobs in place of this process, and then
-    makes the agents, too.
+    `runner` if the model already lives on an event loop.
     """
-    tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None or play is not None)
-    play = play or _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
+    tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
+    play = _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
@@ -220,9 +225,16 @@ def run_plan(
 
 
 def _plan_play(
-    env: LoadedEnv, sandbox: Sandbox, plan: Plan, task: Task, schedule: Schedule, make_agent: AgentFactory | None
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    plan: Plan,
+    task: Task,
+    schedule: Schedule,
+    make_agent: AgentFactory | PlayedElsewhere | None,
 ) -> JobPlayer:
-    """Plays jobs in this process, with the agents of the plan. Raises ConfigError if they do not fit the schedule."""
+    """Plays jobs with these agents, or with the scripted one of the plan. Raises ConfigError if they do not fit."""
+    if isinstance(make_agent, PlayedElsewhere):
+        return make_agent.play
     if make_agent is None:
         if plan.agent not in SCRIPTED:
             raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")

@@ -148,11 +148,12 @@ def test_money_that_is_spent_elsewhere_stops_a_worker() -> None:
         worker.exchange([], 1, 0.0)
 
 
-def test_a_run_that_cannot_be_opened_says_why() -> None:
+def test_a_run_that_fails_to_open_says_why() -> None:
     @contextlib.contextmanager
     def refuse(runner: asyncio.Runner) -> Iterator[OpenedPlay]:
-        raise ConfigError("no such suite")
-        yield
+        if runner is not None:
+            raise ConfigError("no such suite")
+        yield OpenedPlay(config={}, tasks={}, budget=RunBudget(), play=lambda source, keep: asyncio.sleep(0))
 
     worker = Worker(refuse)
     with pytest.raises(ConfigError, match="no such suite"):

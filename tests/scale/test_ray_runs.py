@@ -25,6 +25,8 @@ PARKED_NODE = Path(__file__).with_name("parked_node.py")
 pytestmark = pytest.mark.xdist_group("ray")
 TRIALS = 60
 """Episodes of each of three tasks: enough that a run is not over when a node is killed."""
+Verdicts = dict[tuple[str, int], tuple[object, ...]]
+"""Task and trial -> everything about the episode that must not depend on the machine."""
 WAIT_S = 120.0
 EPISODES = 3 * TRIALS
 
@@ -57,25 +59,23 @@ def attempts(run: Path) -> list[Trajectory]:
         return list(store.iter_trajectories(latest=False))
 
 
-def verdicts(run: Path) -> dict[tuple[str, int], tuple[object, ...]]:
-    """Everything about the kept attempts that must not depend on the machine; fails if one is there twice."""
+def verdicts(run: Path) -> Verdicts:
+    """The verdicts of all attempts that count; fails if an episode has two."""
     counted = [row for row in attempts(run) if not row.outcome.runs_again]
-    found = {(t.task, t.trial): (t.outcome, t.score, t.seed, t.final_key, len(t.steps)) for t in counted}
+    found: Verdicts = {(t.task, t.trial): (t.outcome, t.score, t.seed, t.final_key, len(t.steps)) for t in counted}
     assert len(found) == len(counted)
     return found
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[object, ...]]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """The verdicts of a run without Ray."""
     run = tmp_path_factory.mktemp("here") / "run"
     assert gymcp("eval", BANK, "--trials", TRIALS, "--out", run).returncode == 0
     return verdicts(run)
 
 
-def test_a_driver_that_is_killed_or_interrupted_resumes(
-    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
-) -> None:
+def test_a_driver_that_is_killed_or_interrupted_resumes(two_nodes: RayCluster, here: Verdicts, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(run, two_nodes)
     wait_for(run, 30, process)
@@ -95,6 +95,21 @@ def test_a_driver_that_is_killed_or_interrupted_resumes(
     assert verdicts(run) == here
 
 
+def test_trees_come_back_whole(two_nodes: RayCluster, tmp_path: Path) -> None:
+    words = ["--branch", "ways=2,steps=1,episodes=3", "--trials", 2]
+    process = start(tmp_path / "there", two_nodes, *words)
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, said
+    assert gymcp("eval", BANK, *words, "--out", tmp_path / "here").returncode == 0
+    branches = []
+    for run in ("there", "here"):
+        with TrajectoryStore.open(tmp_path / run) as store:
+            rows = [(row.episode.task, row.episode.trial, row.branch, row.episode.score) for row in store.branches()]
+            branches.append(sorted(rows))
+    assert branches[0] == branches[1]
+    assert len(branches[0]) > 0
+
+
 def test_a_node_that_is_parked_is_lost_though_ray_calls_it_alive(two_nodes: RayCluster) -> None:
     command = [sys.executable, str(PARKED_NODE), two_nodes.address, str(two_nodes.pids[0]), str(BANK), "20"]
     done = subprocess.run(
@@ -109,7 +124,7 @@ def test_a_node_that_is_parked_is_lost_though_ray_calls_it_alive(two_nodes: RayC
 
 
 def test_a_node_that_is_killed_loses_no_episode_and_plays_none_twice(
-    two_nodes: RayCluster, here: dict[tuple[str, int], tuple[object, ...]], tmp_path: Path
+    two_nodes: RayCluster, here: Verdicts, tmp_path: Path
 ) -> None:
     process = start(tmp_path / "run", two_nodes)
     wait_for(tmp_path / "run", 30, process)
@@ -137,8 +152,13 @@ def test_nodes_that_differ_are_named_before_an_episode_is_played(ray: None, tmp_
     with run_cluster([{"ODD": "99"}, hidden]) as cluster:
         command = ["eval", env, "--out", tmp_path / "run", "--ray", cluster.address]
         done = gymcp(*command, env=cluster.environment)
+        checked = gymcp("doctor", "--ray", cluster.address, "--json", env=cluster.environment)
     assert done.returncode == 2
     assert done.stderr.count("node ") >= 2
     assert "suite_digest is" in done.stderr
     assert "bubblewrap" in done.stderr
     assert not (tmp_path / "run").exists()
+    assert checked.returncode == 1
+    nodes = [{row["what"]: row for row in rows} for rows in json.loads(checked.stdout)["nodes"].values()]
+    assert [node["agreement"]["works"] for node in nodes] == [True, True]
+    assert sorted(node["bubblewrap"]["works"] for node in nodes) == [False, True]

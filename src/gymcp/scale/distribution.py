@@ -159,7 +159,7 @@ class _Distribution:
                 continue
             job = self._book.find(node, attempt.lease)
             if job is not None:
-                cost = attempt.trajectory.usage.cost + sum(row.episode.usage.cost for row in attempt.branches)
+                cost = attempt.trajectory.usage.cost + sum(row.trajectory.usage.cost for row in attempt.branches)
                 served.spent += cost
                 self._budget.spend(cost)
                 last = attempt.last and self._end_job(served, attempt)

@@ -27,7 +27,7 @@ class _Entry:
 
 
 class LeaseBook:
-    """Who has which job. A job that is given back goes to the front: others of its task may have ended already."""
+    """Place of each job. A job that is given back goes to the front: others of its task may have ended already."""
 
     def __init__(self, jobs: Iterable[Job], *, max_losses: int) -> None:
         """`max_losses`: number of nodes that may be lost with the same job before it stays lost."""

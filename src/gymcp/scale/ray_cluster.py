@@ -9,9 +9,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
@@ -40,6 +40,8 @@ MAX_WORKERS = 3
 SHORT_ID = 8
 """Characters of a node's id in its name: several nodes may share a host."""
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 
@@ -56,6 +58,9 @@ class _Actor:
     def open(self, open_play: OpenPlay) -> Mapping[str, Json]:
         self._worker = Worker(open_play)
         return self._worker.wait_until_open(OPEN_S)
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        return function()
 
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         assert self._worker is not None
@@ -81,6 +86,7 @@ class RayNode:
 
     def __init__(self, name: str, node_id: str, parked_s: float = PARKED_S) -> None:
         self._name = name
+        self.id = node_id
         self._parked_s = parked_s
         self.ended_at: float | None = None
         """Time of `end`, by the monotonic clock; None before."""
@@ -98,6 +104,11 @@ class RayNode:
         """Raises NodeLost."""
         facts: NodeFacts = await self._ask(self._actor.describe.remote(), START_S)
         return facts
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """The result of a function of a module, called on the node. Raises NodeLost, and GymcpError as it does."""
+        result: T = await self._ask(self._actor.call.remote(function), START_S)
+        return result
 
     async def open(self, open_play: OpenPlay) -> Mapping[str, Json]:
         """Open the run on the node; return its ``run.json``. Raises NodeLost, and GymcpError as `open_play` does."""
@@ -210,13 +221,9 @@ class RayPool:
 
     def _find_new(self) -> list[RayNode]:
         """Nodes that are new, or that were lost a while ago and live: a broken line is mended by another worker."""
-        found = []
-        for row in ray.nodes():
-            id = row["NodeID"]
-            if row["Alive"] and row["Resources"].get("CPU", 0) > 0 and self._may_open(id):
-                name = f"{row['NodeManagerHostname']}/{id[:SHORT_ID]}"
-                self._workers.setdefault(id, []).append(RayNode(name, id, self._parked_s))
-                found.append(self._workers[id][-1])
+        found = list_nodes(self._parked_s, self._may_open)
+        for node in found:
+            self._workers.setdefault(node.id, []).append(node)
         return found
 
     def _may_open(self, id: str) -> bool:
@@ -232,6 +239,15 @@ class RayPool:
             raise ConfigError("; ".join(different))
         if different := compare_configs(self._run.config, await node.open(self._run.open_play)):
             raise ConfigError("; ".join(different))
+
+
+def list_nodes(parked_s: float = PARKED_S, may_open: Callable[[str], bool] = lambda id: True) -> list[RayNode]:
+    """The nodes of the cluster that have CPUs, and whose id is accepted, each with a new actor."""
+    return [
+        RayNode(f"{row['NodeManagerHostname']}/{row['NodeID'][:SHORT_ID]}", row["NodeID"], parked_s)
+        for row in ray.nodes()
+        if row["Alive"] and row["Resources"].get("CPU", 0) > 0 and may_open(row["NodeID"])
+    ]
 
 
 @contextlib.contextmanager

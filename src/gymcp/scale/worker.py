@@ -98,7 +98,8 @@ class Worker:
         except RuntimeError:
             answer.close()
             raise EnvInfraError("the worker has ended") from None
-        concurrent.futures.wait((future, self._ended), return_when=concurrent.futures.FIRST_COMPLETED)
+        either: tuple[concurrent.futures.Future[Any], ...] = (future, self._ended)
+        concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
         if future.done():
             return future.result()
         self._ended.result()

@@ -117,8 +117,7 @@ def command(
     A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
     Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
-    config = _read_config(SimpleNamespace(**locals()))
-    _start(config, env, policy or [], as_json=as_json)
+    _start(_read_config(SimpleNamespace(**locals())), env, policy or [], as_json=as_json)
 
 
 def _read_config(given: Any) -> EvalConfig:

@@ -7,24 +7,22 @@ import contextlib
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import cast
 
 import typer
 
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
-from gymcp.agents.runner.run import JobPlayer, Plan, RunEnd, check_resumes, run_plan, select_tasks
+from gymcp.agents.runner.run import Plan, PlayedElsewhere, RunEnd, check_resumes, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
-from gymcp.cli.lazy_verbs import import_place
+from gymcp.cli.lazy_verbs import import_with_ray
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
@@ -125,26 +123,13 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     prepared = prepare_run(config)
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
-        env, play, agents = prepared.env, None, None
+        env = prepared.env
         if config.ray is not None:
-            play = stack.enter_context(_import_cluster()(prepared))
+            agents = stack.enter_context(import_with_ray("evaluation.cluster.driver:open_cluster")(prepared))
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
         display = progress or stack.enter_context(Progress(f"{env.spec.name} · {prepared.plan.agent}"))
-        return _record(prepared, env, agents, play, runner, display)
-
-
-def _import_cluster() -> Callable[[PreparedRun], AbstractContextManager[JobPlayer]]:
-    """`driver.open_cluster`, which imports Ray. Raises ConfigError without it."""
-    try:
-        return cast(
-            "Callable[[PreparedRun], AbstractContextManager[JobPlayer]]",
-            import_place("evaluation.cluster.driver:open_cluster"),
-        )
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise ConfigError("--ray: needs Ray, which is not installed: pip install 'gymcp[scale]'") from error
+        return _record(prepared, env, agents, runner, display)
 
 
 def prepare_run(config: EvalConfig) -> PreparedRun:
@@ -264,12 +249,11 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
 def _record(
     prepared: PreparedRun,
     env: LoadedEnv,
-    agents: AgentFactory | None,
-    play: JobPlayer | None,
+    agents: AgentFactory | PlayedElsewhere,
     runner: asyncio.Runner,
     progress: Progress,
 ) -> EvalResult:
-    """Play the plan into the run folder and write the report. `play`: plays the jobs in place of this process."""
+    """Play the plan into the run folder and write the report."""
     config, plan = prepared.config, prepared.plan
     name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
@@ -292,7 +276,6 @@ def _record(
                 progress.start,
                 progress.advance,
                 make_agent=agents,
-                play=play,
                 runner=runner,
             )
         summary = write_report(folder, lambda run: _tasks_by_id(env), find_prices=lambda run: price_steps(env.spec))

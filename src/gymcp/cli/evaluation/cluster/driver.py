@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gymcp.agents.runner.rollout import Job, Rollout
-from gymcp.agents.runner.run import JobPlayer
+from gymcp.agents.runner.run import PlayedElsewhere
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.cluster.node import open_play
@@ -22,7 +22,7 @@ from gymcp.scale.ray_cluster import RayPool, RunToOpen, connect_ray
 
 
 @contextlib.contextmanager
-def open_cluster(prepared: PreparedRun) -> Iterator[JobPlayer]:
+def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     """Plays jobs on the nodes of the cluster of ``--ray``, all of which have opened the run. Raises ConfigError."""
     config = prepared.config
     _check_options(config)
@@ -42,7 +42,7 @@ def open_cluster(prepared: PreparedRun) -> Iterator[JobPlayer]:
         ) -> Coroutine[None, None, None]:
             return distribute(pool, jobs, on_rollout, budget, settings)
 
-        yield play
+        yield PlayedElsewhere(play=play)
 
 
 def _check_options(config: EvalConfig) -> None:
