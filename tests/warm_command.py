@@ -53,8 +53,8 @@ _ON_DEMAND = (
     "typer.rich_utils",
 )
 """Modules that the command line imports for some arguments only, because they take long."""
-_NEVER = ("__main__", "cluster.driver")
-"""Ends of the names of modules that no fork may inherit: the second imports Ray."""
+_NEVER = ("__main__", "cluster.driver", "doctor_ray")
+"""Ends of the names of modules that no fork may inherit: the last two import Ray, whose threads a fork has not."""
 _WIRES: dict[int, socket.socket] = {}
 """Process id -> the wire to the server: a fork of a process needs a wire of its own."""
 SERVERS: list[int] = []

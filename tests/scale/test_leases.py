@@ -55,13 +55,6 @@ def test_a_job_that_failed_on_one_node_waits_behind_the_others_and_only_so_often
     assert book.find("b", again.number) is not None
 
 
-def test_jobs_of_a_node_that_stops_are_taken_back_without_a_loss() -> None:
-    book = LeaseBook(jobs(2), max_losses=1)
-    book.lend("a", 2)
-    book.take_back("a")
-    assert (book.waiting, book.count_lent("a")) == (2, 0)
-
-
 def test_in_any_order_of_events_each_job_ends_once() -> None:
     for seed in range(50):
         draw = random.Random(seed)

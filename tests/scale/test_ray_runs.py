@@ -112,9 +112,8 @@ def test_trees_come_back_whole(two_nodes: RayCluster, tmp_path: Path) -> None:
 
 def test_a_node_that_is_parked_is_lost_though_ray_calls_it_alive(two_nodes: RayCluster) -> None:
     command = [sys.executable, str(PARKED_NODE), two_nodes.address, str(two_nodes.pids[0]), str(BANK), "20"]
-    done = subprocess.run(
-        command, env=dict(two_nodes.environment), capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
+    environment = {**two_nodes.environment, "PYTHONPATH": os.pathsep.join(sys.path)}  # for the modules of benchmarks/
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     attempts = json.loads(done.stdout)
     assert Counter(outcome for outcome, _, last in attempts if last) == {"scored": 60}

@@ -135,8 +135,8 @@ class _Distribution:
             if served.failed >= self._settings.concurrency and len(self._nodes) > 1:
                 self._lose(node, f"all of its last {served.failed} episodes failed, the last one with: {served.reason}")
                 return
-            if report.is_over:
-                self._book.take_back(node.name)
+            if report.is_over:  # the node has added up what all have spent, and rounded otherwise
+                self._budget.end()
                 self._tell_change()
                 return
 

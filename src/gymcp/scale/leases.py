@@ -90,16 +90,9 @@ class LeaseBook:
 
     def lose(self, node: str) -> Sequence[LostLease]:
         """Take back all jobs of a lost node, each of which waits again unless it has been lost too often."""
-        return self._take_back(node, losses=1)
-
-    def take_back(self, node: str) -> None:
-        """Take back all jobs of a node that has not played them."""
-        self._take_back(node, losses=0)
-
-    def _take_back(self, node: str, *, losses: int) -> Sequence[LostLease]:
         lost = []
         for entry in reversed(self._lent.pop(node, {}).values()):
-            entry.losses += losses
+            entry.losses += 1
             is_final = entry.losses >= self._max_losses
             lost.append(LostLease(job=entry.job, is_final=is_final))
             if not is_final:

@@ -164,6 +164,8 @@ class Worker:
             self._leases.put_nowait(lease)
         self._budget.spend(spent_elsewhere - self._spent_elsewhere)
         self._spent_elsewhere = spent_elsewhere
+        if self._budget.is_spent:
+            self._stop.set()
         if not self._finished and not self._is_over:
             self._news.clear()
             with contextlib.suppress(TimeoutError):

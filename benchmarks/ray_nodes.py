@@ -1,8 +1,7 @@
 """A Ray cluster on loopback, as a program: a head that plays nothing, and nodes of one CPU each.
 
-``ray_nodes.py FOLDER ENVIRONMENTS``: FOLDER, whose path must be short, takes Ray's files; ENVIRONMENTS is a JSON list
-with the environment variables of each node. Prints the address and the process ids of the nodes, and ends with its
-standard input.
+``ray_nodes.py ENVIRONMENTS``: a JSON list with the environment variables of each node. Prints the address and the
+process ids of the nodes, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gymcp.mcp_servers.sandbox.proctree import find_roots, read_processes
 
@@ -25,7 +22,6 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED":
 """Environment variables with which Ray calls this machine 127.0.0.1, and tells its makers nothing."""
 STORE_BYTES = 80 << 20
 """Size of a node's object store: Ray accepts no less than 75 MB."""
-START_S = 180.0
 END_S = 60.0
 
 
@@ -54,9 +50,9 @@ def descendants(pid: int) -> list[int]:
 @contextlib.contextmanager
 def run_cluster(environments: Sequence[Mapping[str, str]]) -> Iterator[RayCluster]:
     """A cluster with a node for each of the environments; ends with everything that it has started."""
-    environment = {**os.environ, **LOOPBACK}
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, __file__, folder, json.dumps(list(environments))]
+    with tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True) as folder:  # sockets have short paths
+        environment = {**os.environ, **LOOPBACK, "RAY_TMPDIR": folder}
+        command = [sys.executable, __file__, json.dumps(list(environments))]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         try:
             assert process.stdout is not None
@@ -78,16 +74,15 @@ def run_cluster(environments: Sequence[Mapping[str, str]]) -> Iterator[RayCluste
 def main() -> None:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - other programs import this module without Ray
 
-    folder, environments = sys.argv[1], json.loads(sys.argv[2])
+    environments = json.loads(sys.argv[1])
     common = {"object_store_memory": STORE_BYTES, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     output, sys.stdout = sys.stdout, sys.stderr
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "temp_dir": folder, **common})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **common})
     nodes = [cluster.add_node(num_cpus=1, env_vars=variables, **common) for variables in environments]
     pids = [node.all_processes["raylet"][0].process.pid for node in nodes]
     print(json.dumps({"address": cluster.address, "pids": pids}), file=output, flush=True)
     sys.stdin.read()
     cluster.shutdown()
-    shutil.rmtree(Path(folder), ignore_errors=True)
 
 
 if __name__ == "__main__":
