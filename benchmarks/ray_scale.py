@@ -47,7 +47,7 @@ def main() -> None:
         at = Path(folder)
         for nodes in NODES:
             with run_cluster([{}] * nodes) as cluster:
-                results.append(_measure_rate(at / f"scaling-{nodes}", nodes, rounds, cluster, results))
+                results.append(measure_rate(at / f"scaling-{nodes}", nodes, rounds, cluster, results))
                 if nodes == 1:
                     results += _measure_overhead(at, alone, cluster)
                 if nodes == max(NODES):
@@ -58,12 +58,12 @@ def main() -> None:
     sys.exit(bool(wrong))
 
 
-def _measure_rate(run: Path, nodes: int, rounds: int, cluster: RayCluster, earlier: Sequence[Result]) -> Result:
+def measure_rate(run: Path, nodes: int, rounds: int, cluster: RayCluster, earlier: Sequence[Result]) -> Result:
     """Episodes a second; against one node, the ratio of the rates."""
     episodes = nodes * PER_NODE * rounds
     with run_port_server(str(STUB), "--turns", str(TURNS), "--latency", str(LATENCY_S)) as (_, address):
-        _play(run, [ENV, "--policy", f"openai:{address}/v1#stub", "--trials", episodes], PER_NODE, cluster)
-    rate = episodes / _measure_span(run)
+        play_run(run, [ENV, "--policy", f"openai:{address}/v1#stub", "--trials", episodes], PER_NODE, cluster)
+    rate = episodes / measure_span(run)
     metric = f"{nodes} nodes, {PER_NODE} episodes at a time on each, {LATENCY_S:g} s for an answer"
     if not earlier:
         return Result(metric=metric.replace("nodes", "node", 1), value=rate, unit="episodes/s")
@@ -73,9 +73,9 @@ def _measure_rate(run: Path, nodes: int, rounds: int, cluster: RayCluster, earli
 def _measure_overhead(at: Path, episodes: int, cluster: RayCluster) -> list[Result]:
     """Milliseconds for an episode, with one at a time: without Ray, on one node, and the difference."""
     words = [BANK, "--tasks", "pay_back_5", "--trials", episodes]
-    _play(at / "alone", words, 1, None)
-    _play(at / "one-node", words, 1, cluster)
-    plain, there = (1e3 * _measure_span(at / run) / episodes for run in ("alone", "one-node"))
+    play_run(at / "alone", words, 1, None)
+    play_run(at / "one-node", words, 1, cluster)
+    plain, there = (1e3 * measure_span(at / run) / episodes for run in ("alone", "one-node"))
     base = Result(metric="an episode without a policy, one at a time, without Ray", value=plain, unit="ms")
     return [
         base,
@@ -88,7 +88,7 @@ def _kill_nodes(at: Path, episodes: int, cluster: RayCluster) -> tuple[list[Resu
     """Results of a run with nodes killed, and sentences about what is not as it must be."""
     trials = -(-episodes // 3)
     words = [BANK, "--trials", trials]
-    _play(at / "whole", words, PER_NODE, None)
+    play_run(at / "whole", words, PER_NODE, None)
     run, kills = at / "killed", [trials * 3 * (number + 1) // (KILLED + 2) for number in range(KILLED)]
 
     def kill_in_time(process: subprocess.Popen[str]) -> None:
@@ -98,7 +98,7 @@ def _kill_nodes(at: Path, episodes: int, cluster: RayCluster) -> tuple[list[Resu
                     process.wait(timeout=0.05)
             cluster.kill(node)
 
-    _play(run, words, PER_NODE, cluster, kill_in_time)
+    play_run(run, words, PER_NODE, cluster, kill_in_time)
     expected, found = _read_verdicts(at / "whole"), _read_verdicts(run)
     with TrajectoryStore.open(run) as store:
         lost_attempts = sum(row.outcome.is_infra for row in store.summaries(latest=False))
@@ -115,7 +115,7 @@ def _kill_nodes(at: Path, episodes: int, cluster: RayCluster) -> tuple[list[Resu
     return results, [f"{result.metric}: {result.value:g}" for result in results[:3] if result.value]
 
 
-def _play(
+def play_run(
     run: Path,
     words: Sequence[object],
     concurrency: int,
@@ -138,7 +138,7 @@ def _play(
         raise SystemExit(f"gymcp {' '.join(map(str, command))}: exit code {process.returncode}: {said}")
 
 
-def _measure_span(run: Path) -> float:
+def measure_span(run: Path) -> float:
     """Seconds from the start of the first episode to the end of the last one."""
     with TrajectoryStore.open(run) as store:
         rows = store.summaries()

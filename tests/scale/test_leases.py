@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from gymcp.agents.runner.rollout import Job
-from gymcp.scale.leases import LeaseBook, LostLease
+from gymcp.scale.leases import LeaseBook, LostLease, count_room
 from gymcp.types import Task
 
 TASK = Task(id="task", prompts=("Do it.",))
@@ -53,6 +53,22 @@ def test_a_job_that_failed_on_one_node_waits_behind_the_others_and_only_so_often
     assert (other.trial, again.trial) == (1, 0)
     assert not book.return_failed("b", again.number)
     assert book.find("b", again.number) is not None
+
+
+def test_few_jobs_are_shared_equally_and_many_are_lent_ahead() -> None:
+    few = LeaseBook(jobs(10), max_losses=3)
+    assert count_room(few, "a", concurrency=8, nodes=2) == 5
+    few.lend("a", 5)
+    assert count_room(few, "b", concurrency=8, nodes=2) == 5
+    many = LeaseBook(jobs(100), max_losses=3)
+    assert count_room(many, "a", concurrency=8, nodes=2) == 10
+
+
+def test_a_free_place_gets_a_job_while_one_waits() -> None:
+    book = LeaseBook(jobs(3), max_losses=3)
+    book.lend("a", 2)
+    assert count_room(book, "a", concurrency=8, nodes=9) == 1
+    assert count_room(book, "a", concurrency=2, nodes=9) == 0
 
 
 def test_in_any_order_of_events_each_job_ends_once() -> None:

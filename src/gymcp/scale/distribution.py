@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -14,12 +13,10 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.errors import NodeLost
 from gymcp.outcome import Outcome
-from gymcp.scale.leases import LeaseBook
+from gymcp.scale.leases import LeaseBook, count_room
 from gymcp.scale.records import FinishedAttempt, Node, NodePool, Report
 from gymcp.types import Trajectory, Usage
 
-AHEAD_SHARE = 0.25
-"""Jobs lent to a node beyond those that it plays, as a share of them: it never waits for the driver."""
 NODE_KEY = "node"
 """Key of an episode's provenance: the name of the node that played it."""
 JOIN_POLL_S = 3.0
@@ -122,7 +119,8 @@ class _Distribution:
         """Lend the node jobs and record its attempts, until the run is over or the node is lost."""
         node = served.node
         while not self._is_over:
-            leases = self._book.lend(node.name, self._room(node.name))
+            room = count_room(self._book, node.name, concurrency=self._settings.concurrency, nodes=len(self._nodes))
+            leases = self._book.lend(node.name, room)
             if not self._book.count_lent(node.name):
                 await self._changed.wait()  # for a job that another node gives back
                 continue
@@ -139,14 +137,6 @@ class _Distribution:
                 self._budget.end()
                 self._tell_change()
                 return
-
-    def _room(self, node: str) -> int:
-        """Number of jobs to lend to the node now: an equal share of the last ones."""
-        size = self._settings.concurrency
-        waiting = self._book.waiting
-        if waiting > 2 * size * len(self._nodes):
-            size += math.ceil(AHEAD_SHARE * size)
-        return min(size - self._book.count_lent(node), math.ceil(waiting / max(1, len(self._nodes))))
 
     def _spent_beside(self, served: _Served) -> float:
         return self._budget.spent - served.spent
