@@ -115,9 +115,24 @@ def _check(at: Path, nodes: int, rounds: int, costs: Costs) -> tuple[Result, Res
     rate = episodes / simulate(cluster_here, costs, episodes=episodes).seconds
     return (
         Result(metric=f"rate on {nodes} real nodes", value=real, unit="episodes/s"),
-        Result(
-            metric=f"error of the model on {nodes} nodes",
-            value=100 * (rate / real - 1), unit="%")
+        Result(metric=f"error of the model on {nodes} nodes", value=100 * (rate / real - 1), unit="%"),
+    )
+
+
+def _find_limit(name: str, costs: Costs, sizes: Sequence[int]) -> list[Result]:
+    """Rates at the sizes, the driver's share of the time, and the largest size that is not saturated."""
+    outcomes: dict[int, Outcome] = {}
+    for size in sizes:
+        episodes = size * NODE.concurrency * PLACES_FILLED
+        outcomes[size] = simulate(replace(NODE, nodes=size), costs, episodes=episodes)
+    fit = [size for size, outcome in outcomes.items() if outcome.efficiency >= ENOUGH]
+    line = f"episodes of {name}"
+    rates = [
+        Result(metric=f"{line}, {size} nodes", value=outcome.steady_rate, unit="episodes/s")
+        for size, outcome in outcomes.items()
+    ]
+    shares = [
+        Result(metric=f"{line}, {size} nodes: the driver works", value=100 * outcome.driver_share, unit="%")
         for size, outcome in outcomes.items()
     ]
     largest = Result(metric=f"{line}: largest size that is not saturated", value=max(fit, default=0), unit="nodes")

@@ -1,0 +1,40 @@
+"""`gymcp eval --ray` with options or a cluster that it cannot use: one line, and no run folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+from free_ports import refusing_port
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--ray", "127.0.0.1:{port}"], "no cluster there: Connection refused; start one: ray start --head"),
+        (["--ray", "somewhere"], "--ray somewhere: is no address; give HOST:PORT"),
+        (["--ray", "ray://127.0.0.1:10001"], "start gymcp on a node of the cluster"),
+        (["--ray", "auto", "--judge", "openai:http://127.0.0.1:{port}/v1#m"], "then grade the run: gymcp grade RUN"),
+        (["--ray", "auto", "--cassette", "record"], "record without --ray, then replay"),
+    ],
+    ids=["no cluster", "no address", "client address", "judge", "recording"],
+)
+def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
+    with refusing_port() as port:
+        words = [option.replace("{port}", str(port)) for option in options]
+        done = gymcp("eval", BANK, *words, "--out", tmp_path / "run")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert says in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError('no ray', name='ray')\n")
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    for command in (["eval", BANK, "--out", tmp_path / "run"], ["doctor"]):
+        done = gymcp(*command, "--ray", "auto", env={"PYTHONPATH": path})
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "--ray: needs Ray, which is not installed: pip install 'gymcp[scale]'" in done.stderr
+    assert not (tmp_path / "run").exists()
