@@ -198,6 +198,13 @@ def _check(config: EvalConfig) -> None:
         raise ConfigError("--resume: which run? name its folder with --out")
     if config.max_cost is not None and not config.max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
+    if config.ray is not None and config.judge is not None:
+        raise ConfigError(
+            "--ray and --judge: a judge's answers are kept in the run folder, which nodes do not have; play without"
+            " --judge, then grade the run: gymcp grade RUN --judge MODEL"
+        )
+    if config.ray is not None and config.cassette == "record":
+        raise ConfigError("--ray and --cassette record: nodes would record apart; record without --ray, then replay")
 
 
 def _plan_schedule(config: EvalConfig) -> Schedule:

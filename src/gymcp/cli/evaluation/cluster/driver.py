@@ -12,11 +12,9 @@ from pathlib import Path
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import PlayedElsewhere
 from gymcp.agents.strategies.budgets import RunBudget
-from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.cluster.node import open_play
 from gymcp.cli.evaluation.eval_run import PreparedRun
 from gymcp.envs.catalog import source_of
-from gymcp.errors import ConfigError
 from gymcp.scale.distribution import DistributionSettings, distribute
 from gymcp.scale.ray_cluster import RayPool, RunToOpen, connect_ray
 
@@ -25,7 +23,6 @@ from gymcp.scale.ray_cluster import RayPool, RunToOpen, connect_ray
 def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     """Plays jobs on the nodes of the cluster of ``--ray``, all of which have opened the run. Raises ConfigError."""
     config = prepared.config
-    _check_options(config)
     settings = DistributionSettings(
         env=prepared.env.spec.name,
         concurrency=config.concurrency,
@@ -43,14 +40,3 @@ def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
             return distribute(pool, jobs, on_rollout, budget, settings)
 
         yield PlayedElsewhere(play=play)
-
-
-def _check_options(config: EvalConfig) -> None:
-    """Raise ConfigError for options that need the run folder while an episode is played."""
-    if config.judge is not None:
-        raise ConfigError(
-            "--ray and --judge: a judge's answers are kept in the run folder, which nodes do not have; play without"
-            " --judge, then grade the run: gymcp grade RUN --judge MODEL"
-        )
-    if config.cassette == "record":
-        raise ConfigError("--ray and --cassette record: nodes would record apart; record without --ray, then replay")
