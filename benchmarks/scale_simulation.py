@@ -1,4 +1,4 @@
-"""Where a run over many nodes saturates: a model of 10 to 10,000 nodes with costs that are measured here.
+"""The size at which a run over many nodes saturates: a model of 10 to 10,000 nodes with costs that are measured here.
 
 Measured on one node: the length of an episode of 10 turns behind a policy that thinks for a fixed time, the CPU time of
 an episode on its node, and the driver's CPU time for an episode, from two runs of different size. The model
