@@ -26,10 +26,10 @@ def jobs(count: int) -> list[Job]:
     return [Job(task=TASKS[trial % 3], trial=trial, seed=trial) for trial in range(count)]
 
 
-def play(pool: Pool, count: int) -> list[tuple[Rollout, bool]]:
+def play(pool: Pool, count: int, *, rejoin_s: float = 0.0) -> list[tuple[Rollout, bool]]:
     """The attempts in the order in which they were recorded, and whether each was its job's last one."""
     recorded: list[tuple[Rollout, bool]] = []
-    settings = DistributionSettings(env="bank", concurrency=CONCURRENCY, rejoin_s=0.0)
+    settings = DistributionSettings(env="bank", concurrency=CONCURRENCY, rejoin_s=rejoin_s)
 
     def keep(rollout: Rollout, last: bool) -> None:
         recorded.append((rollout, last))
@@ -71,6 +71,12 @@ def test_a_machine_on_which_all_fails_is_left_out_and_its_episodes_are_played_el
 def test_without_a_node_the_run_ends_with_an_error() -> None:
     with pytest.raises(NodeLost, match="no node is left"):
         play(Pool(WorkerNode("a", loses_answer=1)), 24)
+
+
+def test_a_node_that_joins_later_takes_over() -> None:
+    recorded = play(Pool(WorkerNode("a", loses_answer=1), late=WorkerNode("b")), 24, rejoin_s=WAIT_S)
+    assert Counter(rollout.job.trial for rollout, last in recorded if last) == Counter(range(24))
+    assert {rollout.trajectory.provenance[NODE_KEY] for rollout, last in recorded if last} == {"b"}
 
 
 def test_money_that_is_spent_elsewhere_stops_a_worker() -> None:

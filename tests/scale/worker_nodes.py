@@ -94,11 +94,10 @@ BROKEN: OpenPlay = partial(open_bank, is_broken=True)
 
 
 class Pool:
-    """Nodes that are there from the start."""
+    """Nodes that are there from the start, and one that joins afterwards."""
 
-    def __init__(self, *nodes: Node) -> None:
-        self._nodes: Sequence[Node] = nodes
+    def __init__(self, *nodes: Node, late: Node | None = None) -> None:
+        self._joining = [list(nodes), [] if late is None else [late]]
 
     async def join(self) -> Sequence[Node]:
-        nodes, self._nodes = self._nodes, ()
-        return nodes
+        return self._joining.pop(0) if self._joining else []

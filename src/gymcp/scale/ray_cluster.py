@@ -179,9 +179,10 @@ class RunToOpen:
 class RayPool:
     """The nodes of a cluster that take work: those with CPUs. A head started with none only coordinates."""
 
-    def __init__(self, run: RunToOpen, parked_s: float = PARKED_S) -> None:
+    def __init__(self, run: RunToOpen, *, parked_s: float = PARKED_S, reopen_s: float = REOPEN_S) -> None:
         self._run = run
         self._parked_s = parked_s
+        self._reopen_s = reopen_s
         self._workers: dict[str, list[RayNode]] = {}
         """Id of a node -> its workers so far; all but the last have ended."""
         self._first: list[Node] = []
@@ -231,7 +232,7 @@ class RayPool:
         if not workers:
             return True
         ended_at = workers[-1].ended_at
-        return ended_at is not None and time.monotonic() - ended_at > REOPEN_S and len(workers) < MAX_WORKERS
+        return ended_at is not None and time.monotonic() - ended_at > self._reopen_s and len(workers) < MAX_WORKERS
 
     async def _open(self, node: RayNode) -> None:
         """Raises GymcpError if the node is not fit."""
