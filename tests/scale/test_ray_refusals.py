@@ -44,3 +44,12 @@ def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
             "gymcp: --ray: needs Ray, which is not installed: pip install 'gymcp[scale]'"
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_without_the_option_nothing_of_it_is_imported() -> None:
+    code = (
+        "import sys, gymcp.cli.evaluation.eval_run, gymcp.cli.machine.doctor;"
+        "print([name for name in sys.modules if name.split('.')[0] == 'ray' or name.startswith('gymcp.scale')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert done.stdout == "[]\n"
