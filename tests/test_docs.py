@@ -35,6 +35,7 @@ NOT_RUN = {
     "engines.md": 1,
     "judge.md": 1,
     "policies.md": 2,
+    "scale.md": 2,
     "search.md": 1,
     "start/benchmark-your-model.md": 1,
     "start/demo.md": 1,
