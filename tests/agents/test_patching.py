@@ -59,7 +59,7 @@ def test_one_mismatch_too_many_ends_the_episode(tmp_path: Path, patches: int, st
     assert list_replaced(record) == [(step, add(51 + step, step + 1)) for step in range(steps)]
     if patches == 1:
         assert record.outcome is Outcome.BUDGET_EXHAUSTED
-        assert "stopped by the controller: 1 actions were replaced, and one more differs" in record.reason
+        assert "stopped by the controller: one more action differs than may be replaced (1)" in record.reason
     else:
         assert (record.outcome, record.score) == (Outcome.SCORED, 1.0)
 
@@ -76,7 +76,17 @@ def test_a_longer_episode_than_the_demonstration_ends(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path) as store:
         (row,) = store.summaries()
     assert (row.outcome, row.steps) == (Outcome.BUDGET_EXHAUSTED, 2)
-    assert "stopped by the controller: the demonstration has 1 steps" in row.reason
+    assert "stopped by the controller: the demonstration ends with step 1" in row.reason
+
+
+def test_a_task_without_a_demonstration_ends_at_once(tmp_path: Path) -> None:
+    play(
+        count_env(), tmp_path, PatchMismatches(demonstrations={}), following(lambda seed, number, is_branch: add(1, 1))
+    )
+    with TrajectoryStore.open(tmp_path) as store:
+        (row,) = store.summaries()
+    assert (row.outcome, row.steps) == (Outcome.BUDGET_EXHAUSTED, 1)
+    assert "stopped by the controller: there is no demonstration" in row.reason
 
 
 def test_an_own_answer_is_kept_only_if_the_choice_says_so(tmp_path: Path) -> None:

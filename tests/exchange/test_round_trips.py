@@ -21,6 +21,7 @@ from gymcp.exchange.csv_table import write_csv
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
 from gymcp.store import EpisodeRow, TrajectoryStore
+from gymcp.types import Action, SideAnswer
 
 
 def run_gymcp(*words: object) -> Result:
@@ -58,6 +59,16 @@ def test_atif_makes_the_same_run_again(tmp_path: Path) -> None:
         "000002-talk-0.json",
         "000003-lost-0.json",
     ]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "atif"])
+def test_an_action_that_was_replaced_comes_back(format: str, tmp_path: Path) -> None:
+    own = SideAnswer(step=0, context=0, action=Action(text="no"), sampled=PAID.steps[0].sampled, replaced=True)
+    patched = replace(PAID, side_answers=(own,))
+    out = export_run(make_run(tmp_path / "run", (patched,)), format)
+    path = out.rename(tmp_path / "run.jsonl") if format == "jsonl" else out
+    run_gymcp("import", path, "--out", tmp_path / "again")
+    assert read_run(tmp_path / "again") == [patched]
 
 
 def test_the_newest_grade_is_exported(tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def make_pair() -> list[Trajectory]:
 
 def test_recorded_episodes_have_the_credit_of_the_page() -> None:
     """Whatever the environment's verdict was: matches alone count."""
-    credit = assign_credit(join_trees(make_pair(), {}), make_tree_preset("ui_s1"))
+    batch = join_trees(make_pair(), {})
+    assert batch.column("tokens").tolist() == [1, 2, 1, 1, 1, 1]
+    credit = assign_credit(batch, make_tree_preset("ui_s1"))
     assert credit.advantage.tolist() == [-7 / 8, -5 / 4, -1 / 2, 7 / 8, 5 / 4, 1 / 2]
 
 

@@ -189,5 +189,7 @@ def _count_tokens(record: Trajectory) -> list[int]:
     counts = [len(step.sampled.ids) if step.sampled else 1 for step in record.steps]
     for answer in record.own_side_answers:
         if answer.sampled is not None:
-            counts[min(answer.step, len(counts) - 1)] += len(answer.sampled.ids)
+            at = min(answer.step, len(counts) - 1)
+            stands_for_step = answer.replaced and record.steps[at].sampled is None
+            counts[at] = (0 if stands_for_step else counts[at]) + len(answer.sampled.ids)
     return counts

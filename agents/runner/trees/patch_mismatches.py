@@ -38,12 +38,12 @@ class PatchMismatches:
         """The demonstration's action in place of another one; the end where the demonstration has ended."""
         actions = self.demonstrations.get(played.task, ())
         if played.number > len(actions):
-            return Stop(f"the demonstration has {len(actions)} steps")
+            return Stop(f"the demonstration ends with step {len(actions)}" if actions else "there is no demonstration")
         shown = actions[played.number - 1]
         if is_same_action(played.step.action, shown, texts=self.texts):
             return GO_ON
         is_last = played.spent.undone >= self.patches
-        why = f"{self.patches} actions were replaced, and one more differs" if is_last else ""
+        why = f"one more action differs than may be replaced ({self.patches})" if is_last else ""
         return Replace(shown, keep_answer=True, stop=why)
 
     def at_end(self, played: Played) -> Choice:
