@@ -11,6 +11,7 @@ from recorded_runs import write_run
 from records import HOSTILE_TEXT, order_episode
 from test_report import Page
 
+from gymcp.cli.summary_table import training_lines
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.curves import unit_of
 from gymcp.evaluators.statistics import mean_ci95
@@ -78,6 +79,17 @@ def test_the_headline_is_the_last_held_out_success_with_its_paired_change(tmp_pa
     )
     assert "suite orders 4 · started 20" in text
     assert "unnamed" not in text
+
+
+def test_the_summary_has_the_held_out_success_of_the_headline(tmp_path: Path) -> None:
+    summary = write_report(write_training(tmp_path / "run"))
+    (held,) = summary["held_out"]
+    assert (held["success"], held["iteration"], held["change"]["better"], held["refused"]) == (0.75, 2, 4, None)
+    (line,) = training_lines([held])
+    assert line == (
+        "seeds: +50.0 points since iteration 0 (25.0 %); 95 % interval +5.3 to +94.7 points; paired over 8 tasks:"
+        " 4 better, 0 worse, p = 0.12"
+    )
 
 
 def test_a_change_without_results_of_tasks_is_said_not_to_be_paired(tmp_path: Path) -> None:
@@ -206,6 +218,9 @@ def test_held_out_success_over_too_few_scored_tasks_is_no_headline(tmp_path: Pat
     )
     refused = json.loads((run / "summary.json").read_text())["refused"]
     assert refused.startswith("held out, seeds: 8 of 10 episodes (80 %) have a score")
+    (held,) = json.loads((run / "summary.json").read_text())["held_out"]
+    assert (held["success_bounds"], held["scored"], held["tasks"]) == ([0.6, 0.8], 8, 10)
+    assert "8 of 10 episodes" in held["refused"]
     write_report(run, min_coverage=0.8)
     assert "75.0 %" in Page((run / "report.html").read_text()).text.partition("Learning curve")[0]
 
