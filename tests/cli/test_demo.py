@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -141,6 +142,7 @@ def test_wrong_options_are_refused(words: tuple[str, ...], said: str, tmp_path: 
     assert "Traceback" not in done.stderr
 
 
-def test_the_recipe_of_the_demo_is_among_the_recipes() -> None:
-    recipes = Path(__file__).parents[2] / "recipes"
-    assert (recipes / "demo.toml").read_bytes() == RECIPE.read_bytes()
+def test_the_recipe_of_the_demo_is_among_the_recipes_also_in_a_copy_of_their_folder(tmp_path: Path) -> None:
+    """`cp -r` copies links as links."""
+    shutil.copytree(Path(__file__).parents[2] / "recipes", tmp_path / "recipes", symlinks=True)
+    assert (tmp_path / "recipes" / "demo.toml").read_bytes() == RECIPE.read_bytes()

@@ -23,7 +23,7 @@ from gymcp.trainers.run.asynchronous.update_log import read_updates
 def folder(tmp_path: Path) -> Path:
     """Folder in which a reader types: a checkout's examples and recipes are there."""
     for name in ("examples", "recipes"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
