@@ -29,10 +29,8 @@ MAX_GLOSSARY = 30
 NOT_RUN = {
     "adding-a-server.md": 2,
     "agent-programs.md": 1,
-    "architecture.md": 1,
     "command-line.md": 1,
     "credit.md": 1,
-    "engines.md": 1,
     "judge.md": 1,
     "policies.md": 2,
     "search.md": 1,

@@ -152,6 +152,14 @@ def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> Non
         assert len(store.summaries()) == 24
 
 
+def test_an_engine_samples_and_is_updated_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "engines.md", tmp_path) == 1
+
+
+def test_episodes_open_on_a_warm_sandbox_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "architecture.md", folder) == 1
+
+
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:
     assert play_page(DOCS / "coming-from.md", folder) == 1
 
