@@ -152,6 +152,22 @@ def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> Non
         assert len(store.summaries()) == 24
 
 
+def test_runs_are_compared_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "evaluation.md", folder) == 1
+
+
+def test_a_suite_is_checked_and_played_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "suites.md", tmp_path) == 1
+
+
+def test_a_file_is_out_of_reach_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "security.md", tmp_path) == 2
+
+
+def test_a_session_calls_a_tool_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "conformance.md", folder) == 1
+
+
 def test_an_engine_samples_and_is_updated_as_the_page_shows(tmp_path: Path) -> None:
     assert play_page(DOCS / "engines.md", tmp_path) == 1
 
