@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cli_runner import BANK, gymcp
-from recorded_runs import make_run, write_run, write_training_run
+from recorded_runs import make_run, write_run
 from records import order_episode
 from viewer_process import run_viewer
 
@@ -130,26 +130,3 @@ def test_credit_is_stored_only_with_save(runs: tuple[Path, Path], type_command: 
     with TrajectoryStore.open(runs[1]) as store:
         rows = store.summaries()
         assert [store.credits(row.id)[0].preset for row in rows] == ["rloo"] * len(rows)
-
-
-def test_a_training_is_headlined_by_its_held_out_success(tmp_path: Path, type_command: Typed) -> None:
-    run = write_training_run(tmp_path / "t1")
-    rows = read_rows(type_command("report", run)[1])
-    assert rows["held out: seeds, iteration 4"] == ["50.0 %", "37.5 – 75.0", "-"]
-    assert rows["practice"][0] == "37.5 %"
-    assert [name for name in rows if name == "all" or name.startswith("level")] == []
-    assert "seeds: +25.0 points since iteration 0 (25.0 %), not paired by task" in rows
-    (held,) = json.loads((run / "summary.json").read_text())["held_out"]
-    assert (held["success"], held["ci95"], held["first"]) == (0.5, [0.375, 0.75], {"iteration": 0, "success": 0.25})
-
-
-def test_several_trainings_have_a_row_each(tmp_path: Path, type_command: Typed) -> None:
-    trainings = [write_training_run(tmp_path / name) for name in ("t1", "t2")]
-    rows = read_rows(type_command("report", *trainings)[1])
-    assert rows["t1"] == rows["t2"] == ["seeds", "4", "50.0 %", "37.5 – 75.0", "-", "+25.0"]
-
-
-def read_rows(table: str) -> dict[str, list[str]]:
-    """First cell of each row of a table on the terminal -> its other cells."""
-    lines = ([cell.strip() for cell in re.split("[│┃]", line.strip("│┃ "))] for line in table.splitlines())
-    return {cells[0]: cells[1:] for cells in lines}

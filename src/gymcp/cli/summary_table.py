@@ -91,7 +91,7 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     if line := network_line(summary.get("tools", {})):
         console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")
     for name, value in summary.get("components", {}).items():
-        console.print(f"{name}: {value:.3f}")
+        console.print(f"{_practice(summary)}{name}: {value:.3f}")
     console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
 
 
@@ -162,26 +162,28 @@ def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
 def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     """Lines that say what the success rests on and what it cost; empty if all were scored at once and cost nothing."""
     lines = []
+    practice = _practice(summary)
     if summary.get("upper_bound"):
         lines.append(f"success is an upper bound: {summary['upper_bound']}")
     if summary.get("refused"):
         lines.append(f"no headline figure: {summary['refused']}")
     elif summary["scored"] < summary["episodes"] and summary.get("success_bounds"):
         low, high = summary["success_bounds"]
-        episodes = "episodes of practice" if "held_out" in summary else "episodes"
         lines.append(
-            f"over all {episodes}, success is {100 * low:.1f} % if the lost ones failed, else up to {100 * high:.1f} %"
+            f"{practice}over all episodes, success is {100 * low:.1f} % if the lost ones failed, else up to"
+            f" {100 * high:.1f} %"
         )
     if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None and not summary.get("refused"):
-        lines.append(f"less the price of questions and calls, the score is {100 * net:.1f} %")
+        lines.append(f"{practice}less the price of questions and calls, the score is {100 * net:.1f} %")
     if lost := summary.get("tasks_without_score"):
-        lines.append(f"{lost} of {summary['tasks']} tasks have no scored episode: no figure says anything about them")
+        of = f"{practice}{lost} of {summary['tasks']} tasks"
+        lines.append(f"{of} have no scored episode: no figure says anything about them")
     retries = summary.get("retries")
     if retries and retries["difference"] is not None:
         first, again = (f"{100 * retries[group]['success']:.1f} %" for group in ("first", "retried"))
         lines.append(
-            f"played again after a loss: {retries['retried']['scored']} episodes with success {again}, against {first}"
-            f" at the first attempt (p = {retries['p']:.2g})"
+            f"{practice}played again after a loss: {retries['retried']['scored']} episodes with success {again},"
+            f" against {first} at the first attempt (p = {retries['p']:.2g})"
         )
     if (faulty := summary.get("faulty")) and faulty["tasks"]:
         both = ", ".join(f"{_percent(faulty[key]['success'])} {key} them" for key in ("with", "without"))
@@ -195,6 +197,11 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     return lines
 
 
+def _practice(summary: Mapping[str, Json]) -> str:
+    """Words before figures on the episodes of a training run; empty for any other run."""
+    return "practice: " if "held_out" in summary else ""
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
@@ -206,8 +213,8 @@ def trial_lines(summary: Mapping[str, Json]) -> list[str]:
     last, counts = summary["pass_k"][-1], summary["trials"]["denominators"][-1]
     k, tasks = last["k"], counts["tasks"] + counts["tasks_short"]
     return [
-        f"pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} % (unbiased estimates, of the"
-        f" {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
+        f"{_practice(summary)}pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} %"
+        f" (unbiased estimates, of the {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
     ]
 
 
