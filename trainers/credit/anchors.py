@@ -26,7 +26,8 @@ def anchor_codes(trajectories: Sequence[Trajectory], anchor: Anchor) -> Ints:
 def check_state_keys(trajectories: Sequence[Trajectory]) -> None:
     """Raise ConfigError if a step of the records has no state key, as in an import."""
     keys = [step.state_key for record in trajectories for step in record.steps]
-    if without := sum(not key for key in keys):
+    if not all(keys):
+        without = sum(not key for key in keys)
         raise ConfigError(
             f"credit: {without} of {len(keys)} steps have no state key, so steps cannot be compared: record the"
             " episodes with gymcp; an import has no states"

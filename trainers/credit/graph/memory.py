@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -123,20 +124,32 @@ class EarlierScores:
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         score = batch.totals(batch.column(self.signal))
         group = batch.keys["group"][batch.starts[:-1]]
-        contrast = np.zeros_like(score)
-        latest: dict[str, list[float]] = {}
         order = np.argsort(group, kind="stable")
-        for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-            task = batch.tasks[int(members[0])]
-            contrast[members] = self._compare(score[members], trackers.earlier_scores.get(task, ()))
-            latest.setdefault(task, []).extend(score[members].tolist())
+        cuts = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(order)]
+        earlier: list[Sequence[float]] = []
+        latest: dict[str, list[float]] = {}
+        scores = score[order].tolist()
+        for start, end in pairwise(cuts):
+            task = batch.tasks[int(order[start])]
+            earlier.append(trackers.earlier_scores.get(task, ()))
+            latest.setdefault(task, []).extend(scores[start:end])
+        contrast = np.empty_like(score)
+        contrast[order] = self._compare(score[order], np.diff(cuts), earlier)
         shaped = batch.with_columns(contrast=np.asarray(batch.per_step(contrast), float))
         return shaped, replace(trackers, earlier_scores={**trackers.earlier_scores, **latest})
 
-    def _compare(self, scores: Floats, earlier: Sequence[float]) -> Floats:
-        reference = np.concatenate((scores, np.asarray(earlier, float)))
-        if len(reference) < 2:
-            return np.zeros_like(scores)
-        difference = scores - reference.mean()
+    def _compare(self, scores: Floats, sizes: Ints, earlier: Sequence[Sequence[float]]) -> Floats:
+        """[n] scores of groups of these sizes, one group after the other, and earlier scores of each -> [n]."""
+        group = np.repeat(np.arange(len(sizes)), sizes)
+        owner = np.concatenate((group, np.repeat(np.arange(len(sizes)), [len(each) for each in earlier])))
+        reference = np.concatenate((scores, np.fromiter(chain.from_iterable(earlier), float)))
+        count = np.bincount(owner, minlength=len(sizes))
+        mean = np.bincount(owner, reference, len(sizes)) / count
+        difference = scores - mean[group]
         difference[np.abs(difference) <= ROUNDING_SHARE * np.abs(scores)] = 0.0
-        return np.asarray(difference / (reference.std(ddof=1) + self.epsilon) if self.scaled else difference, float)
+        difference[count[group] < 2] = 0.0
+        if not self.scaled:
+            return difference
+        squares = np.bincount(owner, (reference - mean[owner]) ** 2, len(sizes))
+        deviation = np.sqrt(squares / np.maximum(count - 1, 1))
+        return np.asarray(difference / (deviation[group] + self.epsilon), float)

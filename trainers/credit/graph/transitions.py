@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,13 @@ Remembered = str | Sequence[Sequence[str]]
 goal."""
 Transitions = Mapping[str, Remembered]
 """Transitions of each task."""
+_take_head = itemgetter(slice(KEY_LENGTH))
 _DIGITS = re.compile(f"[0-9a-fA-F]{{{KEY_LENGTH}}}")
 
 
 def encode_states(keys: Sequence[str]) -> Codes:
     """[n] -> [n]: the first 64 bits of each key, or of its digest if the key is none."""
-    heads = [key[:KEY_LENGTH] for key in keys]
+    heads = list(map(_take_head, keys))
     try:
         found = bytes.fromhex("".join(heads))
     except ValueError:
