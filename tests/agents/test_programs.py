@@ -20,7 +20,7 @@ from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.programs.agent import open_program_agents
-from gymcp.agents.programs.launch import find_program
+from gymcp.agents.programs.launch import find_program, find_script
 from gymcp.agents.programs.settings import ProgramSettings, parse_command
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
@@ -307,11 +307,34 @@ def test_a_word_that_is_longer_than_any_path_is_a_word() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python3.12 -u agent.py --verbose", "agent.py"),
+        ("/usr/bin/node --import tsx agent.ts", "agent.ts"),
+        ("uv run --with openai agent.py", "agent.py"),
+        ("uv run python agent.py", "agent.py"),
+        ("python3 -m agent.py", None),
+        ("python3 -uc agent.py", None),
+        ("node -e agent.js", None),
+        ("bash {prompt_file}.sh", None),
+        ("uv run tool agent.py", None),
+        ("uv sync agent.py", None),
+        ("agent.py other.py", None),
+        ("node", None),
+    ],
+)
+def test_the_script_of_an_interpreter_is_known(command: str, script: str | None) -> None:
+    assert find_script(command.split()) == script
+
+
+@pytest.mark.parametrize(
     ("argv", "mounts", "words"),
     [
         (("no-such-program",), (), "agent 'cmd:no-such-program': no such program"),
         (("sh",), (Path("/no/such/folder"),), "'cmd:sh': it cannot be shown /no/such/folder: no such"),
         (("sh", "/home"), (), "/home is too much to show to a program"),
+        (("python3", "-X", "dev", "gone.py", "{prompt}"), (), "gone.py {prompt}': no such file: gone.py \\(in /"),
+        (("bash", "-e", "/no/such.sh"), (), "no such file: /no/such.sh"),
     ],
 )
 def test_a_missing_or_unmountable_program_is_refused(
