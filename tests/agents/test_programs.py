@@ -216,18 +216,30 @@ def test_a_program_serves_every_turn_of_the_user(turns: str) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- failures
 
+BAR = r"printf '\r%3d%%|######    | %s/999 requests' $i $i"
+RAISES = f"echo \"KeyError: 'key'\" >&2; for i in $(seq 90); do {BAR}; done >&2; exit 1"
+
 
 @pytest.mark.parametrize(
     ("command", "outcome", "words"),
     [
-        ("echo first >&2; echo the last words >&2; exit 3", Outcome.AGENT_ERROR, "status 3: first\nthe last words"),
+        (
+            "echo first >&2; echo the last words >&2; exit 3",
+            Outcome.AGENT_ERROR,
+            "status 3; its last words: first\nthe last words",
+        ),
+        (RAISES, Outcome.AGENT_ERROR, "; its last words: KeyError: 'key'"),
+        ("echo $OPENAI_API_KEY >&2; exit 1", Outcome.AGENT_ERROR, "; its last words: <key of the episode>"),
         ("kill -9 $$", Outcome.AGENT_ERROR, "status 137"),
         ("sleep 1000", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
         ("yes", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
         ("yes | head -c 3000000; sleep 1000", Outcome.BUDGET_EXHAUSTED, "1 s of the agent's time"),
     ],
 )
-def test_a_program_that_fails_has_a_typed_outcome(command: str, outcome: Outcome, words: str) -> None:
+def test_a_program_that_fails_has_a_typed_outcome(
+    command: str, outcome: Outcome, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
     agent_s = 1 if outcome is Outcome.BUDGET_EXHAUSTED else 120
     (episode,) = play(GOLD, settings("sh", "-c", command), agent_s=agent_s)
     assert (episode.outcome, episode.score) == (outcome, 0.0)
