@@ -20,15 +20,14 @@ from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.programs.agent import open_program_agents
-from gymcp.agents.programs.launch import find_program, find_script
-from gymcp.agents.programs.settings import ProgramSettings, parse_command
+from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.suites.backoffice import make_tasks
-from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.errors import PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
@@ -296,64 +295,6 @@ def test_a_budget_of_answers_holds_at_the_gateway() -> None:
     (episode,) = play(GOLD, settings("python3", PLAYER, budget=Budget(turns=1)))
     assert (episode.outcome, episode.score, len(episode.steps)) == (Outcome.BUDGET_EXHAUSTED, 1.0, 1)
     assert episode.reason.startswith("out of budget (1 answers)")
-
-
-@pytest.mark.parametrize(
-    ("agent", "words"),
-    [
-        ("cmd:", "no program; write cmd:PROGRAM ARGS"),
-        ("cmd:python 'x", "cannot be split into words: No closing quotation"),
-        ("cmd:a {prompt} {prompt}", "stands in it more than once"),
-        ("cmd:a {prompt} {prompt_file}", "stands in it more than once"),
-    ],
-)
-def test_an_invalid_command_is_refused(agent: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        parse_command(agent)
-
-
-def test_a_word_that_is_longer_than_any_path_is_a_word() -> None:
-    program = settings("sh", "-c", "x" * 5_000)
-    assert find_program(program)[0][-1] == "x" * 5_000
-    assert program.digest == settings("sh", "-c", "y").digest
-
-
-@pytest.mark.parametrize(
-    ("command", "script"),
-    [
-        ("python3.12 -u agent.py --verbose", "agent.py"),
-        ("/usr/bin/node --import tsx agent.ts", "agent.ts"),
-        ("uv run --with openai agent.py", "agent.py"),
-        ("uv run python agent.py", "agent.py"),
-        ("python3 -m agent.py", None),
-        ("python3 -uc agent.py", None),
-        ("node -e agent.js", None),
-        ("bash {prompt_file}.sh", None),
-        ("uv run tool agent.py", None),
-        ("uv sync agent.py", None),
-        ("agent.py other.py", None),
-        ("node", None),
-    ],
-)
-def test_the_script_of_an_interpreter_is_known(command: str, script: str | None) -> None:
-    assert find_script(command.split()) == script
-
-
-@pytest.mark.parametrize(
-    ("argv", "mounts", "words"),
-    [
-        (("no-such-program",), (), "agent 'cmd:no-such-program': no such program"),
-        (("sh",), (Path("/no/such/folder"),), "'cmd:sh': it cannot be shown /no/such/folder: no such"),
-        (("sh", "/home"), (), "/home is too much to show to a program"),
-        (("python3", "-X", "dev", "gone.py", "{prompt}"), (), "gone.py {prompt}': no such file: gone.py \\(in /"),
-        (("bash", "-e", "/no/such.sh"), (), "no such file: /no/such.sh"),
-    ],
-)
-def test_a_missing_or_unmountable_program_is_refused(
-    argv: tuple[str, ...], mounts: tuple[Path, ...], words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        play(GOLD, settings(*argv, mounts=mounts))
 
 
 # ------------------------------------------------------------------------------------------------------------ isolation
