@@ -1,4 +1,4 @@
-"""The trial calls of `gymcp new` that fail, write elsewhere or hang: the user is told, and the other tools are tried."""
+"""Trial calls of `gymcp new` that fail, write elsewhere or hang: the user is told, and the other tools are tried."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _write_over_server(
 
 
 def _describe_failure(trial: Trial, file: Path) -> str:
-    """Line on a tool whose trial calls failed, and what to do; empty if other calls succeeded and arguments explain it."""
+    """Line on a tool whose trial calls failed, and what to do; empty if its arguments may be the reason."""
     advice = {
         _READ_ONLY: "the server's own files are read-only in the sandbox: let it write under the working directory",
         CALL_LIMIT: "the call of a task may take longer: EpisodeLimits(call_timeout_s=...) of the environment",
