@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from pathlib import Path
 
+import pytest
 from cli_runner import gymcp
 from own_programs import write_kv
+
+from gymcp.cli.servers import trial
+from gymcp.cli.servers.trial import Trial, try_out
+from gymcp.errors import ServerTimeout
+from gymcp.mcp_servers.packages.lockfile import read_lock
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sessions import session
 
 BESIDE = """\
 from pathlib import Path
@@ -63,18 +73,29 @@ serve(wait, stay)
 """
 
 
-def test_a_tool_that_hangs_does_not_keep_the_others_from_being_tried(tmp_path: Path) -> None:
-    write_kv(tmp_path)
-    (tmp_path / "slow_server.py").write_text(SLOW)
-    done = gymcp("new", "slow", "--server", "python slow_server.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert 'name="stay"' in (tmp_path / "slow.py").read_text()
-    hung = (
-        "trial call of wait failed: server 'slow': tool 'wait': hung: no answer within 10 s, the limit of a trial call"
-    )
-    assert hung in done.stdout
-    (tmp_path / "slow_server.py").write_text(SLOW.replace("wait, stay", "wait"))
-    done = gymcp("new", "slower", "--server", "python slow_server.py", "--server-name", "slower", cwd=tmp_path)
-    assert (done.returncode, "s, the limit of a trial call, nor to a ping" in done.stderr) == (1, True), done.stderr
-    assert "EpisodeLimits" not in done.stderr
-    assert not (tmp_path / "slower.py").exists()
+def try_slow(folder: Path, tools: str) -> Trial:
+    """The trial calls of a server with these tools."""
+    write_kv(folder)
+    (folder / "slow_server.py").write_text(SLOW.replace("wait, stay", tools))
+    added = gymcp("servers", "add", "python slow_server.py", cwd=folder)
+    assert added.returncode == 0, added.stderr
+    return asyncio.run(try_out(read_lock(folder / "servers.lock")["slow"], get_sandbox("bwrap")))
+
+
+@pytest.fixture
+def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "CALL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(session, "PING_TIMEOUT_S", 0.5)
+
+
+HUNG = "server 'slow': tool 'wait': hung: no answer within 0.5 s, the limit of a trial call, nor to a ping"
+
+
+def test_a_tool_that_hangs_does_not_keep_the_others_from_being_tried(tmp_path: Path, short_calls: None) -> None:
+    found = try_slow(tmp_path, "wait, stay")
+    assert (found.call.name, found.succeeded, dict(found.errors)) == ("stay", True, {"wait": HUNG})
+
+
+def test_a_server_of_which_no_tool_answers_is_refused(tmp_path: Path, short_calls: None) -> None:
+    with pytest.raises(ServerTimeout, match=re.escape(HUNG)):
+        try_slow(tmp_path, "wait")
