@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
+    from gymcp.agents.policies.engine.engine import open_engine
     from gymcp.agents.policies.models import ChatModel, Model, TokenModel
     from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
     from gymcp.agents.runner.run import Plan, RunEnd, run_plan, select_tasks
@@ -55,6 +56,7 @@ __all__ = [
     "TreeBudget",
     "mutated",
     "null",
+    "open_engine",
     "open_model",
     "oracle",
     "parse_policy",
@@ -68,6 +70,7 @@ if not TYPE_CHECKING:
     __getattr__ = make_getattr(
         __name__,
         {
+            "policies.engine.engine": "open_engine",
             "policies.models": "ChatModel Model TokenModel",
             "policies.specs": "ModelOptions open_model parse_policy",
             "runner.run": "Plan RunEnd run_plan select_tasks",

@@ -49,6 +49,9 @@ class Connection(asyncio.Protocol):
         if not separator or len(rest) < size:
             return
         self._received = rest[size:]
+        if not size:  # the list of models, which a client may ask for before the run
+            self._write(b'{"object": "list", "data": []}')
+            return
         self._counts.first = self._counts.first or time.perf_counter()
         answer = self._answer(rest[:size])
         asyncio.get_running_loop().call_later(self._latency_s, self._send, answer)
@@ -77,6 +80,9 @@ class Connection(asyncio.Protocol):
     def _send(self, body: bytes) -> None:
         self._counts.requests += 1
         self._counts.last = time.perf_counter()
+        self._write(body)
+
+    def _write(self, body: bytes) -> None:
         if not self._transport.is_closing():
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             self._transport.write(head.encode() + body)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
+    from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
     from gymcp.mcp_servers.native.runtime import ToolError
     from gymcp.mcp_servers.native.server import native_server
     from gymcp.mcp_servers.packages.locked_server import locked_server
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox
     from gymcp.mcp_servers.sessions.connect import open_session
     from gymcp.mcp_servers.sessions.session import ToolSession
-    from gymcp.mcp_servers.spec import FileReader, FileState, HttpPort, ServerSpec
+    from gymcp.mcp_servers.spec import FileReader, FileState, HttpPort, Mask, ServerSpec
 
 __all__ = [
     "FileReader",
@@ -23,6 +24,7 @@ __all__ = [
     "HttpPort",
     "Launch",
     "Limits",
+    "Mask",
     "Mount",
     "Sandbox",
     "ServerSpec",
@@ -33,12 +35,14 @@ __all__ = [
     "locked_server",
     "native_server",
     "open_session",
+    "open_warm_sandbox",
 ]
 
 if not TYPE_CHECKING:
     __getattr__ = make_getattr(
         __name__,
         {
+            "forkserver.warm_sandbox": "open_warm_sandbox",
             "native.runtime": "ToolError",
             "native.server": "native_server",
             "packages.locked_server": "locked_server",
@@ -47,6 +51,6 @@ if not TYPE_CHECKING:
             "sandbox.spec": "Launch Limits Mount Sandbox",
             "sessions.connect": "open_session",
             "sessions.session": "ToolSession",
-            "spec": "FileReader FileState HttpPort ServerSpec",
+            "spec": "FileReader FileState HttpPort Mask ServerSpec",
         },
     )

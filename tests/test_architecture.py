@@ -60,6 +60,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        assert archive.read("gymcp/trainers/recipe/demo.toml") == (ROOT / "recipes" / "demo.toml").read_bytes()
     assert {name.split("/")[0] for name in names} == {"gymcp", "gymcp-0.1.0.dist-info"}
     sources = {f"gymcp/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     core = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "gymcp").rglob("*.py")}
@@ -71,7 +72,6 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
         "gymcp/envs/catalog/servers.lock",
         "gymcp/envs/suites/agentdojo/agentdojo.lock",
         "gymcp/evaluators/report/registered/rounds-1.json",
-        "gymcp/trainers/recipe/demo.toml",
         *policy,
     } <= set(names)
     pages = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "evaluators").rglob("*") if path.suffix in PAGES}

@@ -38,7 +38,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_the_code_imports_what_is_declared_or_what_a_declared_package_brings() -> None:
-    declared = names_of([*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["export"]])
+    declared = names_of([*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["export"], *EXTRAS["scale"]])
     brought = {word for phrase in re.findall(r"brings ([^;\n]+)", TEXT) for word in re.findall(r"\w+", phrase)}
     distributions = packages_distributions()
     packages = set(list_imports(FOLDERS)) - sys.stdlib_module_names - {"gymcp", "_sha2"}

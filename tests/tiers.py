@@ -27,6 +27,7 @@ BY_FIXTURE = {
     "engine": "docker",
     "docker": "docker",
     "node": "network",
+    "ray": "sandbox",
     "harbor": "network",
     "smollm2": "network",
     "chromium": "browser",
@@ -67,6 +68,7 @@ LONGEST = (
     "tests/suites/test_textworld.py",
     "tests/suites/test_bfcl_parity.py",
     "tests/host_guard/",
+    "tests/scale/test_ray_runs.py",
 )
 """Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
 SLOW = (

@@ -53,6 +53,8 @@ _ON_DEMAND = (
     "typer.rich_utils",
 )
 """Modules that the command line imports for some arguments only, because they take long."""
+_NEVER = ("__main__", "cluster.driver", "doctor_ray")
+"""Ends of the names of modules that no fork may inherit: the last two import Ray, whose threads a fork has not."""
 _WIRES: dict[int, socket.socket] = {}
 """Process id -> the wire to the server: a fork of a process needs a wire of its own."""
 SERVERS: list[int] = []
@@ -283,7 +285,7 @@ def import_program(name: str) -> ModuleType:
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         ]
         for module in (*found, *_ON_DEMAND):
-            if not module.endswith("__main__"):
+            if not module.endswith(_NEVER):
                 with contextlib.suppress(ModuleNotFoundError):  # without the extra `train` a verb says so itself
                     importlib.import_module(module)
     return importlib.import_module(name)

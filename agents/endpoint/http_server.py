@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
@@ -19,6 +19,13 @@ REFUSAL_HEADERS: Mapping[int, Mapping[str, str]] = {
     413: {"connection": "close"},  # the rest of the request is not waited for
 }
 """Headers of a refusal, by its status."""
+MAX_DISCARDED_BYTES = 200_000_000
+"""Bytes of a request that are read and discarded after it was refused for its size.
+
+Most clients read no answer before they have sent everything, and lose it if the connection is closed while they send.
+"""
+_DISCARD_S, _SILENCE_S = 10.0, 1.0
+"""Seconds for which a refused request is read, and the longest silence of its client meanwhile."""
 _GRACE_S = 1
 """Seconds that requests under way get when the server ends."""
 _KEEP_ALIVE_S = 600
@@ -42,7 +49,7 @@ async def serve_application(application: Any, sockets: list[socket.socket]) -> A
     Answers are sent at once: one in two pieces would else wait 40 ms for the client's acknowledgement of the first.
     """
     config = uvicorn.Config(
-        application,
+        _LingeringApplication(application),
         log_level="error",
         access_log=False,
         lifespan="off",
@@ -66,6 +73,48 @@ async def serve_application(application: Any, sockets: list[socket.socket]) -> A
     finally:
         server.should_exit = True
         await serving
+
+
+class _LingeringApplication:
+    """The application, which reads and discards the rest of a request that it has refused for its size."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = ended = False
+
+        async def receive_and_note() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = not message.get("more_body")
+            return message
+
+        async def send_and_linger(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start":
+                refused = message["status"] == 413
+            if not refused or message["type"] != "http.response.body" or message.get("more_body"):
+                await send(message)
+                return
+            await send({**message, "more_body": True})  # the whole answer; what follows only ends it
+            if not ended:
+                await _discard_body(receive)
+            await send({"type": "http.response.body"})
+
+        await self._application(scope, receive_and_note, send_and_linger)
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read the rest of a request within the limits above."""
+    size = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while size < MAX_DISCARDED_BYTES:
+                message = await asyncio.wait_for(receive(), _SILENCE_S)
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 class _Server(uvicorn.Server):

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import gymcp
@@ -26,6 +26,12 @@ SOCKET_FOLDER = PurePosixPath("/srv/gateway")
 RELAY_PORT = 8642
 """Port of the gateway on the loopback of a sandbox."""
 _PYTHON = re.compile(r"python[0-9.]*")
+_INTERPRETER = re.compile(rf"{_PYTHON.pattern}|node|bash|sh")
+_SCRIPT = re.compile(r".+\.(py|pyz|js|mjs|cjs|ts|sh)")
+_WITH_VALUE = re.compile(r"-[WXrop]|--(import|require|with|python|project|extra|group)")
+"""Options of interpreters and of ``uv run`` whose value is the next word."""
+_WITHOUT_SCRIPT = re.compile(r"-[A-Za-z]*[cm]|--module|--directory|--eval|--print")
+"""Options after which no script follows, or one that is in another folder."""
 _SYSTEM = Path("/usr")
 """Prefix of the programs that every sandbox has."""
 _MIN_PARTS = 3
@@ -81,6 +87,9 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     found = shutil.which(first)
     if found is None:
         raise ConfigError(f"agent 'cmd:{first}': no such program: give its path, or install it")
+    script = find_script(settings.argv)
+    if script is not None and not names_path(script):
+        raise ConfigError(f"agent 'cmd:{' '.join(settings.argv)}': no such file: {script} (in {Path.cwd()})")
     program, paths = _find_files(Path(found).absolute())
     argv = [str(program)]
     for word in settings.argv[1:]:
@@ -97,6 +106,24 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     if settings.sandbox == "none":
         return tuple(argv), ()
     return tuple(argv), tuple(_mounts(paths, [*settings.hidden, *list_own_files(settings.env)]))
+
+
+def find_script(argv: Sequence[str]) -> str | None:
+    """The script that an interpreter, or ``uv run``, is to run; None if the command names none that can be told."""
+    name, words = Path(argv[0]).name, list(argv[1:])
+    if name == "uv" and words[:1] == ["run"]:
+        words = words[1:]
+    elif not _INTERPRETER.fullmatch(name):
+        return None
+    while words and words[0].startswith("-"):
+        if _WITHOUT_SCRIPT.fullmatch(words[0]) or (name == "node" and words[0] in ("-e", "-p", "-pe")):
+            return None
+        words = words[2 if _WITH_VALUE.fullmatch(words[0]) else 1 :]
+    if name == "uv" and words and _INTERPRETER.fullmatch(Path(words[0]).name):
+        return find_script(words)
+    if not words or not _SCRIPT.fullmatch(words[0]) or "{" in words[0] or "://" in words[0]:
+        return None
+    return words[0]
 
 
 def _find_files(program: Path) -> tuple[Path, list[Path]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from gymcp.agents.endpoint.tool_exchange import TurnEnded
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.last_words import describe_last_words, show_output
+from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.outcome import Outcome
 from gymcp.types import GiveUp
@@ -19,8 +21,6 @@ MAX_ANSWER_CHARS = 100_000
 """Characters of a program's answer that the user reads; the rest is cut and the cut is marked."""
 _MAX_OUTPUT_BYTES = 1_000_000
 _PIECE_BYTES = 65_536
-_REASON_CHARS = 600
-"""Characters of standard error in the reason of a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ async def run_program(
     async with sandbox.start(launch) as process:
         if not by_line:
             await _feed(process, standard_input or "")
-        read = _read_lines(process, exchange) if by_line else _read_all(process, exchange)
-        reader = asyncio.create_task(read)
+        read = _read_lines if by_line else _read_all
+        reader = asyncio.create_task(read(process, exchange, launch.secrets))
         try:
             yield ProgramProcess(process=process, reader=reader)
         finally:
@@ -66,15 +66,15 @@ async def _feed(process: SandboxProcess, text: str) -> None:
         process.stdin.close()
 
 
-async def _read_all(process: SandboxProcess, exchange: Exchange) -> None:
+async def _read_all(process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str]) -> None:
     output = bytearray()
     while piece := await process.stdout.read(_PIECE_BYTES):
         if len(output) < _MAX_OUTPUT_BYTES:
             output += piece
-    await _report_end(process, exchange, output.decode(errors="replace"))
+    await _report_end(process, exchange, secrets, output.decode(errors="replace"))
 
 
-async def _read_lines(process: SandboxProcess, exchange: Exchange) -> None:
+async def _read_lines(process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str]) -> None:
     while True:
         try:
             line = await process.stdout.readline()
@@ -83,7 +83,7 @@ async def _read_lines(process: SandboxProcess, exchange: Exchange) -> None:
             exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=why))
             return
         if not line:
-            await _report_end(process, exchange, None)
+            await _report_end(process, exchange, secrets, None)
             return
         with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(line)
@@ -91,7 +91,9 @@ async def _read_lines(process: SandboxProcess, exchange: Exchange) -> None:
                 exchange.events.put_nowait(TurnEnded(text=cut_answer(answer["text"])))
 
 
-async def _report_end(process: SandboxProcess, exchange: Exchange, output: str | None) -> None:
+async def _report_end(
+    process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str], output: str | None
+) -> None:
     """Tell how the program ended; `output`: its answer if it ended well, None if it should not have ended."""
     status = await process.wait()
     if status == 0 and output is not None:
@@ -100,8 +102,10 @@ async def _report_end(process: SandboxProcess, exchange: Exchange, output: str |
     with contextlib.suppress(EnvInfraError):
         await process.drain_stderr()
     why = process.exceeded_limit() or f"it ended with status {status}"
-    words = process.stderr_tail().strip()[-_REASON_CHARS:]
-    reason = f"the program failed: {why}{': ' + words if words else ''}"
+    shown = show_output(process.stderr_tail())
+    redaction = redaction_of(secrets)
+    words = describe_last_words(shown if redaction is None else redaction.text(shown), "agent-program")
+    reason = f"the program failed: {why}{words}"
     exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason))
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 from gymcp.agents.runner.regrading import ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
@@ -49,6 +50,21 @@ class RunEnd(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     OUT_OF_MONEY = "out of money"
+
+
+class JobPlayer(Protocol):
+    """Plays jobs as `run_jobs` does."""
+
+    def __call__(
+        self, jobs: Sequence[Job], on_rollout: Callable[[Rollout, bool], None], budget: RunBudget
+    ) -> Coroutine[None, None, None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedElsewhere:
+    """In place of agents, for a run whose episodes are played on other machines."""
+
+    play: JobPlayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +190,7 @@ def run_plan(
     on_start: Callable[[int], None] = lambda total: None,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     *,
-    make_agent: AgentFactory | None = None,
+    make_agent: AgentFactory | PlayedElsewhere | None = None,
     runner: asyncio.Runner | None = None,
 ) -> RunEnd:
     """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
@@ -187,12 +203,7 @@ def run_plan(
     `runner` if the model already lives on an event loop.
     """
     tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
-    if make_agent is None:
-        if plan.agent not in SCRIPTED:
-            raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
-        make_agent = SCRIPTED[plan.agent]
-    check_resumes(schedule, plan.agent, make_agent, tasks[0])
-    check_judge(schedule, env)
+    play = _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
@@ -210,9 +221,30 @@ def run_plan(
         if last:
             on_episode(rollout.trajectory)
 
-    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, record, budget), runner):
+    if not run_until_signalled(play(jobs, record, budget), runner):
         return RunEnd.INTERRUPTED
     return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
+
+
+def _plan_play(
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    plan: Plan,
+    task: Task,
+    schedule: Schedule,
+    make_agent: AgentFactory | PlayedElsewhere | None,
+) -> JobPlayer:
+    """Plays jobs with these agents, or with the scripted one of the plan. Raises ConfigError if they do not fit."""
+    if isinstance(make_agent, PlayedElsewhere):
+        return make_agent.play
+    if make_agent is None:
+        if plan.agent not in SCRIPTED:
+            raise ConfigError(f"agent '{plan.agent}' is not scripted: pass make_agent")
+        make_agent = SCRIPTED[plan.agent]
+    check_resumes(schedule, plan.agent, make_agent, task)
+    check_judge(schedule, env)
+    agents = make_agent
+    return lambda jobs, record, budget: run_jobs(env, sandbox, agents, jobs, schedule, record, budget)
 
 
 def check_resumes(schedule: Schedule, name: str, make_agent: AgentFactory, task: Task) -> None:

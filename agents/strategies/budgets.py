@@ -112,6 +112,15 @@ class RunBudget:
         """Add the cost of one step."""
         self._spent += cost
 
+    def end(self) -> None:
+        """Let nothing more be spent: another process that shares the budget has reached its limit."""
+        self._cost = min(self._cost or 0.0, self._spent)
+
+    @property
+    def spent(self) -> float:
+        """Cost so far."""
+        return self._spent
+
     @property
     def is_spent(self) -> bool:
         """True if there is a limit and it has been reached."""

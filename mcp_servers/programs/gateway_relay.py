@@ -13,6 +13,8 @@ import sys
 import threading
 
 PIECE_BYTES = 65536
+MAX_DISCARDED_BYTES, SILENCE_S = 200_000_000, 1.0
+"""Bytes that are read of a program after the gateway has closed a connection, and the longest silence meanwhile."""
 NOT_FOUND = 127
 """Exit status if the program cannot be started, as a shell's."""
 
@@ -33,21 +35,37 @@ def main() -> None:
 def _accept(listener: socket.socket, path: str) -> None:
     while True:
         near, _ = listener.accept()
-        far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            far.connect(path)
-        except OSError:
-            near.close()
-            far.close()
-            continue
-        threading.Thread(target=_copy, args=(near, far), daemon=True).start()
-        threading.Thread(target=_copy, args=(far, near), daemon=True).start()
+        threading.Thread(target=_connect, args=(near, path), daemon=True).start()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _connect(near: socket.socket, path: str) -> None:
+    """Relay one connection of the program, and close it."""
+    with near, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as far, contextlib.suppress(OSError):
+        far.connect(path)
+        back = threading.Thread(target=_copy, args=(far, near), daemon=True)
+        back.start()
+        if not _copy(near, far):
+            _discard(near)
+        back.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> bool:
+    """Copy until the source ends, then end the target; False if the target takes no more."""
+    taken = True
     with contextlib.suppress(OSError):
         while piece := source.recv(PIECE_BYTES):
+            taken = False
             target.sendall(piece)
-    for each, way in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
-        with contextlib.suppress(OSError):
-            each.shutdown(way)
+            taken = True
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+    return taken
+
+
+def _discard(near: socket.socket) -> None:
+    """Read what the program still sends: the gateway's answer would be lost if the connection was closed meanwhile."""
+    size = 0
+    near.settimeout(SILENCE_S)
+    with contextlib.suppress(OSError):
+        while size < MAX_DISCARDED_BYTES and (piece := near.recv(PIECE_BYTES)):
+            size += len(piece)

@@ -132,8 +132,10 @@ class ToolSession:
         """
         return await self._tracker.state(self._server)
 
-    async def call_tool(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
-        """The tool's answer. A tool that fails or times out is a result with ``is_error``.
+    async def call_tool(
+        self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float, limit: str = CALL_LIMIT
+    ) -> ToolResult:
+        """The tool's answer. A tool that fails or times out is a result with ``is_error``. `limit`: that time in words.
 
         Raises ServerDied, ServerTimeout or ProtocolError if the server itself is lost. Raises ServerLimitExceeded if
         the call is the reason: it took more than its sandbox gives, or too long at a server that declares its state.
@@ -143,14 +145,14 @@ class ToolSession:
         stage = f"tool '{call.name}'"
         try:
             async with self._server.boundary(stage, timeout_s + 2 * PING_TIMEOUT_S):
-                content, is_error = await self._send_call(call.name, arguments, timeout_s)
+                content, is_error = await self._send_call(call.name, arguments, timeout_s, limit)
                 if is_error and self.spec.services:
                     await self._await_end(stage)
         except ServerTimeout as error:
             if not self._tracker.interrupts_calls:
-                why = f"hung: no answer within {timeout_s:g} s, {CALL_LIMIT}, nor to a ping"
+                why = f"hung: no answer within {timeout_s:g} s, {limit}, nor to a ping"
                 raise ServerTimeout(self._server.message(stage, why)) from error
-            why = f"did not end within {timeout_s:g} s, {CALL_LIMIT}"
+            why = f"did not end within {timeout_s:g} s, {limit}"
             raise ServerLimitExceeded(self._server.message(stage, why)) from error
         except ServerDied as error:
             if self.process.exceeded_limit() is None:
@@ -173,7 +175,9 @@ class ToolSession:
         if self.process.returncode is not None:
             raise await self._server.explain_loss(stage)
 
-    async def _send_call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:
+    async def _send_call(
+        self, name: str, arguments: Mapping[str, Json], timeout_s: float, limit: str
+    ) -> tuple[str, bool]:
         """(text, is_error)."""
         try:
             result = await self._tracker.request_call(self._server, name, dict(arguments), timeout_s)
@@ -187,7 +191,7 @@ class ToolSession:
             await self._tracker.refresh_key(self._server)
             if error.code != mcp_types.REQUEST_TIMEOUT:
                 return self._clean(error.message), True
-            return f"tool '{name}' did not answer within {timeout_s:g} s, {CALL_LIMIT}", True
+            return f"tool '{name}' did not answer within {timeout_s:g} s, {limit}", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses what is no result at all: a broken tool, not a dead one.
             await self._tracker.refresh_key(self._server)

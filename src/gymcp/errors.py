@@ -18,7 +18,8 @@
     │   ├── ProtocolError               the server sent something that is not MCP, too long, or too deep
     │   ├── CassetteMiss                a call is not on the cassette that is played instead of the server
     │   ├── DirtyReset                  a fresh world differs from the one that its task has always started from
-    │   └── SnapshotError               a world cannot be copied, or its copy is not the same world
+    │   ├── SnapshotError               a world cannot be copied, or its copy is not the same world
+    │   └── NodeLost                    a machine that played episodes for the run is gone, or does not answer
     ├── PolicyInfraError                the policy's server could not be reached: the episode has no score
     │   ├── AnswerTimeout               it was reached, and its answer took too long: the episode is graded as it stands
     │   ├── PolicyRefused               it was reached and refuses the request: wrong key, no such model, a bad request
@@ -106,6 +107,10 @@ class DirtyReset(EnvInfraError):
 
 class SnapshotError(EnvInfraError):
     """A world cannot be copied, or its copy is not the same world."""
+
+
+class NodeLost(EnvInfraError):
+    """A machine that played episodes for the run is gone, or does not answer; its episodes are played again."""
 
 
 class PolicyInfraError(GymcpError):

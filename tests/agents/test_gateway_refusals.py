@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from free_ports import find_free_port
 from gateway_serving import Scripted, Served, post, run
 
+from gymcp.agents.endpoint import http_server
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.programs.exchange import Exchange
+from gymcp.agents.programs.gateway import SOCKET_NAME
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.errors import PromptTooLong
+from gymcp.mcp_servers.programs import gateway_relay
 from gymcp.outcome import Outcome
 from gymcp.types import Action, GiveUp
 
@@ -106,7 +113,10 @@ def upload(port: int, head: str, pieces: int, pause: threading.Event) -> tuple[i
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/mcp"])
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_read(tmp_path: Path, path: str, announced: bool) -> None:
+def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_read(
+    tmp_path: Path, path: str, announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_DISCARDED_BYTES", 10_000_000)
     length = "Content-Length: 100000000" if announced else "Transfer-Encoding: chunked"
     pause = threading.Event()
 
@@ -123,9 +133,74 @@ def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_read(tmp_path: Pa
         sent, answer = await sending
         assert answer.startswith("HTTP/1.1 413 "), answer
         assert "the request has more than 16000000 bytes" in answer
-        assert sent < 50, "the rest is neither read nor waited for; the sockets hold some of it"
+        assert sent < 50, "no more than the limit is discarded; the sockets hold some of it"
 
     run(tmp_path, Scripted(), work)
+
+
+SEND_ALL = """
+import os, sys, urllib.error, urllib.request
+for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/mcp"):
+    headers = {"Authorization": f"Bearer {os.environ['KEY']}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}{path}", b" " * 100_000_000, headers)
+    try:
+        urllib.request.urlopen(request, timeout=20)
+    except urllib.error.HTTPError as error:
+        print(error.code, b"more than 16000000 bytes" in error.read())
+"""
+"""A program that reads no answer before it has sent everything, as most HTTP clients."""
+
+
+async def relay(folder: Path, program: str, key: str = "") -> tuple[str, str]:
+    """(standard output, standard error) of a Python program that reaches the gateway as sandboxed ones do."""
+    port = str(find_free_port())
+    socket = str(folder / SOCKET_NAME)
+    begin = f"from {gateway_relay.__name__} import main; main()"
+    argv = [sys.executable, "-c", begin, port, socket, sys.executable, "-c", program, port]
+    return await start(argv, key)
+
+
+async def start(argv: Sequence[str], key: str) -> tuple[str, str]:
+    environment = {**os.environ, "KEY": key}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe, env=environment)
+    output, errors = await process.communicate()
+    return output.decode(), errors.decode()
+
+
+@pytest.mark.parametrize("relayed", [True, False])
+def test_a_program_that_sends_a_hundred_megabytes_reads_the_refusal(tmp_path: Path, relayed: bool) -> None:
+    async def work(served: Served) -> None:
+        key = served.exchange.token
+        direct = [sys.executable, "-c", SEND_ALL, str(served.gateway.port)]
+        output, errors = await (relay(tmp_path, SEND_ALL, key) if relayed else start(direct, key))
+        assert output == "413 True\n" * 4, errors
+
+    run(tmp_path, Scripted(), work)
+
+
+SEND_ENDLESSLY = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20) as connection:
+    sent = 0
+    try:
+        while sent < 1_000_000_000:
+            sent += connection.send(b" " * 1_000_000)
+    except ConnectionError:
+        print("closed", sent < 300_000_000)
+"""
+
+
+def test_the_relay_closes_a_connection_whose_gateway_has_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        async with await asyncio.start_unix_server(hang_up, tmp_path / SOCKET_NAME):
+            output, errors = await asyncio.wait_for(relay(tmp_path, SEND_ENDLESSLY), 60)
+            assert output == "closed True\n", errors
+
+    asyncio.run(main())
 
 
 def test_a_prompt_that_is_too_long_is_an_error_that_programs_know(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_program_is_stressed_with_the_options_of_eval(tmp_path: Path) -> None:
         (("--agent", "cmd:"), "agent 'cmd:': no program; write cmd:PROGRAM ARGS"),
         (("--agent", "cmd:'"), "cannot be split into words"),
         (("--agent", "cmd:no-such-program"), "agent 'cmd:no-such-program': no such program"),
+        (("--agent", "cmd:python3 gone.py"), "agent 'cmd:python3 gone.py': no such file: gone.py (in "),
         (("--agent", "cmd:sh", "--agent-sandbox", "docker"), "no sandbox 'docker' for programs; have bwrap, none"),
         (("--agent", "cmd:sh {prompt}", "--agent-stdin"), "leave {prompt} out"),
         (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "it cannot be shown /no/such: no such file or folder"),

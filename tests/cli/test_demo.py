@@ -15,7 +15,7 @@ import pytest
 import warm_command
 from cli_runner import GYMCP, TIMEOUT_S, gymcp
 
-from gymcp.cli.demo.parts import AGENTS, RECIPE
+from gymcp.cli.demo.parts import AGENTS
 
 QUICK = ("demo", "--only", "bfcl", "--limit", "3")
 of_one_demo = pytest.mark.xdist_group("demo")
@@ -139,8 +139,3 @@ def test_wrong_options_are_refused(words: tuple[str, ...], said: str, tmp_path: 
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_recipe_of_the_demo_is_among_the_recipes() -> None:
-    recipes = Path(__file__).parents[2] / "recipes"
-    assert (recipes / "demo.toml").read_bytes() == RECIPE.read_bytes()

@@ -195,6 +195,24 @@ def test_javascript_with_a_package_becomes_an_environment(node: None, tmp_path: 
     assert sorted(entry.source.files) == ["kv.js", "package.json", "tools.js"]
 
 
+SIX = {
+    "version": "6.0.0",
+    "integrity": "sha512-Wu1VHeILBK8KAWJUAiSZQX94GmOE45Rg6/538fKwiloUu21KncEkYGPqob2oSZ5mUT73vLGrHQjKw3KMPwfDzg==",
+}
+
+
+def test_the_versions_of_a_package_lock_are_kept(node: None, tmp_path: Path) -> None:
+    """Without it, the newest version that package.json allows would be locked: 7."""
+    needs = {"is-number": ">=6"}
+    write_javascript(tmp_path / "js", json.dumps(needs))
+    packages = {"": {"dependencies": needs}, "node_modules/is-number": SIX}
+    text = json.dumps({"lockfileVersion": 3, "requires": True, "packages": packages})
+    (tmp_path / "js" / "package-lock.json").write_text(text)
+    make_env(tmp_path, "kv", "--path", "js", "--server-name", "kv")
+    (package,) = read_lock(tmp_path / "servers.lock")["kv"].packages
+    assert (package.version, package.files["integrity"]) == ("6.0.0", SIX["integrity"])
+
+
 def test_typescript_becomes_an_environment(node: None, tmp_path: Path) -> None:
     """The program's types are left out in the sandbox by the compiler that its package.json names."""
     write_typescript(tmp_path / "ts")

@@ -23,7 +23,7 @@ from gymcp.trainers.run.asynchronous.update_log import read_updates
 def folder(tmp_path: Path) -> Path:
     """Folder in which a reader types: a checkout's examples and recipes are there."""
     for name in ("examples", "recipes"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -150,6 +150,30 @@ def test_a_prediction_is_made_from_episodes_before_practice(folder: Path) -> Non
     play_block(replace(block, text=text, detail=""), folder)
     with TrajectoryStore.open(folder / "runs" / "start") as store:
         assert len(store.summaries()) == 24
+
+
+def test_runs_are_compared_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "evaluation.md", folder) == 1
+
+
+def test_a_suite_is_checked_and_played_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "suites.md", tmp_path) == 1
+
+
+def test_a_file_is_out_of_reach_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "security.md", tmp_path) == 2
+
+
+def test_a_session_calls_a_tool_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "conformance.md", folder) == 1
+
+
+def test_an_engine_samples_and_is_updated_as_the_page_shows(tmp_path: Path) -> None:
+    assert play_page(DOCS / "engines.md", tmp_path) == 1
+
+
+def test_episodes_open_on_a_warm_sandbox_as_the_page_shows(folder: Path) -> None:
+    assert play_page(DOCS / "architecture.md", folder) == 1
 
 
 def test_an_environment_is_made_by_gymnasium(folder: Path) -> None:

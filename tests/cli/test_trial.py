@@ -63,7 +63,7 @@ READS = Tool(name="get", description="", input_schema={}, annotations={"readOnly
             {"n.db": EMPTY},
             True,
             FileState(kind="sqlite", path="n.db"),
-            "starts with some (n.db)",
+            "starts with some files (n.db)",
         ),
         ([{}, {}], {}, True, "stateless", "fresh starts answer alike"),
         ([{}, {}], {}, False, "opaque", "cannot be seen: grade by calls and answers"),

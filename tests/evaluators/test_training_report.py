@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from recorded_runs import write_run
+from recorded_runs import write_run, write_training_run
 from records import HOSTILE_TEXT, order_episode
 from test_report import Page
 
+from gymcp.cli.summary_table import print_suites, print_summary, training_lines
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.curves import unit_of
 from gymcp.evaluators.statistics import mean_ci95
@@ -78,6 +80,17 @@ def test_the_headline_is_the_last_held_out_success_with_its_paired_change(tmp_pa
     )
     assert "suite orders 4 · started 20" in text
     assert "unnamed" not in text
+
+
+def test_the_summary_has_the_held_out_success_of_the_headline(tmp_path: Path) -> None:
+    summary = write_report(write_training(tmp_path / "run"))
+    (held,) = summary["held_out"]
+    assert (held["success"], held["iteration"], held["change"]["better"], held["refused"]) == (0.75, 2, 4, None)
+    (line,) = training_lines([held])
+    assert line == (
+        "seeds: +50.0 points since iteration 0 (25.0 %); 95 % interval +5.3 to +94.7 points; paired over 8 tasks:"
+        " 4 better, 0 worse, p = 0.12"
+    )
 
 
 def test_a_change_without_results_of_tasks_is_said_not_to_be_paired(tmp_path: Path) -> None:
@@ -206,6 +219,9 @@ def test_held_out_success_over_too_few_scored_tasks_is_no_headline(tmp_path: Pat
     )
     refused = json.loads((run / "summary.json").read_text())["refused"]
     assert refused.startswith("held out, seeds: 8 of 10 episodes (80 %) have a score")
+    (held,) = json.loads((run / "summary.json").read_text())["held_out"]
+    assert (held["success_bounds"], held["scored"], held["tasks"]) == ([0.6, 0.8], 8, 10)
+    assert "8 of 10 episodes" in held["refused"]
     write_report(run, min_coverage=0.8)
     assert "75.0 %" in Page((run / "report.html").read_text()).text.partition("Learning curve")[0]
 
@@ -216,3 +232,27 @@ def test_an_evaluation_without_any_score_takes_the_headline_back(tmp_path: Path)
     page = Page((run / "report.html").read_text()).text
     assert "0 of 8 episodes (0 %) have a score" in page
     assert "small': 0.0 .. 100.0 %" in page
+
+
+def test_a_training_is_headlined_by_its_held_out_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_training_run(tmp_path / "t1")
+    print_summary(write_report(run))
+    rows = read_rows(capsys.readouterr().out)
+    assert rows["held out: seeds, iteration 4"] == ["50.0 %", "37.5 – 75.0", "-"]
+    assert rows["practice"][0] == "37.5 %"
+    assert "all" not in rows
+    assert any(row.startswith("practice: pass@8") for row in rows)
+    assert "seeds: +25.0 points since iteration 0 (25.0 %), not paired by task" in rows
+
+
+def test_several_trainings_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainings = [write_training_run(tmp_path / name) for name in ("t1", "t2")]
+    print_suites(read_report(trainings, no_tasks).object())
+    rows = read_rows(capsys.readouterr().out)
+    assert rows["t1"] == rows["t2"] == ["seeds", "4", "50.0 %", "37.5 – 75.0", "-", "+25.0"]
+
+
+def read_rows(table: str) -> dict[str, list[str]]:
+    """First cell of each row of a table on the terminal -> its other cells."""
+    lines = ([cell.strip() for cell in re.split("[│┃]", line.strip("│┃ "))] for line in table.splitlines())
+    return {cells[0]: cells[1:] for cells in lines}

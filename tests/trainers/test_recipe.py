@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import tomli_w
 
 from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.cli.demo.parts import RECIPE
 from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import PRESETS, WITHOUT_GROUPS, make_preset
@@ -28,6 +30,12 @@ SHIPPED = sorted([*(ROOT / "recipes").glob("*.toml"), *(ROOT / "benchmarks" / "c
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_recipes_load(path: Path) -> None:
     assert load_recipe(path).name == path.stem
+
+
+def test_the_demos_recipe_is_in_a_copy_of_the_folder_and_in_the_package(tmp_path: Path) -> None:
+    """`cp -r` copies links as links."""
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes", symlinks=True)
+    assert (tmp_path / "recipes" / "demo.toml").read_bytes() == RECIPE.read_bytes()
 
 
 def test_settings_override_the_file(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_policy_is_trained_and_used(tmp_path: Path) -> None:
 
 def test_the_curve_that_rises_is_drawn_as_the_page_says(tmp_path: Path) -> None:
     """The two minutes of the page belong to benchmarks/walks.py: one short iteration shows that the commands work."""
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes", symlinks=True)
     (block,) = (block for block in read_blocks(DOCS / "start" / "train.md") if block.mark == "slow")
     settings = "".join(f" --set {key}={value}" for key, value in SHORT.items())
     text = block.text.replace("--out runs/rising", f"--out runs/rising{settings}")
@@ -41,6 +41,6 @@ def test_the_curve_that_rises_is_drawn_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_a_recipe_is_checked_and_explained(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes", symlinks=True)
     assert play_page(DOCS / "training.md", tmp_path) == 1
     assert not (tmp_path / "runs").exists()

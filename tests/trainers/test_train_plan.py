@@ -202,6 +202,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "a grader that raises": ({}, IMPORT + BROKEN_GRADER, "ZeroDivisionError: division by zero"),
     "a server that ends": ({}, IMPORT + DEAD_SERVER, "that was tried was lost (env_infra): server 'bank': "),
     "a program that is not there": ({"rollout": {"agent": "cmd:nowhere"}}, "", "'cmd:nowhere': no such program"),
+    "a script that is not there": ({"rollout": {"agent": "cmd:python3 gone.py"}}, "", "no such file: gone.py"),
     "no split of that name": ({"env": "backoffice", "evaluation": {"splits": ["moon"]}}, "", "'moon'"),
 }
 

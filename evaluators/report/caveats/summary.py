@@ -7,7 +7,8 @@ from dataclasses import asdict
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures
 from gymcp.evaluators.metrics.user_audit import UserAudit
 from gymcp.evaluators.names import UPPER_BOUND_KEY
-from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
+from gymcp.evaluators.report.run_data import Evidence, FaultyTasks, rate_held_out
+from gymcp.evaluators.training_curves import HeldOut, read_held_out
 from gymcp.types import Json
 
 MAX_FINDINGS = 200
@@ -36,12 +37,45 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
         **({} if evidence.trees is None else {"trees": _trees(evidence.trees)}),
         "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
+        **({} if evidence.recipe is None else {"held_out": _held_out(evidence)}),
         **({"upper_bound": str(why)} if (why := evidence.run.config.get(UPPER_BOUND_KEY)) else {}),
     }
 
 
 def _bounds(bounds: Bounds | None) -> list[float] | None:
     return None if bounds is None else [bounds.low, bounds.high]
+
+
+def _held_out(evidence: Evidence) -> list[dict[str, Json]]:
+    """The last evaluation of a training run on each split; the split that was evaluated most often comes first."""
+    return [_evaluation(evidence, held) for held in read_held_out(evidence.curves, evidence.heldout)]
+
+
+def _evaluation(evidence: Evidence, held: HeldOut) -> dict[str, Json]:
+    """Success on a split after the last evaluation, and its change since the first, paired by task."""
+    last, pair, rate = held.last, held.change, rate_held_out(held)
+    change = None
+    if pair is not None and pair.difference is not None:
+        change = {
+            "tasks": pair.tasks,
+            "difference": pair.difference,
+            "ci95": None if pair.ci95 is None else [pair.ci95.low, pair.ci95.high],
+            "better": pair.better,
+            "worse": pair.worse,
+            "p": pair.p_permutation,
+        }
+    return {
+        "split": held.split,
+        "iteration": last.iteration,
+        "tasks": None if rate is None else rate.episodes,
+        "scored": last.scored if rate is None else rate.scored,
+        "success": last.success,
+        "ci95": None if last.ci95 is None else [last.ci95.low, last.ci95.high],
+        "success_bounds": None if rate is None else _bounds(rate.bounds),
+        "refused": evidence.refuse_held_out(held) or None,
+        "first": None if held.first is last else {"iteration": held.first.iteration, "success": held.first.success},
+        "change": change,
+    }
 
 
 def _retries(retries: Retries) -> dict[str, Json]:

@@ -80,7 +80,9 @@ class EvalConfig:
     search: str | None = None
     """Search for each task's answer, as ``beam,width=3,episodes=40``; None: no search."""
     concurrency: int = 8
-    """Episodes at a time."""
+    """Episodes at a time; with `ray`, on each node."""
+    ray: str | None = None
+    """Address of the Ray cluster whose nodes play the episodes, or ``auto``; None: this process plays them."""
     seed: int = 0
     out: Path | None = None
     """Run folder; None: a new one, ``runs/ENV-AGENT-TIME``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -14,8 +14,10 @@ from gymcp.types import Json
 def print_suites(report: Mapping[str, Json]) -> None:
     """Print a table for each suite of a report on several runs: every run's success with its interval and coverage.
 
-    `report` is the object of `Report.object`. Training runs have no row.
+    `report` is the object of `Report.object`. Training runs have a table of their own, with success on held-out tasks.
     """
+    if trained := [run for run in report["runs"] if "held_out" in run]:
+        _print_trainings(trained)
     runs = {run["name"]: run for run in report["runs"]}
     for suite in report["suites"]:
         table = _figures_table(suite["name"])
@@ -31,6 +33,23 @@ def print_suites(report: Mapping[str, Json]) -> None:
         console.print(table)
 
 
+def _print_trainings(runs: Sequence[Mapping[str, Json]]) -> None:
+    """Print a row for each training run: its last held-out success on the split that it evaluated most often."""
+    table = Table(title="training runs, on held-out tasks", title_justify="left", header_style="bold")
+    table.add_column("")
+    table.add_column("split")
+    for heading in ("iteration", "success", "95 % interval", "scored", "change, points"):
+        table.add_column(heading, justify="right")
+    for run in runs:
+        if not run["held_out"]:
+            table.add_row(run["name"], "none yet", *"-----")
+            continue
+        held = run["held_out"][0]
+        moved = "-" if held["first"] is None or held["refused"] else _points_since_first(held)
+        table.add_row(run["name"], held["split"], str(held["iteration"]), *_held_out_figures(held), moved)
+    console.print(table)
+
+
 def _figures_table(title: str) -> Table:
     """Table without rows: a name, then the columns of `_figures`."""
     table = Table(title=title, title_justify="left", header_style="bold")
@@ -43,10 +62,10 @@ def _figures_table(title: str) -> Table:
 def print_summary(summary: Mapping[str, Json]) -> None:
     """Print the success with its interval and coverage, the breakdown, and the path of the run."""
     table = _figures_table(f"{summary['env']} · {summary['agent']}")
-    table.add_row("all", *(_bounds(summary) if summary.get("refused") else _figures(summary)), style="bold")
-    for part in summary.get("breakdown", ()):
-        table.add_row(label_of_part(part["axis"], part["tag"]), *_figures(part))
+    _add_rows(table, summary)
     console.print(table)
+    for line in training_lines(summary.get("held_out")):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
     for line in caveat_lines(summary):
         console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
@@ -72,8 +91,60 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     if line := network_line(summary.get("tools", {})):
         console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")
     for name, value in summary.get("components", {}).items():
-        console.print(f"{name}: {value:.3f}")
+        console.print(f"{_practice(summary)}{name}: {value:.3f}")
     console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
+
+
+def _add_rows(table: Table, summary: Mapping[str, Json]) -> None:
+    """Add the headline and the breakdown; of a training run, success on held-out tasks and then practice."""
+    held_out, practice = summary.get("held_out"), ""
+    if held_out is None:
+        table.add_row("all", *(_bounds(summary) if summary.get("refused") else _figures(summary)), style="bold")
+    else:
+        practice = "practice, "
+        for held in held_out:
+            name = f"held out: {held['split']}, iteration {held['iteration']}"
+            table.add_row(name, *_held_out_figures(held), style="bold")
+        table.add_row("practice", *_figures(summary))
+    for part in summary.get("breakdown", ()):
+        table.add_row(practice + label_of_part(part["axis"], part["tag"]), *_figures(part))
+
+
+def training_lines(held_out: Sequence[Mapping[str, Json]] | None) -> list[str]:
+    """Lines with the change of held-out success since the first evaluation, one for each split that has two.
+
+    `held_out`: of a summary; None if it is not that of a training run.
+    """
+    if held_out is None:
+        return []
+    if not held_out:
+        return ["no held-out task has been evaluated yet; practice is what the policy was trained on"]
+    lines = []
+    for held in held_out:
+        first, change = held["first"], held["change"]
+        if first is None or held["refused"]:
+            continue
+        since = f"since iteration {first['iteration']} ({_percent(first['success'])})"
+        moved = f"{held['split']}: {_points_since_first(held)} points {since}"
+        if change is None:
+            lines.append(f"{moved}, not paired by task")
+            continue
+        bounds = ""
+        if change["ci95"] is not None:
+            low, high = change["ci95"]
+            bounds = f"; 95 % interval {100 * low:+.1f} to {100 * high:+.1f} points"
+        chance = "" if change["p"] is None else f", p = {change['p']:.2g}"
+        lines.append(
+            f"{moved}{bounds}; paired over {change['tasks']} tasks: {change['better']} better, {change['worse']} worse"
+            f"{chance}"
+        )
+    return lines
+
+
+def _points_since_first(held: Mapping[str, Json]) -> str:
+    """Change of success since the first evaluation, of the tasks of both if they were recorded: "+50.0"."""
+    pair = held["change"]
+    return f"{100 * (held['success'] - held['first']['success'] if pair is None else pair['difference']):+.1f}"
 
 
 def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
@@ -91,6 +162,7 @@ def network_line(tools: Mapping[str, Mapping[str, float]]) -> str:
 def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     """Lines that say what the success rests on and what it cost; empty if all were scored at once and cost nothing."""
     lines = []
+    practice = _practice(summary)
     if summary.get("upper_bound"):
         lines.append(f"success is an upper bound: {summary['upper_bound']}")
     if summary.get("refused"):
@@ -98,18 +170,20 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     elif summary["scored"] < summary["episodes"] and summary.get("success_bounds"):
         low, high = summary["success_bounds"]
         lines.append(
-            f"over all episodes, success is {100 * low:.1f} % if the lost ones failed, else up to {100 * high:.1f} %"
+            f"{practice}over all episodes, success is {100 * low:.1f} % if the lost ones failed, else up to"
+            f" {100 * high:.1f} %"
         )
     if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None and not summary.get("refused"):
-        lines.append(f"less the price of questions and calls, the score is {100 * net:.1f} %")
+        lines.append(f"{practice}less the price of questions and calls, the score is {100 * net:.1f} %")
     if lost := summary.get("tasks_without_score"):
-        lines.append(f"{lost} of {summary['tasks']} tasks have no scored episode: no figure says anything about them")
+        of = f"{practice}{lost} of {summary['tasks']} tasks"
+        lines.append(f"{of} have no scored episode: no figure says anything about them")
     retries = summary.get("retries")
     if retries and retries["difference"] is not None:
         first, again = (f"{100 * retries[group]['success']:.1f} %" for group in ("first", "retried"))
         lines.append(
-            f"played again after a loss: {retries['retried']['scored']} episodes with success {again}, against {first}"
-            f" at the first attempt (p = {retries['p']:.2g})"
+            f"{practice}played again after a loss: {retries['retried']['scored']} episodes with success {again},"
+            f" against {first} at the first attempt (p = {retries['p']:.2g})"
         )
     if (faulty := summary.get("faulty")) and faulty["tasks"]:
         both = ", ".join(f"{_percent(faulty[key]['success'])} {key} them" for key in ("with", "without"))
@@ -123,6 +197,11 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     return lines
 
 
+def _practice(summary: Mapping[str, Json]) -> str:
+    """Words before figures on the episodes of a training run; empty for any other run."""
+    return "practice: " if "held_out" in summary else ""
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
@@ -134,8 +213,8 @@ def trial_lines(summary: Mapping[str, Json]) -> list[str]:
     last, counts = summary["pass_k"][-1], summary["trials"]["denominators"][-1]
     k, tasks = last["k"], counts["tasks"] + counts["tasks_short"]
     return [
-        f"pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} % (unbiased estimates, of the"
-        f" {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
+        f"{_practice(summary)}pass@{k} {100 * last['at']:.1f} %, pass^{k} {100 * last['hat']:.1f} %"
+        f" (unbiased estimates, of the {counts['tasks']} of {tasks} tasks that have {k} scored trials)"
     ]
 
 
@@ -156,6 +235,18 @@ def _bounds(summary: Mapping[str, Json]) -> tuple[str, str, str]:
     """The figures of a run that too few episodes of have a score."""
     low, high = summary["success_bounds"]
     return f"{100 * low:.1f} .. {100 * high:.1f} %", "-", f"{summary['scored']}/{summary['episodes']}"
+
+
+def _held_out_figures(held: Mapping[str, Json]) -> tuple[str, str, str]:
+    """Success, interval and coverage of an evaluation; bounds without an interval if too few tasks have a score."""
+    scored, tasks = held["scored"], held["tasks"]
+    coverage = "-" if scored is None else str(scored) if tasks is None else f"{scored}/{tasks}"
+    if held["refused"] and held["success_bounds"]:
+        low, high = held["success_bounds"]
+        return f"{100 * low:.1f} .. {100 * high:.1f} %", "-", coverage
+    ci95 = held["ci95"]
+    interval = "-" if ci95 is None else f"{100 * ci95[0]:.1f} – {100 * ci95[1]:.1f}"
+    return _percent(held["success"]), interval, coverage
 
 
 def time_line(summary: Mapping[str, Json]) -> str:

@@ -21,7 +21,7 @@ _STATUSES = {
     403: "The token is not for this.",
     404: "No such environment, task, split or episode.",
     409: "Not now: the episode is over, has been finished, or answers another message.",
-    413: "The body is too large; it was not read.",
+    413: "The body is too large; it was discarded.",
     429: "The limit of live episodes is reached: wait and try again.",
     500: "The host failed.",
     502: "The world of the episode could not be opened; the attempt is recorded.",

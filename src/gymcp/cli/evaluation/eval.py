@@ -32,6 +32,7 @@ from gymcp.cli.evaluation.eval_options import (
     PolicyOption,
     PricesOption,
     PrivilegesOption,
+    RayOption,
     RequestsPerMinuteOption,
     RequestTimeoutOption,
     ResumeOption,
@@ -70,6 +71,7 @@ def command(
     branch: BranchOption = None,
     search: SearchOption = None,
     concurrency: Concurrency = 8,
+    ray: RayOption = None,
     seed: Seed = 0,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -115,8 +117,7 @@ def command(
     A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
     Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
-    config = _read_config(SimpleNamespace(**locals()))
-    _start(config, env, policy or [], as_json=as_json)
+    _start(_read_config(SimpleNamespace(**locals())), env, policy or [], as_json=as_json)
 
 
 def _read_config(given: Any) -> EvalConfig:
@@ -145,7 +146,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage", "branch", "search")  # fmt: skip
+        "min_coverage", "branch", "search", "ray")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

@@ -84,6 +84,14 @@ SearchOption = Annotated[
         autocompletion=offer(SEARCHES),
     ),
 ]
+RayOption = Annotated[
+    str | None,
+    _of(
+        TASKS_PANEL,
+        "Play on all nodes of a Ray cluster: auto or its address; --concurrency counts per node; default: here.",
+        autocompletion=offer(("auto",)),
+    ),
+]
 OutOption = Annotated[
     Path | None,
     _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", "--out", "-o", autocompletion=complete_run),

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,13 +15,22 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
-from gymcp.agents.runner.run import Plan, RunEnd, check_judge, check_resumes, run_plan, select_tasks
+from gymcp.agents.runner.run import (
+    Plan,
+    PlayedElsewhere,
+    RunEnd,
+    check_judge,
+    check_resumes,
+    run_plan,
+    select_tasks,
+)
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
+from gymcp.cli.lazy_verbs import import_with_ray
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
@@ -99,6 +108,24 @@ def _print_search(folder: Path, search: str, asked: Mapping[str, Json] | None) -
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A config that has been checked as far as possible without a model, with everything that it names."""
+
+    config: EvalConfig
+    plan: Plan
+    schedule: Schedule
+    agent: AgentPlan
+    user: PolicyPlan | None
+    judge: PolicyPlan | None
+    sandbox: Sandbox
+    env: LoadedEnv
+    """The environment inside its wrappers, without its models."""
+    tasks: Sequence[Task]
+    recorded: Mapping[str, Json]
+    """Content of ``run.json``."""
+
+
 def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
@@ -106,8 +133,21 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
     cannot be used.
     """
+    prepared = prepare_run(config)
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        env = prepared.env
+        if config.ray is not None:
+            agents = stack.enter_context(import_with_ray("evaluation.cluster.driver:open_cluster")(prepared))
+        else:
+            env, agents = stack.enter_context(open_players(runner, prepared))
+        display = progress or stack.enter_context(Progress(f"{env.spec.name} · {prepared.plan.agent}"))
+        return _record(prepared, env, agents, runner, display)
+
+
+def prepare_run(config: EvalConfig) -> PreparedRun:
+    """The run of the config, before its models are opened. Raises UsageError, before a folder is made."""
     _check(config)
-    schedule = _plan_schedule(config)
     agent, user = _plan_agent_and_user(config)
     judge = plan_judge(config.judge, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
     wrappers = WrapperSelection(
@@ -128,21 +168,32 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         limit=config.limit or 0, earlier_limits=_read_earlier_limits(config), trials=config.trials, seed=config.seed,
         settings=settings,
     )  # fmt: skip
+    schedule = _plan_schedule(config)
     sandbox = get_sandbox(config.sandbox)
     sandbox.check()
     env = _load_env(config, wrappers, sandbox)
-    tasks = select_tasks(env.suite, plan)  # fails before a folder is made if the plan is wrong
+    tasks = select_tasks(env.suite, plan)
     remove_orphans()
-    recorded = plan.config(env, source_of(config.env))
+    return PreparedRun(
+        config=config, plan=plan, schedule=schedule, agent=agent, user=user, judge=judge, sandbox=sandbox, env=env,
+        tasks=tasks, recorded=plan.config(env, source_of(config.env)),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def open_players(runner: asyncio.Runner, prepared: PreparedRun) -> Iterator[tuple[LoadedEnv, AgentFactory]]:
+    """The environment with its models, and the agents; all models have been asked once.
+
+    Raises ConfigError, EnvInfraError if a server fails.
+    """
+    env, sandbox, tasks = prepared.env, prepared.sandbox, prepared.tasks
     with contextlib.ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner())
-        env = stack.enter_context(open_user(runner, user, env, tasks[0]))(env)
-        env = stack.enter_context(add_judge(runner, judge, env))
-        agents = stack.enter_context(open_agent(runner, agent, env, sandbox, tasks))
-        check_resumes(schedule, plan.agent, agents, tasks[0])
-        check_judge(schedule, env)
-        display = progress or stack.enter_context(Progress(f"{env.spec.name} · {plan.agent}"))
-        return _record(config, plan, recorded, env, sandbox, agents, runner, display)
+        env = stack.enter_context(open_user(runner, prepared.user, env, tasks[0]))(env)
+        env = stack.enter_context(add_judge(runner, prepared.judge, env))
+        agents = stack.enter_context(open_agent(runner, prepared.agent, env, sandbox, tasks))
+        check_resumes(prepared.schedule, prepared.plan.agent, agents, tasks[0])
+        check_judge(prepared.schedule, env)
+        yield env, agents
 
 
 def _read_earlier_limits(config: EvalConfig) -> tuple[int, ...]:
@@ -161,6 +212,13 @@ def _check(config: EvalConfig) -> None:
         raise ConfigError("--resume: which run? name its folder with --out")
     if config.max_cost is not None and not config.max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
+    if config.ray is not None and config.judge is not None:
+        raise ConfigError(
+            "--ray and --judge: a judge's answers are kept in the run folder, which nodes do not have; play without"
+            " --judge, then grade the run: gymcp grade RUN --judge MODEL"
+        )
+    if config.ray is not None and config.cassette == "record":
+        raise ConfigError("--ray and --cassette record: nodes would record apart; record without --ray, then replay")
 
 
 def _plan_schedule(config: EvalConfig) -> Schedule:
@@ -212,31 +270,32 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
 
 
 def _record(
-    config: EvalConfig,
-    plan: Plan,
-    recorded: Mapping[str, Json],
+    prepared: PreparedRun,
     env: LoadedEnv,
-    sandbox: Sandbox,
-    agents: AgentFactory,
+    agents: AgentFactory | PlayedElsewhere,
     runner: asyncio.Runner,
     progress: Progress,
 ) -> EvalResult:
-    """Play the plan into the run folder, whose config is `recorded`, and write the report."""
+    """Play the plan into the run folder and write the report."""
+    config, plan = prepared.config, prepared.plan
     name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
-    versions = list_versions(sandbox, env)
+    versions = list_versions(prepared.sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
-    with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing):
+    run = create_run(
+        folder, prepared.recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing
+    )
+    with run:
         with (
             TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store,
             keep_answers(env, folder) as judged,
         ):
             ended = run_plan(
                 judged,
-                sandbox,
+                prepared.sandbox,
                 plan,
                 store,
-                _plan_schedule(config),
+                prepared.schedule,
                 progress.start,
                 progress.advance,
                 make_agent=agents,

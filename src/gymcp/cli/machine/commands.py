@@ -14,7 +14,13 @@ sandbox = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 @defer_to("machine.doctor:execute")
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    as_json: AsJson = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Check all nodes of a Ray cluster instead: auto or its address; default: this machine."),
+    ] = None,
+) -> None:
     """Check this machine; print the command that mends each failure.
 
     Exit code 1 if a requirement is missing.

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from uv import find_uv_bin
 from gymcp import __version__
 from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, look_up, plan_build
 from gymcp.agents.policies.pretrained.smollm2 import PRECISIONS, WHEEL, cached_folder
+from gymcp.cli.lazy_verbs import import_with_ray
 from gymcp.cli.output import console, print_json
 from gymcp.envs.suites.scienceworld.java import INSTALL as JAVA_INSTALL
 from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
@@ -53,9 +54,23 @@ class Finding:
     """True if a failure only rules out some servers or sandboxes, so that the machine still passes."""
 
 
-def execute(*, as_json: bool) -> None:
+def execute(*, as_json: bool, ray: str | None = None) -> None:
     """Check this machine, and print the command that mends each failure. Exit code 1 if a requirement is missing."""
-    findings = [
+    if ray is not None:
+        import_with_ray("machine.doctor_ray:execute")(ray, as_json=as_json)
+        return
+    findings = check_machine()
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    else:
+        print_findings(findings)
+    if not passes(findings):
+        sys.exit(1)
+
+
+def check_machine() -> list[Finding]:
+    """All findings about this machine."""
+    return [
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
         namespaces(),
         bubblewrap(),
@@ -72,19 +87,23 @@ def execute(*, as_json: bool) -> None:
         _probe("cache", _cache),
         leftovers(),
     ]
-    if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings]})
-    else:
-        for finding in findings:
-            word, colour = ("--", "yellow") if finding.optional else ("no", "red")
-            word, colour = ("ok", "green") if finding.works else (word, colour)
-            console.print(word, style=colour, end="")
-            console.print(f"  {finding.what:<12}", end="")
-            console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
-            if finding.fix:
-                console.print(f"{'':<16}fix: {finding.fix}", markup=False, highlight=False, soft_wrap=True)
-    if not all(finding.works or finding.optional for finding in findings):
-        sys.exit(1)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print a line for each finding, and the command that mends it."""
+    for finding in findings:
+        word, colour = ("--", "yellow") if finding.optional else ("no", "red")
+        word, colour = ("ok", "green") if finding.works else (word, colour)
+        console.print(word, style=colour, end="")
+        console.print(f"  {finding.what:<12}", end="")
+        console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
+        if finding.fix:
+            console.print(f"{'':<16}fix: {finding.fix}", markup=False, highlight=False, soft_wrap=True)
+
+
+def passes(findings: Sequence[Finding]) -> bool:
+    """True if no requirement is missing."""
+    return all(finding.works or finding.optional for finding in findings)
 
 
 def _probe(what: str, how: Callable[[], str], fix: str = "") -> Finding:

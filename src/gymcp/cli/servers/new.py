@@ -26,7 +26,7 @@ from gymcp.cli.servers.servers import (
     sandbox_for,
 )
 from gymcp.cli.servers.state_kinds import describe_state
-from gymcp.cli.servers.trial import Trial, try_out
+from gymcp.cli.servers.trial import CALL_LIMIT, Trial, try_out
 from gymcp.cli.servers.verdicts import CheckResults, print_verdicts
 from gymcp.cli.summary_table import network_line
 from gymcp.errors import ConfigError
@@ -39,13 +39,15 @@ from gymcp.mcp_servers.sandbox import Sandbox
 TASKS, CONCURRENCY = 60, 8
 """Most tasks that `--check` plays, and episodes at a time; as `gymcp check` by default."""
 
+_READ_ONLY = "Read-only file system"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     """Files that were written, in words, and the next two commands to type."""
 
     lines: tuple[str, ...]
-    warning: str = ""
+    warnings: tuple[str, ...] = ()
     next_commands: tuple[str, str]
 
 
@@ -176,9 +178,25 @@ def _write_over_server(
     state = f"state: {describe_state(trial.state.state)}: {trial.state.reason}"
     return _Written(
         lines=(f"wrote {file} and {lock}: {len(trial.tools)} tools, one task", state),
-        warning=network_line(trial.offline),
+        warnings=tuple(filter(None, (_describe_failure(trial, file), network_line(trial.offline)))),
         next_commands=next_commands(entry.runtime, str(file), backend.name),
     )
+
+
+def _describe_failure(trial: Trial, file: Path) -> str:
+    """Line on a tool whose trial calls failed, and what to do; empty if its arguments may be the reason."""
+    advice = {
+        _READ_ONLY: "the server's own files are read-only in the sandbox: let it write under the working directory",
+        CALL_LIMIT: "the call of a task may take longer: EpisodeLimits(call_timeout_s=...) of the environment",
+    }
+    for words, what_to_do in advice.items():
+        for tool, error in trial.errors.items():
+            if words in error:
+                return f"trial call of {tool} failed: {error}; {what_to_do}"
+    if trial.succeeded is not False or not trial.errors:
+        return ""
+    tool, error = next(iter(trial.errors.items()))
+    return f"trial call of {tool} failed: {error}; write a call that succeeds in place of CALL in {file}"
 
 
 def _write(name: str, file: Path, entry: LockedServer, found: Trial, backend: Sandbox) -> None:
@@ -198,8 +216,8 @@ def _print_summary(written: _Written, results: CheckResults | None, file: Path, 
     """Print what was written, the verdicts if there are any, and the next command."""
     for line in written.lines:
         console.print(in_one_line(line), highlight=False, soft_wrap=True)
-    if written.warning:
-        console.print(in_one_line(written.warning), highlight=False, soft_wrap=True, style="yellow")
+    for warning in written.warnings:
+        console.print(in_one_line(warning), highlight=False, soft_wrap=True, style="yellow")
     first, second = written.next_commands
     if results is not None:
         print_verdicts(results)

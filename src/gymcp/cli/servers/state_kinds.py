@@ -28,11 +28,13 @@ class StateChoice:
     reason: str
 
 
-def choose_state(starts: Sequence[Files], end: Files | None, tools: Sequence[Tool], *, alike: bool) -> StateChoice:
+def choose_state(
+    starts: Sequence[Files], end: Files | None, tools: Sequence[Tool], *, alike: bool, succeeded: bool = True
+) -> StateChoice:
     """The state kind for a server.
 
     `starts`: files of fresh starts. `end`: files after the trial calls; None if they cannot be read. `alike`: True if
-    the same call had the same answer on fresh starts.
+    the same call had the same answer on fresh starts. `succeeded`: True if any trial call did.
     """
     if end is None:
         return StateChoice(state="opaque", reason="its files cannot be read after the trial calls")
@@ -44,13 +46,19 @@ def choose_state(starts: Sequence[Files], end: Files | None, tools: Sequence[Too
         return StateChoice(
             state=state_kind(changed), reason=f"the trial calls changed files ({_some(sorted(changed))})"
         )
+    unseen = f"no trial call {'changed a file in the working directory' if succeeded else 'succeeded'}"
     if end:
-        reason = f"no trial call changed a file, but the server starts with some ({_some(sorted(end))})"
+        reason = f"{unseen}, but the server starts with some files ({_some(sorted(end))})"
         return StateChoice(state=state_kind(end), reason=reason)
     if alike and all(tool.annotations.get("readOnlyHint") is True for tool in tools):
         reason = "it has no files, its tools say that they only read, and fresh starts answer alike"
         return StateChoice(state="stateless", reason=reason)
-    reason = "no trial call changed a file, so what it keeps in memory cannot be seen: grade by calls and answers"
+    if not succeeded:
+        return StateChoice(state="opaque", reason=f"{unseen}, so nothing is known of what it keeps")
+    reason = (
+        f"{unseen}; no other place is watched, and what it keeps there or in memory cannot be seen: grade by calls "
+        "and answers"
+    )
     return StateChoice(state="opaque", reason=reason)
 
 

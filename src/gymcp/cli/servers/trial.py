@@ -13,7 +13,7 @@ from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.cli.servers.state_kinds import MAX_NAMES, Files, StateChoice, choose_state, find_changes
 from gymcp.envs.audit.repeats import AnswerPair, find_difference
 from gymcp.envs.episodes.network_failures import lacks_network
-from gymcp.errors import EnvInfraError
+from gymcp.errors import EnvInfraError, ServerTimeout
 from gymcp.evaluators.names import WITHOUT_NETWORK
 from gymcp.mcp_servers.packages.locked_server import make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer
@@ -26,8 +26,9 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 CALLS_PER_TOOL = 6
 """Most calls of one tool with random arguments, until one succeeds."""
 CALL_TIMEOUT_S = 10.0
-TRIAL_S = 60.0
-"""Seconds after which no further tool is called, once a call has succeeded."""
+CALL_LIMIT = "the limit of a trial call"
+TRIAL_S, FRUITLESS_TRIAL_S = 60.0, 120.0
+"""Seconds after which no further tool is called: once a call has succeeded, and at all."""
 MAX_CANDIDATES = 4
 """Calls that are tried alone, on fresh servers, until one of them is fit for a first task."""
 _ERROR = re.compile(r"\W*(\w+\W+){0,2}(error|exception|failed|invalid)\b", re.IGNORECASE)
@@ -48,6 +49,8 @@ class Trial:
     """Paths of the files that the call changes."""
     offline: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Calls that failed for want of network, by tool, under the key of `Usage.tools`."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """First error of each tool of which no call succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,26 @@ class _Alone:
     after: Files
 
 
+@dataclass(slots=True, kw_only=True)
+class _Calls:
+    """The trial calls of all tools, as they go on."""
+
+    best: dict[str, _Candidate] = field(default_factory=dict)
+    """Best call of each tool that has succeeded."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """First error of each tool."""
+    offline: Counter[str] = field(default_factory=Counter)
+    """Number of calls that failed for want of network, by tool."""
+    tried: set[str] = field(default_factory=set)
+    answers: int = 0
+    lost: EnvInfraError | None = None
+    """The first loss of the server."""
+    began: float = field(default_factory=time.monotonic)
+
+    def is_late(self) -> bool:
+        return time.monotonic() > self.began + (TRIAL_S if self.best else FRUITLESS_TRIAL_S)
+
+
 async def try_out(entry: LockedServer, backend: Sandbox) -> Trial:
     """Call each tool with random valid arguments until a call succeeds, then the best calls alone, twice each.
 
@@ -79,22 +102,44 @@ async def try_out(entry: LockedServer, backend: Sandbox) -> Trial:
         async with open_session(make_spec(entry), backend, initial_state=None, seed=0) as session:
             return Trial(tools=session.tools, call=_first_call(session.tools), state=REMOTE)
     spec = make_spec(entry, state=FileState())
-    async with open_session(spec, backend, initial_state=None, seed=0) as session:
-        tools = session.tools
-        start = await _read_files(session) or {}
-        candidates, offline = await _call_tools(session)
-        end = await _read_files(session)
+    calls, (tools, start, end) = await _call_all(spec, backend)
+    candidates = sorted(calls.best.values(), key=lambda candidate: -candidate.rank)
     plays = await _find_task(spec, backend, candidates)
     starts = [play.before for play in plays] or [await _read_start(spec, backend)]
-    state = choose_state([start, *starts], end, tools, alike=bool(plays) and _answer_alike(plays))
+    alike = bool(plays) and _answer_alike(plays)
+    state = choose_state([start, *starts], end, tools, alike=alike, succeeded=bool(candidates))
+    offline = {name: {WITHOUT_NETWORK: count} for name, count in calls.offline.items()}
+    errors = {name: error for name, error in calls.errors.items() if name not in calls.best}
+    call = candidates[0].call if candidates else _first_call(tools)
+    trial = Trial(tools=tools, call=call, state=state, succeeded=bool(plays), offline=offline, errors=errors)
     if not plays:
-        call = candidates[0].call if candidates else _first_call(tools)
-        return Trial(tools=tools, call=call, state=state, succeeded=False, offline=offline)
+        return trial
     first, second = plays
     if varying := sorted(find_changes(first.after, second.after)):
         state = replace(state, reason=f"{state.reason}; {', '.join(varying[:MAX_NAMES])}: other content each time")
-    changed = tuple(sorted(find_changes(first.before, first.after)))
-    return Trial(tools=tools, call=first.call, state=state, succeeded=True, changed=changed, offline=offline)
+    return replace(trial, call=first.call, state=state, changed=tuple(sorted(find_changes(first.before, first.after))))
+
+
+async def _call_all(spec: ServerSpec, backend: Sandbox) -> tuple[_Calls, tuple[tuple[Tool, ...], Files, Files | None]]:
+    """(calls of all tools; the tools, the files before them and after them), on a new server after each loss of one.
+
+    The files afterwards are None if they could not be read. Raises EnvInfraError if no tool answers.
+    """
+    calls = _Calls()
+    seen: list[tuple[Files, Files | None]] = []
+    goes_on = True
+    while goes_on:
+        async with open_session(spec, backend, initial_state=None, seed=0) as session:
+            tools = session.tools
+            before = await _read_files(session) or {}
+            goes_on = await _call_tools(session, calls)
+            seen.append((before, await _read_files(session)))
+    if not calls.answers:
+        raise calls.lost or ServerTimeout(f"server '{spec.name}': no tool answers: {next(iter(calls.errors.values()))}")
+    ends = [find_changes(before, after) for before, after in seen if after is not None]
+    start = seen[0][0]
+    end = {**start, **{path: entry for changes in ends for path, entry in changes.items()}} if ends else None
+    return calls, (tools, start, end)
 
 
 async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_Candidate]) -> list[_Alone]:
@@ -114,34 +159,40 @@ async def _find_task(spec: ServerSpec, backend: Sandbox, candidates: Sequence[_C
     return works
 
 
-async def _call_tools(session: ToolSession) -> tuple[list[_Candidate], dict[str, dict[str, float]]]:
-    """(best call of each tool that has answered, the best of all first; calls that failed for want of network).
+async def _call_tools(session: ToolSession, calls: _Calls) -> bool:
+    """Call the tools that have not been tried; True if the server was lost before all of them were.
 
-    Read-only tools are called first. The loss of the server, or of time, ends it if a call has succeeded before.
+    Read-only tools are called first. A tool that does not answer in time is not called again.
     """
     tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
-    started, best, offline = time.monotonic(), dict[str, _Candidate](), Counter[str]()
+    tried_before, late = frozenset(calls.tried), set[str]()
     for tool, arguments in generate_calls(tools):
-        known = best.get(tool.name)
-        if (known is not None and known.rank > 0) or (best and time.monotonic() > started + TRIAL_S):
+        known = calls.best.get(tool.name)
+        if tool.name in tried_before | late or (known is not None and known.rank > 0) or calls.is_late():
             continue
+        calls.tried.add(tool.name)
         call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
         key = session.world_key
         try:
-            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S, limit=CALL_LIMIT)
             await session.update()
-        except EnvInfraError:
-            if not best:
-                raise
-            break
+        except EnvInfraError as error:
+            calls.lost = calls.lost or error
+            calls.errors.setdefault(tool.name, str(error))
+            return not calls.is_late() and any(each.name not in calls.tried for each in tools)
+        if result.is_error and result.seconds >= CALL_TIMEOUT_S:
+            late.add(tool.name)
+            calls.errors.setdefault(tool.name, result.content)
+            continue
+        calls.answers += 1
         if result.is_error:
-            offline.update({tool.name: int(lacks_network(result))})
+            calls.errors.setdefault(tool.name, result.content)
+            calls.offline.update({tool.name: int(lacks_network(result))})
             continue
         rank = 2 if session.world_key != key else 0 if _ERROR.match(result.content) else 1
         if known is None or rank > known.rank:
-            best[tool.name] = _Candidate(rank=rank, call=call)
-    ranked = sorted(best.values(), key=lambda candidate: -candidate.rank)
-    return ranked, {name: {WITHOUT_NETWORK: count} for name, count in offline.items()}
+            calls.best[tool.name] = _Candidate(rank=rank, call=call)
+    return False
 
 
 async def _call_alone(spec: ServerSpec, backend: Sandbox, call: ToolCall) -> _Alone:
@@ -151,7 +202,7 @@ async def _call_alone(spec: ServerSpec, backend: Sandbox, call: ToolCall) -> _Al
     async with open_session(spec, backend, initial_state=None, seed=0) as session:
         before = await _read_files(session) or {}
         try:
-            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S, limit=CALL_LIMIT)
         except EnvInfraError as error:
             lost = ToolResult(call_id=call.id, content=str(error), is_error=True)
             return _Alone(call=call, result=lost, before=before, after=before)

@@ -1,0 +1,94 @@
+"""The book of lent jobs: each job is in one place, whatever nodes do."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from gymcp.agents.runner.rollout import Job
+from gymcp.scale.leases import LeaseBook, LostLease, count_room
+from gymcp.types import Task
+
+TASK = Task(id="task", prompts=("Do it.",))
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(task=TASK, trial=trial, seed=trial) for trial in range(count)]
+
+
+def test_jobs_of_a_lost_node_wait_again_in_their_order_before_all_others() -> None:
+    book = LeaseBook(jobs(6), max_losses=3)
+    first = book.lend("a", 3)
+    book.finish("a", first[0].number)
+    assert [lost.job.trial for lost in book.lose("a")] == [2, 1]
+    assert [lease.trial for lease in book.lend("b", 9)] == [1, 2, 3, 4, 5]
+
+
+def test_a_lease_of_a_lost_node_is_no_lease_any_more() -> None:
+    book = LeaseBook(jobs(1), max_losses=3)
+    (lease,) = book.lend("a", 1)
+    book.lose("a")
+    (again,) = book.lend("a", 1)
+    assert book.find("a", lease.number) is None
+    assert book.find("a", again.number) == jobs(1)[0]
+    assert book.find("b", again.number) is None
+
+
+def test_a_job_that_is_lost_too_often_stays_lost() -> None:
+    book = LeaseBook(jobs(1), max_losses=2)
+    (job,) = jobs(1)
+    book.lend("a", 1)
+    assert book.lose("a") == [LostLease(job=job, is_final=False)]
+    book.lend("b", 1)
+    assert not book.is_done
+    assert book.lose("b") == [LostLease(job=job, is_final=True)]
+    assert book.is_done
+
+
+def test_a_job_that_failed_on_one_node_waits_behind_the_others_and_only_so_often() -> None:
+    book = LeaseBook(jobs(2), max_losses=2)
+    (lease,) = book.lend("a", 1)
+    assert book.return_failed("a", lease.number)
+    other, again = book.lend("b", 2)
+    assert (other.trial, again.trial) == (1, 0)
+    assert not book.return_failed("b", again.number)
+    assert book.find("b", again.number) is not None
+
+
+def test_few_jobs_are_shared_equally_and_many_are_lent_ahead() -> None:
+    few = LeaseBook(jobs(10), max_losses=3)
+    assert count_room(few, "a", concurrency=8, nodes=2) == 5
+    few.lend("a", 5)
+    assert count_room(few, "b", concurrency=8, nodes=2) == 5
+    many = LeaseBook(jobs(100), max_losses=3)
+    assert count_room(many, "a", concurrency=8, nodes=2) == 10
+
+
+def test_a_free_place_gets_a_job_while_one_waits() -> None:
+    book = LeaseBook(jobs(3), max_losses=3)
+    book.lend("a", 2)
+    assert count_room(book, "a", concurrency=8, nodes=9) == 1
+    assert count_room(book, "a", concurrency=2, nodes=9) == 0
+
+
+def test_in_any_order_of_events_each_job_ends_once() -> None:
+    for seed in range(50):
+        draw = random.Random(seed)
+        book = LeaseBook(jobs(20), max_losses=1000)
+        held: dict[str, list[int]] = {name: [] for name in "abc"}
+        ended: Counter[int] = Counter()
+        while not book.is_done:
+            node = draw.choice("abc")
+            event = draw.random()
+            if event < 0.1:
+                book.lose(node)
+                held[node] = []
+            elif event < 0.5 or not held[node]:
+                held[node] += [lease.number for lease in book.lend(node, draw.randint(1, 4))]
+            else:
+                number = held[node].pop(draw.randrange(len(held[node])))
+                job = book.find(node, number)
+                assert job is not None
+                book.finish(node, number)
+                ended[job.trial] += 1
+        assert ended == Counter(range(20))

@@ -1,0 +1,55 @@
+"""`gymcp eval --ray` with options or a cluster that it cannot use: one line, and no run folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, TIMEOUT_S, gymcp
+from free_ports import refusing_port
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--ray", "127.0.0.1:{port}"], "no cluster there: Connection refused; start one: ray start --head"),
+        (["--ray", "somewhere"], "--ray somewhere: is no address; give HOST:PORT"),
+        (["--ray", "ray://127.0.0.1:10001"], "start gymcp on a node of the cluster"),
+        (["--ray", "auto", "--judge", "openai:http://127.0.0.1:{port}/v1#m"], "then grade the run: gymcp grade RUN"),
+        (["--ray", "auto", "--cassette", "record"], "record without --ray, then replay"),
+    ],
+    ids=["no cluster", "no address", "client address", "judge", "recording"],
+)
+def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
+    with refusing_port() as port:
+        words = [option.replace("{port}", str(port)) for option in options]
+        done = gymcp("eval", BANK, *words, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError('no ray', name='ray')\n")
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": path}
+    for command in (["eval", BANK, "--out", tmp_path / "run"], ["doctor"]):
+        words = [sys.executable, "-m", "gymcp.cli", *map(str, command), "--ray", "auto"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1] == (
+            "gymcp: --ray: needs Ray, which is not installed: pip install 'gymcp[scale]'"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_option_nothing_of_it_is_imported() -> None:
+    code = (
+        "import sys, gymcp.cli.evaluation.eval_run, gymcp.cli.machine.doctor;"
+        "print([name for name in sys.modules if name.split('.')[0] == 'ray' or name.startswith('gymcp.scale')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert done.stdout == "[]\n"
