@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from gymcp.agents.runner.rollout import Job
 from gymcp.scale.leases import LeaseBook, count_room
@@ -158,7 +159,7 @@ class _Simulation:
         while node.waiting and node.playing < self._cluster.concurrency:
             lease = node.waiting.popleft()
             node.playing += 1
-            self._after(self._length(), lambda lease=lease: self._finish(node, lease))  # type: ignore[misc]
+            self._after(self._length(), partial(self._finish, node, lease))
 
     def _finish(self, node: _Node, lease: int) -> None:
         node.playing -= 1

@@ -25,16 +25,16 @@ FORMER: dict[str, Json] = {"credit.gamma": 0.95, "credit.norm": "mean", "loss.cl
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def training_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a version that recorded no settings, gone on with."""
     folder = shutil.copytree(Path(__file__).parent / "old_run", tmp_path_factory.mktemp("training") / "run")
     train(make_recipe(todays_keys(iterations=2)), load_env(load_spec("backoffice")), folder, resume=True)
     return folder
 
 
-def begun_with(settings: dict[str, Json], finished: Path, folder: Path) -> Path:
+def begun_with(settings: dict[str, Json], training_run: Path, folder: Path) -> Path:
     """A copy of the run's state, with these settings in place of today's."""
-    state = json.loads((finished / "training.json").read_text())
+    state = json.loads((training_run / "training.json").read_text())
     state["settings"] |= settings
     (folder / "training.json").write_text(json.dumps(state))
     return folder
@@ -68,23 +68,25 @@ def test_settings_of_a_preset_of_trees_and_of_the_users_own_are_listed(tmp_path:
     assert settings_of(recipe_with(credit={"preset": f"{file}:mine"}))["credit.weight"] == 2.0
 
 
-def test_a_run_keeps_its_settings_beside_its_recipe(finished: Path) -> None:
-    state = json.loads((finished / "training.json").read_text())
+def test_a_run_keeps_its_settings_beside_its_recipe(training_run: Path) -> None:
+    state = json.loads((training_run / "training.json").read_text())
     assert (state["iteration"], state["settings"]) == (2, settings_of(recipe_with()))
-    assert find_saved_state(finished, recipe_with(), resume=True) is not None
+    assert find_saved_state(training_run, recipe_with(), resume=True) is not None
 
 
-def test_a_run_that_began_with_other_defaults_is_refused_with_what_has_changed(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_began_with_other_defaults_is_refused_with_what_has_changed(
+    training_run: Path, tmp_path: Path
+) -> None:
     says = (
         r"preset 'gigpo' has other defaults than when the run began: credit\.gamma was 0\.95 and is 0\.85, credit\.norm"
         r" was 'mean' and is 'mean_std', loss\.clip_high was 0\.3 and is 0\.28; name the former ones in the recipe, or"
     )
     with pytest.raises(ConfigError, match=says):
-        find_saved_state(begun_with(FORMER, finished, tmp_path), recipe_with(), resume=True)
+        find_saved_state(begun_with(FORMER, training_run, tmp_path), recipe_with(), resume=True)
 
 
-def test_it_goes_on_with_a_recipe_that_names_the_former_ones(finished: Path, tmp_path: Path) -> None:
-    run = begun_with(FORMER, finished, tmp_path)
+def test_it_goes_on_with_a_recipe_that_names_the_former_ones(training_run: Path, tmp_path: Path) -> None:
+    run = begun_with(FORMER, training_run, tmp_path)
     credit = {"preset": "gigpo", "gamma": 0.95, "norm": "mean"}
     saved = find_saved_state(run, recipe_with(credit=credit, loss={"clip_high": 0.3}), resume=True)
     assert saved is not None

@@ -47,7 +47,7 @@ class Interruption(Exception):
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def oracle_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded run in which the oracle solves all three tasks."""
     folder = tmp_path_factory.mktemp("shown")
     with TrajectoryStore.open(folder, write=True) as store:
@@ -102,10 +102,10 @@ def test_an_episode_all_of_whose_actions_were_replaced_is_learnt() -> None:
 
 
 def test_a_run_that_is_interrupted_learns_the_same_and_the_credit_is_that_of_its_records(
-    shown: Path, tmp_path: Path
+    oracle_run: Path, tmp_path: Path
 ) -> None:
     env = load_env(load_spec(str(BANK)))
-    rollout = {**TABLE["rollout"], "demonstrations": str(shown)}
+    rollout = {**TABLE["rollout"], "demonstrations": str(oracle_run)}
     recipe = make_recipe({**TABLE, "rollout": rollout})
 
     def interrupt(row: Mapping[str, Json]) -> None:
@@ -121,7 +121,7 @@ def test_a_run_that_is_interrupted_learns_the_same_and_the_credit_is_that_of_its
     assert any(row["grad_norm"] > 0 for row in rows)
     with TrajectoryStore.open(tmp_path / "whole") as store:
         records = list(store.iter_trajectories())
-    with TrajectoryStore.open(shown) as store:
+    with TrajectoryStore.open(oracle_run) as store:
         demonstrated = {record.task: [each.action for each in record.steps] for record in store.iter_trajectories()}
     replaced = 0
     for record in records:
@@ -132,7 +132,7 @@ def test_a_run_that_is_interrupted_learns_the_same_and_the_credit_is_that_of_its
     assert 0 < replaced < sum(len(record.steps) for record in records)
 
 
-def test_the_first_solved_episode_of_each_task_is_compared_with(shown: Path, tmp_path: Path) -> None:
+def test_the_first_solved_episode_of_each_task_is_compared_with(oracle_run: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(
         f"env = '{BANK}'\n[rollout]\ncontroller = 'ui_s1'\ndemonstrations = 'none'\n[credit]\npreset = 'ui_s1'\n"
     )

@@ -111,8 +111,9 @@ class _SearchTree:
 
     async def _ask_judge(self, end: End, record: Trajectory) -> float | None:
         """The judge's score; None without a judge, and for an episode that is worth nothing as it has ended."""
-        is_asked = self.judge is not None and end in (End.FINISHED, End.PAUSED)
-        return await self.judge(self.job.task, record) if self.judge is not None and is_asked else None
+        if self.judge is None or end not in (End.FINISHED, End.PAUSED):
+            return None
+        return await self.judge(self.job.task, record)
 
     def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
         return {
