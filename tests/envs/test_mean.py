@@ -45,7 +45,7 @@ def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
     return Score(value=0.0)
 
 
-def env_of(server: ServerSpec, tasks: Sequence[Task], grade: Grader | None) -> LoadedEnv:
+def env_of(server: ServerSpec, tasks: Sequence[Task], grade: Grader | None = None) -> LoadedEnv:
     suite = Suite(name="mean", version="1", tasks=tuple(tasks))
     usual = never if server.state in ("opaque", "stateless") else final_state_equals()
     return load_env(EnvSpec(name=server.name, servers=(server,), suite=suite, grade=grade or usual))
@@ -274,7 +274,7 @@ def test_no_limit_of_what_is_recorded_takes_an_episode_out_of_the_mean() -> None
     plays = {
         "right": [right],
         "padded": [act("run", command="yes tea,2 | head -n 2000 > world/a.csv")],
-        "crowded": [right, act("run", command="for i in $(seq 700); do printf 12345 > world/$i; done")],
+        "crowded": [right, act("run", command="for i in $(seq 600); do echo a > world/$i.csv; done")],
     }
     ended = play_all(
         desk_server(state),
