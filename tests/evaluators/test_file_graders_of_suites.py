@@ -1,4 +1,4 @@
-"""Graders of generated suites: what an agent can do to a file or a repository is a score of 0, never a failed grader."""
+"""Graders of generated suites: what an agent can do to a file or a repository scores 0, and fails no grader."""
 
 from __future__ import annotations
 
