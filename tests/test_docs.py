@@ -24,7 +24,7 @@ ALL_PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 LANGUAGES = ("sh", "python", "toml", "json", "text", "")
 """Languages of blocks; `page_player` runs or writes the first three."""
 COMMAND = re.compile(r"^(\$ )?(\.venv/bin/)?gymcp [a-z-]", re.MULTILINE)
-MAX_GLOSSARY = 36
+MAX_GLOSSARY = 30
 """Words that a newcomer can be asked to learn."""
 NOT_RUN = {
     "adding-a-server.md": 2,
