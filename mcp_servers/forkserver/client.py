@@ -43,7 +43,7 @@ from gymcp.mcp_servers.forkserver.spawner import (
     Started,
     StartServer,
 )
-from gymcp.mcp_servers.last_words import show_output
+from gymcp.mcp_servers.output_tail import show_output
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
