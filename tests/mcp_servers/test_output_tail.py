@@ -9,8 +9,8 @@ import pytest
 
 from gymcp.mcp_servers import output_tail
 from gymcp.mcp_servers.output_tail import (
-    MAX_QUOTE_CHARS,
     LONG_CHARS,
+    MAX_QUOTE_CHARS,
     describe_output,
     drop_noise,
     quote_last_lines,

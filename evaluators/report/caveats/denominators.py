@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
 from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS

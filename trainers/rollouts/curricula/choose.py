@@ -10,10 +10,10 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.episode_allocation import AllocatedCurriculum
-from gymcp.trainers.rollouts.curricula.frontier import FrontierCurriculum
 from gymcp.trainers.rollouts.curricula.failures import FailureCurriculum
-from gymcp.trainers.rollouts.curricula.sequence import SequentialCurriculum
+from gymcp.trainers.rollouts.curricula.frontier import FrontierCurriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum, CurriculumState, PlannedGroup
+from gymcp.trainers.rollouts.curricula.sequence import SequentialCurriculum
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
 from gymcp.trainers.rollouts.curriculum import tasks_in_sequence
 from gymcp.types import Json, Task
@@ -58,7 +58,9 @@ def _make_order(env: LoadedEnv, recipe: Recipe) -> Curriculum:
         return SequentialCurriculum(env=env, recipe=recipe)
     kinds = find_kinds(env, recipe)
     if rule.order == "frontier":
-        return FrontierCurriculum(kinds=kinds, seed=recipe.seed, target=rule.target, explore=rule.explore, memory=rule.memory)
+        return FrontierCurriculum(
+            kinds=kinds, seed=recipe.seed, target=rule.target, explore=rule.explore, memory=rule.memory
+        )
     return FailureCurriculum(
         kinds=kinds, seed=recipe.seed, low=rule.low, high=rule.high, explore=rule.explore, memory=rule.memory
     )
