@@ -64,7 +64,7 @@ def observation_space() -> spaces.Dict:
 def to_action(value: Action | Mapping[str, Any], step: int) -> Action:
     """Convert an element of the action space to a record; an `Action` is returned as it is.
 
-    The id of a call is made of `step` and the call's place, so the same episode has the same ids when it is played again.
+    The id of a call is made of `step` and the call's place, so an episode that is played again has the same ids.
     Raises ConfigError for any other value.
     """
     if isinstance(value, Action):

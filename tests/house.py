@@ -57,7 +57,8 @@ def measure_house(folders: Sequence[str] = FOLDERS) -> House:
                 functions[f"{name}:{node.lineno} {node.name}"] = (node.end_lineno or 0) - node.lineno + 1
                 imports = (part for part in walk_statements(node) if isinstance(part, ast.Import | ast.ImportFrom))
                 inner += [f"{name}:{part.lineno}" for part in imports]
-        lazy += [f"{name}:{node.lineno}" for node in ast.walk(tree) if _imports_by_name(node)]
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        lazy += [f"{name}:{call.lineno}" for call in calls if ast.unparse(call.func) == "importlib.import_module"]
         graph[module] = set(_imports_of(tree, modules))
     return House(
         lines=lines,
@@ -73,10 +74,6 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts[1:] if parts[0] == "src" else ("gymcp", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imports_by_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module"
 
 
 def _imports_of(tree: ast.Module, modules: dict[str, Path]) -> Iterator[str]:

@@ -132,7 +132,7 @@ def has_new_name(name: str, modules: Mapping[str, str], words: Set[str]) -> bool
             continue
         if not any(word in text or module.endswith(f".{word}.") for module, text in holders.items()):
             return False
-    return words.issuperset(re.findall(r"\w+", parts))
+    return words >= {*re.findall(r"\w+", parts)}
 
 
 def test_renames_names_each_public_name_that_is_gone() -> None:

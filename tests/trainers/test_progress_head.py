@@ -21,7 +21,7 @@ def test_spa_reward_and_loss_of_its_head() -> None:
     assert found.tolist() == near(vector["turn_reward"])
     head = Critic(4, torch.device("cpu"), learning_rate=0.0, epochs=1, seed=0)
     state = head.state()
-    state["head"]["3.bias"] += float(shares.mean())  # of every step, so the episode has the same sum
+    state["head"]["3.bias"] += float(shares.mean())  # the same value for every step, so the episode has the same sum
     head.load(state)
     loss = head.fit(torch.zeros(3, 4), np.array([inputs["R"]]), sums=np.zeros(3, np.int64))
     assert loss == near(vector["estimator_loss"])
