@@ -13,8 +13,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.last_words import describe_last_words, show_output
 from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
@@ -80,7 +80,7 @@ class ServerConnection:
         text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
         if self._redaction is not None:
             tail, text = self._redaction.text(tail), self._redaction.text(text)
-        return text + describe_last_words(tail, self.spec.name)
+        return text + describe_output(tail, self.spec.name)
 
     async def _translate(self, stage: str, error: BaseException) -> BaseException:
         match error:

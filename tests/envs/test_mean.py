@@ -206,7 +206,7 @@ FILES: dict[str, tuple[str, str]] = {
 def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str, every: int) -> None:
     files = {name: FILES[name] for name in list(FILES)[::every]}
     server = desk_server(
-        FileState(path="world", limits=DigestLimits(bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
+        FileState(path="world", limits=DigestLimits(total_bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
     )
     plays: dict[str, Sequence[Action]] = {
         "wrong": [act("write", path="world/a", text="2")],
@@ -290,7 +290,7 @@ def test_no_limit_of_what_is_recorded_takes_an_episode_out_of_the_mean() -> None
 
 
 def test_a_world_that_takes_too_long_to_read_is_graded_as_it_was() -> None:
-    limits = DigestLimits(bytes=40_000_000_000, seconds=2.0)
+    limits = DigestLimits(total_bytes=40_000_000_000, seconds=2.0)
     server = desk_server(FileState(limits=limits), limits=Limits(disk_mb=25_000))
     plays = {"x": [act("run", command="truncate -s 20000000000 big")]}
     (done,) = play_all(server, plays, {"files": {"a": "1"}}, start="exec").values()

@@ -32,7 +32,7 @@ from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.asynchronous.producer import open_producer
-from gymcp.trainers.run.asynchronous.replayed import check_replayed, open_replay
+from gymcp.trainers.run.asynchronous.run_replay import check_replay, open_replay
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
     find_saved_state,
@@ -101,7 +101,7 @@ def train(
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     if replay is not None:
-        check_replayed(replay, recipe)
+        check_replay(replay, recipe)
     agent = load_rollout_agent(recipe)
     own_preset = (
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)

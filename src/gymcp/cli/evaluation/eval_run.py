@@ -38,7 +38,7 @@ from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.registry import WrapperSelection, check_selection

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from gymcp.cli.output import console, print_json
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
