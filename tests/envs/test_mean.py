@@ -241,13 +241,13 @@ OTHER_KINDS: dict[str, tuple[FileState, list[list[str]], str, str]] = {
         "too large: 'packed-refs' of the repository has 40000000 bytes",
     ),
     "file of a database": (
-        FileState(kind="sqlite", path="data.db", limits=DigestLimits(bytes=400_000)),
+        FileState(kind="sqlite", path="data.db", limits=DigestLimits(total_bytes=400_000)),
         [make_database("'a'")],
         "truncate -s 200000 data.db",
         "too large: 'data.db' has 200000 bytes",
     ),
     "rows of a database": (
-        FileState(kind="sqlite", path="data.db", limits=DigestLimits(bytes=400_000)),
+        FileState(kind="sqlite", path="data.db", limits=DigestLimits(total_bytes=400_000)),
         [make_database("'a'")],
         shlex.join(make_database("chr(1) * 80_000")),
         "too large: more than 400000 bytes of rows",
