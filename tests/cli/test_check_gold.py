@@ -86,7 +86,8 @@ def test_gold_that_a_grader_does_not_look_at_is_judged_by_its_answers(tmp_path: 
     checks = json.loads(done.stdout)["checks"]
     assert (done.returncode, [name for name, check in checks.items() if not check["passed"]]) == (1, ["gold"])
     assert checks["gold"]["detail"] == (
-        "0/1 gold calls succeeded, in 1 of 1 tasks none; first: bread: price({\"article\": \"bred\"}): no article 'bred'; "
+        "0/1 gold calls succeeded, in 1 of 1 tasks none; "
+        'first: bread: price({"article": "bred"}): no article \'bred\'; '
         "give the task a call that succeeds or, if its calls are meant to fail, name it in Suite(gold_fails=...)"
     )
     file.write_text(SHOP.replace("tasks=(TASK,)", 'tasks=(TASK,), gold_fails=frozenset({"bread"})'))

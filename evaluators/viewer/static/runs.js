@@ -39,7 +39,7 @@ const COLUMNS = [
   { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
   { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
   { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successFigure },
-  { key: "net", name: "net of price", says: "mean score less what questions or calls cost", measured: true, value: (run) => (netOfPrice(run) ? run.net_of_price : null), cell: (run) => netOfPrice(run) || el("span", { class: "soft" }, "–") },
+  { key: "net", name: "net of price", says: "mean score less what questions or calls cost", measured: true, value: (run) => (netOfPrice(run) ? run.net_of_price : null), cell: (run) => (netOfPrice(run) ? el("span", { class: "nowrap" }, netOfPrice(run)) : el("span", { class: "soft" }, "–")) },
   { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
   { key: "outcomes", name: "outcomes", says: "episodes without a score, by outcome", value: (run) => run.episodes - (run.outcomes.scored ?? 0), cell: outcomesCell },
   { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => (started(run) || "–").split(" ").map((part, at) => [at ? " " : "", el("span", { class: "nowrap" }, part)]) },
