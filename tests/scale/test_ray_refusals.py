@@ -1,4 +1,4 @@
-"""`gymcp eval --ray` and `gymcp train --ray` with options or a cluster that it cannot use: one line, and no run folder."""
+"""`gymcp eval` and `gymcp train` with `--ray`, and options or a cluster that do not fit: one line, no run folder."""
 
 from __future__ import annotations
 

@@ -47,9 +47,7 @@ def open_bank(
         config={},
         tasks={task.id: task for task in env.suite.tasks},
         budget=budget,
-        play=lambda jobs: run_jobs(
-            played, get_sandbox("bwrap"), SCRIPTED["oracle"], jobs, schedule, jobs.keep, budget
-        ),
+        play=lambda jobs: run_jobs(played, get_sandbox("bwrap"), SCRIPTED["oracle"], jobs, schedule, jobs.keep, budget),
     )
 
 

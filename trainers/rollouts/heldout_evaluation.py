@@ -41,7 +41,7 @@ async def evaluate_heldout(
     for split in rule.final_splits if final and rule.final_splits else rule.splits:
         tasks = heldout_tasks(episodes.env, recipe, split, most)
         jobs = [Job(task=task, trial=0, seed=derive_seed(recipe.seed, task.id, 0)) for task in tasks]
-        settings = PlaySettings(temperature=rule.temperature, turns=recipe.rollout.max_turns)
+        settings = PlaySettings(temperature=rule.temperature, turns=recipe.rollout.max_turns, is_heldout=True)
         records = await episodes.play_trained(trainable, policy, settings, jobs)
         metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs, costs).items()}
         success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}

@@ -49,6 +49,8 @@ class PlaySettings:
     """Most turns of an episode."""
     branches: bool = False
     """True if the recipe's controller plays trees of episodes."""
+    is_heldout: bool = False
+    """True for an evaluation, whose episodes may have tasks and trials of rollouts that are under way."""
 
 
 class EpisodePlayer(Protocol):

@@ -158,9 +158,7 @@ class TrainingEpisodes:
 
     @property
     def _here(self) -> LocalPlayer:
-        return LocalPlayer(
-            env=self.env, recipe=self.recipe, sandbox=self.sandbox, agent=self.agent, shown=self.shown
-        )
+        return LocalPlayer(env=self.env, recipe=self.recipe, sandbox=self.sandbox, agent=self.agent, shown=self.shown)
 
 
 def describe_text(trainable: TrainableModel) -> TextInterface:

@@ -27,7 +27,7 @@ class QuestionBox:
         return bool(self._new or self._withdrawn)
 
     async def ask(self, content: Any) -> Any:
-        """The driver's answer. Raises the GymcpError that the driver answers with. Cancelling withdraws the question."""
+        """The driver's answer; a cancelled question is withdrawn. Raises a GymcpError that the driver answers with."""
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._new[number] = Question(number=number, content=content)

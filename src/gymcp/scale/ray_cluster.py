@@ -98,7 +98,12 @@ class RayNode:
         """Time of `end`, by the monotonic clock; None before."""
         # without CPUs of its own, so that it can always be placed; never started again by Ray, which knows no episodes
         place = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": MAX_CALLS}
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "max_concurrency": MAX_CALLS,
+        }
         self._actor = ray.remote(**options)(_Actor).options(scheduling_strategy=place).remote()
 
     @property

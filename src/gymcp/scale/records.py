@@ -23,7 +23,8 @@ class Lease:
     seed: int
     policy_version: str
     settings: Hashable = None
-    """Settings with which it is played, beside those of the run."""
+    """Settings with which it is played, beside those of the run. Jobs that are lent at the same time with the same
+    settings differ in task or trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,12 +134,13 @@ class Worker:
         answer = make()
         try:
             future = asyncio.run_coroutine_threadsafe(answer, self._loop)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed
             answer.close()
+            self._ended.result()
             raise EnvInfraError("the worker has ended") from None
         either: tuple[concurrent.futures.Future[Any], ...] = (future, self._ended)
         concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
-        if future.done():
+        if future.done() and not future.cancelled():  # the end of the loop cancels it
             return future.result()
         self._ended.result()
         raise EnvInfraError("the worker has ended")
@@ -217,9 +218,7 @@ class Worker:
                 async with asyncio.timeout(EXCHANGE_S):
                     await self._news.wait()
         questions, withdrawn = self._questions.take_new()
-        return Report(
-            finished=tuple(self._finished), questions=questions, withdrawn=withdrawn, is_over=self._is_over
-        )
+        return Report(finished=tuple(self._finished), questions=questions, withdrawn=withdrawn, is_over=self._is_over)
 
     async def _take_answers(self, answers: Sequence[Answer]) -> None:
         self._questions.answer(answers)

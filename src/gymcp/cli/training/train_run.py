@@ -96,9 +96,7 @@ def _train(
     return ending
 
 
-def _open_cluster(
-    address: str | None, recipe: Recipe, env: LoadedEnv
-) -> AbstractContextManager[OpenPlayer | None]:
+def _open_cluster(address: str | None, recipe: Recipe, env: LoadedEnv) -> AbstractContextManager[OpenPlayer | None]:
     """Nodes that play the episodes; None without an address. Raises ConfigError."""
     if address is None:
         return nullcontext()
