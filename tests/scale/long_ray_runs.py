@@ -166,8 +166,9 @@ def test_a_training_beside_its_updates_keeps_the_bound_and_a_killed_driver_resum
 
 def test_a_training_branches_on_nodes_as_here(two_nodes: RayCluster, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
-    trees = 'slots = 8, controller = "steps", branching = {ways = 2, steps = [1], max_episodes = 3}}'
-    recipe.write_text(RECIPE.replace("slots = 8}", trees).replace("iterations = 4", "iterations = 1"))
+    trees = 'slots = 8, controller = "treepo", branching = {ways = 2, steps = [1], max_episodes = 3}}'
+    text = RECIPE.replace("slots = 8}", trees).replace("iterations = 4", "iterations = 1")
+    recipe.write_text(text + 'credit = {preset = "treepo"}\n')
     branches = []
     for run, cluster in (("there", two_nodes), ("here", None)):
         process = start_training(recipe, tmp_path / run, cluster)
