@@ -56,7 +56,9 @@ def read_attempts(folder: Path) -> list[Trajectory]:
 def list_samples(folder: Path) -> dict[tuple[str, int], tuple[object, ...]]:
     """Task and trial -> score and exact samples of the attempt that counts."""
     counted = [row for row in read_attempts(folder) if not row.outcome.runs_again]
-    found = {(row.task, row.trial): (row.score, [step.sampled for step in row.steps]) for row in counted}
+    found: dict[tuple[str, int], tuple[object, ...]] = {
+        (row.task, row.trial): (row.score, [step.sampled for step in row.steps]) for row in counted
+    }
     assert len(found) == len(counted)
     return found
 

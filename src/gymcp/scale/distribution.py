@@ -115,8 +115,9 @@ class Distribution:
         self._start(self._feed(jobs, batch))
         while not batch.is_done and not self._budget.is_spent:
             changed = asyncio.create_task(self._changed.wait())
+            either: set[asyncio.Future[Any]] = {changed, self._failed}
             try:
-                await asyncio.wait({changed, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
             if self._failed.done():
