@@ -49,7 +49,7 @@ from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
 from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
-from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
+from gymcp.trainers.run.training_run import OnRow, OpenPlayer, RunInputs, TrainingRun, open_run
 from gymcp.types import Json
 
 log = logging.getLogger(__name__)
@@ -86,12 +86,14 @@ def train(
     on_start: Callable[[], None] = lambda: None,
     processes: Accelerated | None = None,
     replay: Path | None = None,
+    open_player: OpenPlayer | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
     `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
     the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness`` whose episodes are learnt from in
-    the order of its log, so nothing is played but evaluations.
+    the order of its log, so nothing is played but evaluations. `open_player`: opens a player of the trained model's
+    episodes; None: this machine plays them.
 
     Raises ConfigError for a folder that holds another run or for tasks that lack what the preset needs, StoreError
     if another process works on the run, EnvInfraError if no episode can be rolled out.
@@ -107,7 +109,14 @@ def train(
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)
     )
     inputs = RunInputs(
-        recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes, agent=agent
+        recipe=recipe,
+        preset=preset,
+        env=env,
+        folder=folder,
+        on_row=on_row,
+        processes=processes,
+        agent=agent,
+        open_player=open_player,
     )
     with create_run_folder(folder):
         saved = find_saved_state(folder, recipe, resume=resume)  # another process may have changed it before the lock

@@ -26,6 +26,7 @@ def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     settings = DistributionSettings(
         env=prepared.env.spec.name,
         concurrency=config.concurrency,
+        known_tasks={task.id: task for task in prepared.env.suite.tasks},
         max_losses=prepared.schedule.max_attempts,
     )
     on_nodes = replace(config, env=source_of(config.env), out=None, resume=False, ray=None)
