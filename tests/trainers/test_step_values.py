@@ -84,7 +84,7 @@ def values(run: Path, model: Path) -> StepValues:
     ids=str,
 )
 def test_a_head_tells_the_mean_score_behind_a_step(values: StepValues, choices: tuple[bool, ...], value: float) -> None:
-    """Of a task that it has never seen: half of what goes on from a right first step is solved."""
+    """The task is a new one. Half of the episodes that go on from a right first step are solved."""
     assert values.rate(make_path(TASKS + 3, *choices)) == pytest.approx(value, abs=0.15)
     assert values.explained > 0.9
 
@@ -122,7 +122,9 @@ def test_a_head_refuses_a_model_that_has_changed(run: Path, model: Path, tmp_pat
         load_step_values(tmp_path / "head")
 
 
-def test_what_a_head_cannot_read_is_one_error(values: StepValues, run: Path, tmp_path: Path) -> None:
+def test_an_episode_or_folder_that_a_head_cannot_read_is_one_error(
+    values: StepValues, run: Path, tmp_path: Path
+) -> None:
     path = make_path(3, True)
     silent = replace(path, steps=(replace(path.steps[0], sampled=None),))
     with pytest.raises(ConfigError, match="toy/3: no tokens are recorded"):

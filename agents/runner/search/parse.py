@@ -39,7 +39,7 @@ def parse_search(text: str) -> tuple[Search, TreeBudget]:
         else:
             numbers[key] = _read_number(text, key, written)
     limits = {key: numbers.pop(key) for key in _LIMITS if key in numbers}
-    search = Search(name=name, value=value, rubric=rubric, head=head, **numbers)
+    search = Search(name=name, value=value, rubric=rubric, head=head, rater=None, **numbers)
     budget = TreeBudget(**{"episodes": EPISODES, **limits})
     if name == "best_of_n" and search.width > budget.episodes:
         raise ConfigError(f"--search '{text}': width={search.width} needs episodes={search.width} or more")

@@ -28,6 +28,7 @@ from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.step_tree import measure_values
 from gymcp.trainers.credit.tree.tree_batch import find_tree, join_episodes
 from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.forward import FeaturePlaces
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_checkpoint import fingerprint
 from gymcp.trainers.learner.learner_settings import LearnerSettings
@@ -38,7 +39,7 @@ from gymcp.trainers.run.model_columns import LearnerSignals
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Trajectory
 
-PLACES = "step end"
+PLACES: FeaturePlaces = "step end"
 """The place of a step's feature: its last token."""
 EPOCHS_A_ROUND = 10
 """Epochs between two looks at the tasks that are held out."""
