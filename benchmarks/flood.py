@@ -202,11 +202,15 @@ _run_plain = asyncio.Handle._run
 @contextlib.contextmanager
 def _meter_callbacks() -> Iterator[_Meter]:
     meter = _Meter()
-    asyncio.Handle._run = lambda handle: meter.run(handle)
+
+    def run(handle: asyncio.Handle) -> None:
+        meter.run(handle)
+
+    asyncio.Handle._run = run  # type: ignore[method-assign]
     try:
         yield meter
     finally:
-        asyncio.Handle._run = _run_plain
+        asyncio.Handle._run = _run_plain  # type: ignore[method-assign]
         meter.stop()
 
 

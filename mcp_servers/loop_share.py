@@ -22,8 +22,10 @@ BURST_S = 0.2
 """Seconds of the loop's time that one server may use at once."""
 GRANT_S = 0.001
 """Seconds of the loop's time that each of our requests adds to the server's budget: the time for a small answer."""
-OPENING_GRANT_S = 0.015
-"""Seconds of the loop's time that a session adds to the budget at its end, for its start, unless its server was lost."""
+OPENING_S = 0.003
+"""Seconds of the loop's time that a session takes in tasks of the SDK and of the sandbox, which are not measured."""
+OPENING_GRANT_S = 0.018
+"""Seconds of the loop's time that the end of a session adds to the budget, for its start, unless its server was lost."""
 SHARE = 0.05
 """Share of the loop's time that one server may use once its burst is spent."""
 MIN_PAUSE_S = 0.05
@@ -161,7 +163,7 @@ def charge_steps(share: LoopShare, work: Coroutine[Any, Any, T]) -> Generator[An
 
 
 async def charge_thread(share: LoopShare, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Result of the function, run in a thread. Charges the thread's CPU time, in which the loop lacks the interpreter."""
+    """Result of the function, run in a thread. Charges the thread's CPU time: it keeps the interpreter from the loop."""
     spent_s = 0.0
 
     def run() -> T:
@@ -190,7 +192,7 @@ async def resume_share(episode: Hashable) -> AsyncIterator[LoopShare]:
     """
     share = _kept.pop(episode, None) or LoopShare()
     try:
-        while wait_s := share.owed_s():
+        if wait_s := share.owed_s():
             await asyncio.sleep(wait_s)
         yield share
     finally:

@@ -61,9 +61,9 @@ _MAX_SKIPPED_BYTES = 64_000_000
 """Bytes of a line whose request is answered with an error. A server that writes a longer line is given up."""
 _LINES_PER_TURN = 50
 """Lines that are read before other tasks have a turn."""
-_READ_S, _READ_S_PER_BYTE = 50e-6, 2e-9
+_READ_S, _READ_S_PER_BYTE = 50e-6, 5e-9
 """Seconds of the loop's time for asyncio to receive a piece of output, and per byte of it."""
-_ANSWER_S, _BLOCK_S, _REQUEST_S = 200e-6, 40e-6, 400e-6
+_ANSWER_S, _BLOCK_S, _REQUEST_S = 200e-6, 40e-6, 200e-6
 """Seconds of the loop's time for the SDK to hand over an answer, per block of its content, and to deny a request."""
 _MEASURED_LINE_BYTES = 4_096
 """Bytes of a line from which on the time to parse it is measured by itself."""

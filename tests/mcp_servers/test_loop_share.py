@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -47,9 +47,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def no_share_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_share_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_share, "_kept", OrderedDict())
-    yield
 
 
 def test_work_is_charged_and_what_others_do_meanwhile_is_not(clock: Clock) -> None:
