@@ -187,7 +187,7 @@ class _Meter:
     def run(self, handle: asyncio.Handle) -> None:
         began = time.thread_time()
         _run_plain(handle)
-        in_flood = handle._context.get(_in_flood, False)
+        in_flood = handle._context.get(_in_flood)  # type: ignore[attr-defined]
         self._spent_s[in_flood] += time.thread_time() - began
         self._callbacks[in_flood] += 1
 
@@ -206,7 +206,7 @@ def _meter_callbacks() -> Iterator[_Meter]:
     def run(handle: asyncio.Handle) -> None:
         meter.run(handle)
 
-    asyncio.Handle._run = run  # type: ignore[method-assign]
+    asyncio.Handle._run = run  # type: ignore[assignment, method-assign]
     try:
         yield meter
     finally:

@@ -25,7 +25,7 @@ GRANT_S = 0.001
 OPENING_S = 0.003
 """Seconds of the loop's time that a session takes in tasks of the SDK and of the sandbox, which are not measured."""
 OPENING_GRANT_S = 0.018
-"""Seconds of the loop's time that the end of a session adds to the budget, for its start, unless its server was lost."""
+"""Seconds of the loop's time that a session adds to the budget at its end, for its start, unless its server is lost."""
 SHARE = 0.05
 """Share of the loop's time that one server may use once its burst is spent."""
 MIN_PAUSE_S = 0.05
@@ -163,7 +163,7 @@ def charge_steps(share: LoopShare, work: Coroutine[Any, Any, T]) -> Generator[An
 
 
 async def charge_thread(share: LoopShare, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Result of the function, run in a thread. Charges the thread's CPU time: it keeps the interpreter from the loop."""
+    """Result of the function, run in a thread. Charges its CPU time, in which the loop is without the interpreter."""
     spent_s = 0.0
 
     def run() -> T:
