@@ -8,7 +8,8 @@ figures for each flood:
 * calls lost against an idle server: that, and what the flooding server's own processor time costs on this machine;
 * the event loop's processor time that is spent for the flooding server, as a share of the clock's. It is measured in
   every callback of the loop, by the server for which it was made; time between callbacks is divided by their number.
-  So other load on the machine changes this figure less than the others.
+  So other load on the machine changes this figure less than the others. Beside it: what of that time was charged to
+  the server's share. From 1 on, the share holds.
 
 With ``--keep`` each flood is written into results/flood.json as soon as it is measured, beside those of earlier runs;
 typed again with the same code it goes on with the floods that are left. Let nothing else run. Exit code 1 if the first
@@ -31,6 +32,7 @@ from report_table import Result, options
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -71,6 +73,8 @@ class Beside:
     seconds: float = 0.0
     other_s: float = 0.0
     """Processor time of the loop's thread for the other server."""
+    charged_s: float = 0.0
+    """Time that was charged to the other server's share."""
     longest_ms: float = 0.0
     opened: int = 0
     """Sessions with the other server."""
@@ -84,6 +88,7 @@ class Beside:
             calls=self.calls + other.calls,
             seconds=self.seconds + other.seconds,
             other_s=self.other_s + other.other_s,
+            charged_s=self.charged_s + other.charged_s,
             longest_ms=max(self.longest_ms, other.longest_ms),
             opened=self.opened + other.opened,
         )
@@ -149,6 +154,9 @@ def _describe(flood: str, idle: Beside, computing: Beside, flooding: Beside) -> 
             f"calls lost beside {flood}, its own processor time included", "of all", flooding, idle, "an idle server"
         ),
         Result(metric=f"time of the loop taken by {flood}", value=flooding.other_s / flooding.seconds, unit=SHARE),
+        Result(
+            metric=f"charged to {flood}", value=flooding.charged_s / flooding.other_s, unit="of its time on the loop"
+        ),
         Result(metric=f"longest call beside {flood}", value=flooding.longest_ms, unit="ms"),
         Result(metric=f"sessions of {flood}", value=flooding.opened, unit="opened"),
     ]
@@ -172,7 +180,14 @@ async def _play_beside(honest: Sequence[ToolSession], sandbox: Sandbox, kind: st
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
     calls, longest = sum(count for count, _ in counts), max(longest for _, longest in counts)
-    return Beside(calls=calls, seconds=seconds, other_s=meter.other_s, longest_ms=1e3 * longest, opened=len(opened))
+    return Beside(
+        calls=calls,
+        seconds=seconds,
+        other_s=meter.other_s,
+        charged_s=meter.charged_s,
+        longest_ms=1e3 * longest,
+        opened=len(opened),
+    )
 
 
 class _Meter:
@@ -183,6 +198,7 @@ class _Meter:
         self._callbacks = {True: 0, False: 0}
         self._began = time.thread_time()
         self.other_s = 0.0
+        self.charged_s = 0.0
 
     def run(self, handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -191,12 +207,17 @@ class _Meter:
         self._spent_s[in_flood] += time.thread_time() - began
         self._callbacks[in_flood] += 1
 
+    def charge(self, share: LoopShare, seconds: float) -> None:
+        _charge_plain(share, seconds)
+        if _in_flood.get():
+            self.charged_s += seconds
+
     def stop(self) -> None:
         between_s = time.thread_time() - self._began - sum(self._spent_s.values())
         self.other_s = self._spent_s[True] + between_s * self._callbacks[True] / sum(self._callbacks.values())
 
 
-_run_plain = asyncio.Handle._run
+_run_plain, _charge_plain = asyncio.Handle._run, LoopShare.charge
 
 
 @contextlib.contextmanager
@@ -206,11 +227,16 @@ def _meter_callbacks() -> Iterator[_Meter]:
     def run(handle: asyncio.Handle) -> None:
         meter.run(handle)
 
+    def charge(share: LoopShare, seconds: float) -> None:
+        meter.charge(share, seconds)
+
     asyncio.Handle._run = run  # type: ignore[assignment, method-assign]
+    LoopShare.charge = charge  # type: ignore[assignment, method-assign]
     try:
         yield meter
     finally:
         asyncio.Handle._run = _run_plain  # type: ignore[method-assign]
+        LoopShare.charge = _charge_plain  # type: ignore[method-assign]
         meter.stop()
 
 

@@ -124,7 +124,7 @@ class LoopShare:
 
     def stop_measuring(self, began: float | None) -> None:
         if began is not None:
-            self._left_s -= thread_time() - began
+            self.charge(thread_time() - began)
             self._is_measured = False
 
     def owed_s(self) -> float:
