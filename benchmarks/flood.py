@@ -203,7 +203,7 @@ class _Meter:
     def run(self, handle: asyncio.Handle) -> None:
         began = time.thread_time()
         _run_plain(handle)
-        in_flood = handle._context.get(_in_flood)  # type: ignore[attr-defined]
+        in_flood = bool(handle._context.get(_in_flood))  # type: ignore[attr-defined]
         self._spent_s[in_flood] += time.thread_time() - began
         self._callbacks[in_flood] += 1
 

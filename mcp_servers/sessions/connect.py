@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -70,7 +70,7 @@ async def open_session(
                 launch, workspace=workspace.folder, upper_folder=workspace.upper_folder, entry=workspace.entry
             )
             tracker = FileTracker(workspace, digester)
-        share = await stack.enter_async_context(resume_share((spec.name, spec.argv, task, seed)))
+        share = await stack.enter_async_context(resume_share((*_name_program(spec), task, seed)))
         share.charge(OPENING_S)
         charged = await stack.enter_async_context(_ChargedContexts(share))
         process = await charged.enter(sandbox.start(launch))
@@ -82,6 +82,10 @@ async def open_session(
         yield session
         if not session.is_lost:
             share.grant(OPENING_GRANT_S)
+
+
+def _name_program(spec: ServerSpec) -> tuple[Hashable, ...]:
+    return spec.name, spec.argv, spec.url, tuple(sorted(spec.env.items()))
 
 
 class _ChargedContexts:
@@ -106,7 +110,7 @@ class _ChargedContexts:
 @contextlib.asynccontextmanager
 async def _open_remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
     """A session with a remote server, or with its cassette."""
-    async with resume_share((spec.name, spec.url, task, seed)) as share:
+    async with resume_share((*_name_program(spec), task, seed)) as share:
         violation = ProtocolViolation(share=share)
         transport, recorder = open_remote_transport(spec, task, violation)
 
