@@ -57,6 +57,11 @@ class ServerConnection:
         self._redaction = redaction
         self._error_rule = error_rule
 
+    @property
+    def is_lost(self) -> bool:
+        """True if the server broke the protocol, or has ended by itself or by a limit."""
+        return self._violation.text is not None or self.process.returncode is not None
+
     async def request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         """Answer to a request that is not part of MCP but of the native runtime, such as ``gymcp/state``."""
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
