@@ -180,7 +180,7 @@ def measure_uneven(folder: Path, rounds: int) -> list[Result]:
 def measure_trees(folder: Path, rounds: int) -> list[Result]:
     """CPU seconds of an update on trees for each way to share, every one beside the first."""
     learners = [
-        Learner(AutoModelForCausalLM.from_pretrained(folder), LearnerSettings(learning_rate=0.0, **settings))
+        Learner(AutoModelForCausalLM.from_pretrained(folder), replace(LearnerSettings(learning_rate=0.0), **settings))
         for settings in SHARING.values()
     ]
     examples = make_trees(learners[0].model.config.vocab_size)
