@@ -49,9 +49,9 @@ FORKS = (2, 2, 2)
 BETWEEN = 80
 """Tokens of two steps, before the first fork and behind each: a leaf has 320 behind its prompt."""
 SHARING = {
-    "nothing shared": {"share_prefixes": False},
-    "the prompt shared": {"nest_prefixes": False},
-    "shared at every depth": {},
+    "nothing shared": LearnerSettings(learning_rate=0.0, share_prefixes=False),
+    "the prompt shared": LearnerSettings(learning_rate=0.0, nest_prefixes=False),
+    "shared at every depth": LearnerSettings(learning_rate=0.0),
 }
 """Settings of the learner, the first as the baseline."""
 
@@ -179,10 +179,7 @@ def measure_uneven(folder: Path, rounds: int) -> list[Result]:
 
 def measure_trees(folder: Path, rounds: int) -> list[Result]:
     """CPU seconds of an update on trees for each way to share, every one beside the first."""
-    learners = [
-        Learner(AutoModelForCausalLM.from_pretrained(folder), LearnerSettings(learning_rate=0.0, **settings))
-        for settings in SHARING.values()
-    ]
+    learners = [Learner(AutoModelForCausalLM.from_pretrained(folder), settings) for settings in SHARING.values()]
     examples = make_trees(learners[0].model.config.vocab_size)
     seconds: list[list[float]] = [[] for _ in learners]
     for _ in range(rounds):
