@@ -16,10 +16,9 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +48,7 @@ FORKS = (2, 2, 2)
 """Ways in which every episode of a tree goes on, at each depth: eight leaves."""
 BETWEEN = 80
 """Tokens of two steps, before the first fork and behind each: a leaf has 320 behind its prompt."""
-SHARING: Mapping[str, Mapping[str, Any]] = {
+SHARING = {
     "nothing shared": LearnerSettings(learning_rate=0.0, share_prefixes=False),
     "the prompt shared": LearnerSettings(learning_rate=0.0, nest_prefixes=False),
     "shared at every depth": LearnerSettings(learning_rate=0.0),

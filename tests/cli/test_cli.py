@@ -291,7 +291,7 @@ def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
     done = gymcp("check", "talk.py", "--sandbox", "none", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     checks = json.loads(done.stdout)["checks"]
-    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "answers", "leaks"}
+    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "gold", "answers", "leaks"}
     assert checks["leaks"]["detail"] == "not applicable: nothing is confined"
 
 

@@ -44,6 +44,14 @@ def test_a_mixture_has_the_tasks_of_all(mixed: LoadedEnv) -> None:
     assert [server.name for server in mixed.servers] == ["rounds", "looks"]
 
 
+def test_tasks_that_a_suite_names_have_their_new_ids() -> None:
+    own = load_env(ROUNDS).suite
+    task = own.tasks[0].id
+    named = replace(ROUNDS, suite=replace(own, gold_fails=frozenset({task}), pass_at_once=frozenset({task})))
+    suite = load_env(mix_environments("laboratories", (named, LOOKS))).suite
+    assert (suite.gold_fails, suite.pass_at_once) == (frozenset({f"rounds.{task}"}),) * 2
+
+
 def test_families_name_an_environment_or_one_of_its_families(mixed: LoadedEnv) -> None:
     assert {task.tags[0] for task in make_tasks(mixed)} == {"rounds", "looks"}
     assert {task.tags[0] for task in make_tasks(mixed, families=["looks"])} == {"looks"}

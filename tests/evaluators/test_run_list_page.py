@@ -312,9 +312,8 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, runs: ViewerAccess, 
         expect(page.locator(".runtable tbody tr")).to_have_count(6)
         overflow = "document.documentElement.scrollWidth - innerWidth"
         assert page.evaluate(overflow) <= 0
-        expect(page.locator("td[data-label='first token p50'] [title]").first).to_have_text(
-            "0.20 s"
-        )  # the most columns
+        # a run with times of requests, which add columns
+        expect(page.locator("td[data-label='first token p50'] [title]").first).to_have_text("0.20 s")
         assert page.locator("#table").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", colour))) < 300) is (scheme == "dark")
