@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from chat_server import Reply, chat_server, says
 from cli_runner import BANK, gymcp
+from transformers import AutoModelForCausalLM
+
+from gymcp.agents.policies.specs import TRAINED
+from gymcp.trainers import Learner, LearnerSettings, StepValues, save_step_values
+from gymcp.trainers.learner.critic import Critic
 
 UPPER_BOUND = "the search saw the verdicts of its episodes"
 
@@ -77,12 +82,31 @@ def test_a_judge_gives_the_values_by_a_rubric_and_its_use_is_told_apart(tmp_path
     [
         (("--search", "best_of_n", "--branch", "ways=2"), "--branch and --search: a search decides itself"),
         (("--search", "mcts,rollouts=0"), "search mcts: rollouts must be 1 or more, not 0"),
+        (("--search", "mcts,value=q,head=nowhere"), "head nowhere: cannot be read"),
+        (("--search", "mcts,value=q,head=nowhere", "--ray", "auto"), "a head is loaded here, and not on nodes"),
     ],
 )
-def test_a_search_with_branches_or_without_episodes_is_refused(
+def test_a_search_with_branches_or_without_episodes_or_its_head_is_refused(
     options: tuple[str, ...], why: str, tmp_path: Path
 ) -> None:
     done = gymcp("eval", BANK, "--agent", "random", *options, "--out", tmp_path / "run")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert why in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_head_of_other_tasks_is_no_upper_bound_and_needs_an_agent_with_tokens(tmp_path: Path) -> None:
+    learner = Learner(AutoModelForCausalLM.from_pretrained(TRAINED), LearnerSettings())
+    width = learner.model.config.hidden_size
+    head = Critic(width, learner.model.device, learning_rate=1e-3, epochs=1, seed=0)
+    tasks = frozenset({"backoffice/1"})
+    values = StepValues(learner=learner, head=head, model=TRAINED, explained=0.5, tasks=tasks)
+    save_step_values(values, tmp_path / "head")
+    words = ("eval", BANK, "--limit", 1, "--search", f"best_of_n,width=1,value=q,head={tmp_path / 'head'}")
+    done = gymcp(*words, "--policy", "tiny", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["search_value"], config.get("upper_bound")) == ("q", None)
+    refused = gymcp(*words, "--agent", "random", "--out", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "no tokens are recorded, so nothing can be trained on" in refused.stderr
