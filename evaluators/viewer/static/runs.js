@@ -17,7 +17,7 @@ let focus = 0; // place of the row, or of the link, that keys act on
 function outcomesCell(run) {
   const others = Object.entries(run.outcomes).filter(([name]) => name !== "scored");
   if (!others.length) return el("span", { class: "soft" }, run.outcomes.scored ? "all scored" : "–");
-  return others.map(([name, episodes], at) => el("span", { class: "warn nowrap" }, at ? ", " : "", `${episodes.toLocaleString("en")} ${name}`));
+  return others.map(([name, episodes], at) => [at ? ", " : "", el("span", { class: "warn nowrap" }, `${episodes.toLocaleString("en")} ${name}`)]);
 }
 
 function started(run) {
