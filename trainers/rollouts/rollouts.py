@@ -14,7 +14,7 @@ from gymcp.agents.programs.agent import open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import REACT, check_resumes
-from gymcp.agents.runner.scheduler import JobSource, Schedule, run_jobs
+from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, JobSource, Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import make_user_agents
@@ -129,7 +129,9 @@ class TrainingEpisodes:
     @property
     def _plain_schedule(self) -> Schedule:
         rollout = self.recipe.rollout
-        return Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
+        return Schedule(
+            concurrency=rollout.concurrency or DEFAULT_CONCURRENCY, agent_s=rollout.max_seconds or None
+        )
 
     async def play(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.cli.output import console, print_json
 from gymcp.envs.recorded import load_named
 from gymcp.trainers.learner.distributed_processes import Accelerated
@@ -64,9 +65,12 @@ def _train(
     folder = folder_of(recipe, out)
     env = wrap_environment(recipe, load_named(recipe.env))
 
-    def say_start() -> None:
-        if not as_json:
-            console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+    def say_start(concurrency: ConcurrencyChoice) -> None:
+        if as_json:
+            return
+        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+        if concurrency.is_chosen:
+            console.print(concurrency.describe("rollout.concurrency"), highlight=False, soft_wrap=True)
 
     tell = (lambda row: None) if as_json else teller(recipe)
     ending = train(
