@@ -97,8 +97,8 @@ class ConcurrencyChoice:
 
 def choose_concurrency(machine: MachineLimits, load: EpisodeLoad) -> ConcurrencyChoice:
     """The number of episodes that all limits allow, at least one; of equal limits, the first one binds."""
-    of_machine = (_limit_by_memory(machine, load), _limit_by_cpu(machine, load), _limit_by_files(machine, load))
-    limits = (*load.limits, *of_machine, _PROCESS)
+    by_memory = (_limit_by_memory(machine, load),) if load.memory_mb > 0 else ()
+    limits = (*load.limits, *by_memory, _limit_by_cpu(machine, load), _limit_by_files(machine, load), _PROCESS)
     binding = min(limits, key=lambda limit: limit.episodes)
     if binding.episodes < load.min_episodes:
         reason = f"that a group's {load.min_episodes} episodes run together, in spite of {binding.reason}"
@@ -123,13 +123,11 @@ _PROCESS = ConcurrencyLimit(
 
 
 def _limit_by_memory(machine: MachineLimits, load: EpisodeLoad) -> ConcurrencyLimit:
-    if load.memory_mb <= 0:
-        return ConcurrencyLimit(name="memory", episodes=MAX_EPISODES, reason="memory")
     left = max(0.0, machine.free_memory_mb - load.kept_free_mb)
     where = " in its control group" if machine.is_memory_limit else ""
     return ConcurrencyLimit(
         name="memory",
-        episodes=min(1 + int(left / load.memory_mb), MAX_EPISODES),
+        episodes=1 + int(left / load.memory_mb),
         reason=f"memory ({machine.free_memory_mb:,.0f} MB free{where}, of which {load.kept_free_mb:,.0f} stay free;"
         f" {load.memory_mb:,.0f} MB an episode)",
     )
@@ -150,7 +148,7 @@ def _limit_by_files(machine: MachineLimits, load: EpisodeLoad) -> ConcurrencyLim
     left = machine.open_files - RESERVED_FILES
     return ConcurrencyLimit(
         name="files",
-        episodes=max(1, min(left // load.open_files, MAX_EPISODES)),
+        episodes=max(1, left // load.open_files),
         reason=f"the open files of one process ({machine.open_files:,}: ulimit -n; {load.open_files} an episode)",
     )
 

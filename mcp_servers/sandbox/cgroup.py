@@ -174,7 +174,7 @@ def usable_hierarchy() -> Hierarchy | None:
 
 
 def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
-    """This process's own cgroup folders, writable or not, from the texts of /proc/self/mountinfo and /proc/self/cgroup."""
+    """This process's own cgroup folders, writable or not, by /proc/self/mountinfo and /proc/self/cgroup."""
     places = find_folders(mountinfo, own_cgroups)
     if "memory" in places and "pids" in places:
         return Hierarchy(version=1, memory=places["memory"], pids=places["pids"], cpu=places.get("cpuacct"))

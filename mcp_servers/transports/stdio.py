@@ -264,7 +264,7 @@ class _MessageReader:
             await self._pass_on(message)
 
     def _select(self, value: Json) -> mcp_types.JSONRPCMessage | None:
-        """The message, for the session; None for the answer to a direct request, which has it now. Raises ValueError."""
+        """The message for the session; None for the answer to a direct request, which has it now. Raises ValueError."""
         return None if self._direct.resolve(value) else to_message(value)
 
     async def _pass_on(self, message: mcp_types.JSONRPCMessage | None) -> None:

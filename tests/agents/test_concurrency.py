@@ -33,6 +33,7 @@ from gymcp.agents.runner.concurrency import (
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.machine_limits import FREE_MEMORY_FACTOR, MachineLimits
+from gymcp.mcp_servers.sandbox.spec import Forkable
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 LARGE = MachineLimits(cores=64, free_memory_mb=500_000, open_files=1_000_000)
@@ -57,13 +58,17 @@ def test_one_core_plays_a_few_episodes_and_a_part_of_one_at_least_one() -> None:
     assert binding(choose_concurrency(replace(LARGE, cores=1), SCRIPTED_LOAD)) == (EPISODES_PER_CORE, "cpu")
     tenth = choose_concurrency(replace(LARGE, cores=0.1, is_cpu_quota=True), SCRIPTED_LOAD)
     assert binding(tenth) == (1, "cpu")
-    assert "1 episode at a time; the limit is the CPU (0.1 cores by the quota of its control group" in tenth.describe("")
+    assert "1 episode at a time; the limit is the CPU (0.1 cores by the quota of its control group" in tenth.describe(
+        ""
+    )
 
 
 def test_low_memory_binds_and_says_how_much_there_is() -> None:
     choice = choose_concurrency(replace(LARGE, free_memory_mb=1_180, is_memory_limit=True), MODEL_LOAD)
     assert binding(choice) == (4, "memory")  # the first one, and 180 MB for three more
-    assert choice.limit.reason == "memory (1,180 MB free in its control group, of which 1,000 stay free; 50 MB an episode)"
+    assert (
+        choice.limit.reason == "memory (1,180 MB free in its control group, of which 1,000 stay free; 50 MB an episode)"
+    )
     assert binding(choose_concurrency(replace(LARGE, free_memory_mb=10), MODEL_LOAD)) == (1, "memory")
 
 
@@ -101,14 +106,14 @@ def test_the_smallest_of_all_limits_binds() -> None:
         "episodes": 3,
         "limit": "tasks",
         "reason": "the number of episodes to play",
-        "limits": {"tasks": 3, "slots": 16, "memory": MAX_EPISODES, "cpu": 64, "files": MAX_EPISODES, "process": 256},
+        "limits": {"tasks": 3, "slots": 16, "memory": 9_981, "cpu": 64, "files": 99_987, "process": MAX_EPISODES},
     }
 
 
 def test_a_large_machine_is_bound_by_its_open_files_and_then_by_one_process() -> None:
     files = choose_concurrency(replace(LARGE, open_files=1_024), SCRIPTED_LOAD)
     assert binding(files) == ((1_024 - RESERVED_FILES) // 10, "files")
-    assert binding(choose_concurrency(LARGE, SCRIPTED_LOAD)) == (MAX_EPISODES, "process")
+    assert binding(choose_concurrency(replace(LARGE, cores=128), SCRIPTED_LOAD)) == (MAX_EPISODES, "process")
 
 
 def test_a_group_that_must_run_together_does_so_below_another_limit() -> None:
@@ -127,9 +132,10 @@ def load_of(env: LoadedEnv, *, forks: bool = True, program: ProgramSettings | No
 
 
 def test_the_load_of_an_episode_is_that_of_the_servers_it_starts() -> None:
-    (server,) = BANK.servers
+    server = replace(BANK.servers[0], fork=Forkable(path=("/srv",), module="bank"))
+    bank = replace(BANK, servers=(server,))
     limit_mb = server.limits.memory_mb
-    forked, started = load_of(BANK), load_of(BANK, forks=False)
+    forked, started = load_of(bank), load_of(bank, forks=False)
     assert (forked.memory_mb, started.memory_mb) == (limit_mb * FORKED_SHARE, limit_mb * STARTED_SHARE)
     assert forked.kept_free_mb == FREE_MEMORY_FACTOR * limit_mb
     assert forked.open_files == FILES_PER_EPISODE + FILES_PER_SERVER
@@ -139,6 +145,7 @@ def test_the_load_of_an_episode_is_that_of_the_servers_it_starts() -> None:
     assert load_of(lazy).memory_mb == MAX_LAZY_SERVERS * forked.memory_mb
     remote = replace(BANK, servers=(replace(server, argv=(), fork=None, url="https://example.org/mcp"),))
     assert (load_of(remote).memory_mb, load_of(remote).kept_free_mb) == (0, 0)
+    assert "memory" not in choose_concurrency(LARGE, load_of(remote)).allowed
 
 
 def test_a_program_as_agent_takes_memory_and_the_cpu() -> None:

@@ -129,9 +129,7 @@ class TrainingEpisodes:
     @property
     def _plain_schedule(self) -> Schedule:
         rollout = self.recipe.rollout
-        return Schedule(
-            concurrency=rollout.concurrency or DEFAULT_CONCURRENCY, agent_s=rollout.max_seconds or None
-        )
+        return Schedule(concurrency=rollout.concurrency or DEFAULT_CONCURRENCY, agent_s=rollout.max_seconds or None)
 
     async def play(
         self,
