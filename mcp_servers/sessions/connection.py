@@ -153,7 +153,7 @@ async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
 @functools.cache
 def _find_result_check(method: str) -> TypeAdapter[Any] | None:
     """Check of the protocol for results of that method; None for the native runtime's own methods."""
-    row = SERVER_RESULTS.get((method, LATEST_PROTOCOL_VERSION))
+    row: Any = SERVER_RESULTS.get((method, LATEST_PROTOCOL_VERSION))
     return None if row is None else TypeAdapter(row)
 
 

@@ -131,7 +131,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     named = recipe
     recipe = _remove_recorded(with_absolute_paths(recipe), before, settings)
     if recipe_as_json(_extend(before, recipe)) != recipe_as_json(recipe):
-        differing = ", ".join(_differing_sections(recipe_as_json(before), recipe_as_json(recipe)))
+        differing = ", ".join(_differing_sections(recipe_as_json(_extend(before, recipe)), recipe_as_json(recipe)))
         raise ConfigError(
             f"training run {folder}: was started with another recipe: {differing};"
             " only learn.iterations may grow, where learn.schedule is 'constant', and rollout.concurrency may differ"
