@@ -66,7 +66,7 @@ demo: setup bwrap
 test: setup bwrap node chromium java
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(or $(WORKERS),3) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
-# Tests that need no sandbox, network, browser, vLLM or other process: a minute and a half.
+# Tests that need no sandbox, network, browser, vLLM or other process: two minutes.
 .PHONY: test-fast
 test-fast: setup
 	$(PY) -m pytest -n $(or $(WORKERS),2) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)

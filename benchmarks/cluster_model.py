@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gymcp.agents.runner.rollout import Job
-from gymcp.scale.leases import LeaseBook, count_room
+from gymcp.scale.leases import Batch, LeaseBook, count_room
 from gymcp.types import Task
 
 STEADY = (0.2, 0.6)
@@ -87,7 +87,9 @@ class _Simulation:
         self._cluster = cluster
         self._costs = costs
         self._random = random.Random(seed)
-        self._book = LeaseBook((Job(task=TASK, trial=n, seed=n) for n in range(episodes)), max_losses=1)
+        self._book = LeaseBook(max_losses=1)
+        jobs = (Job(task=TASK, trial=n, seed=n) for n in range(episodes))
+        self._book.add(jobs, Batch(on_rollout=lambda rollout, last: None))
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._now = 0.0

@@ -6,7 +6,10 @@ figures for each flood:
 
 * calls lost against a server that computes: what the messages cost, since both servers take a core of the machine;
 * calls lost against an idle server: that, and what the flooding server's own processor time costs on this machine;
-* the event loop's processor time that is not spent on honest calls, as a share of the clock's.
+* the event loop's processor time that is spent for the flooding server, as a share of the clock's. It is measured in
+  every callback of the loop, by the server for which it was made; time between callbacks is divided by their number.
+  So other load on the machine changes this figure less than the others. Beside it: what of that time was charged to
+  the server's share. From 1 on, the share holds.
 
 With ``--keep`` each flood is written into results/flood.json as soon as it is measured, beside those of earlier runs;
 typed again with the same code it goes on with the floods that are left. Let nothing else run. Exit code 1 if the first
@@ -17,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flood_server import FLOODS, LISTS
@@ -28,6 +32,7 @@ from report_table import Result, options
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -42,6 +47,10 @@ HONEST_SERVERS = 4
 """Servers that are called at the same time, which leaves the loop no pause."""
 WARM_UP_S = 0.5
 """Seconds that a flood runs before the calls beside it are counted."""
+
+
+_in_flood = contextvars.ContextVar("in_flood", default=False)
+"""True in the tasks of the server that floods, and in their callbacks."""
 
 
 class Adder:
@@ -62,8 +71,10 @@ class Beside:
 
     calls: int = 0
     seconds: float = 0.0
-    loop_s: float = 0.0
-    """Processor time of the loop's thread."""
+    other_s: float = 0.0
+    """Processor time of the loop's thread for the other server."""
+    charged_s: float = 0.0
+    """Time that was charged to the other server's share."""
     longest_ms: float = 0.0
     opened: int = 0
     """Sessions with the other server."""
@@ -76,7 +87,8 @@ class Beside:
         return Beside(
             calls=self.calls + other.calls,
             seconds=self.seconds + other.seconds,
-            loop_s=self.loop_s + other.loop_s,
+            other_s=self.other_s + other.other_s,
+            charged_s=self.charged_s + other.charged_s,
             longest_ms=max(self.longest_ms, other.longest_ms),
             opened=self.opened + other.opened,
         )
@@ -136,13 +148,15 @@ async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: f
 
 
 def _describe(flood: str, idle: Beside, computing: Beside, flooding: Beside) -> list[Result]:
-    own_s = flooding.loop_s - flooding.calls * idle.loop_s / idle.calls
     return [
         _lost(f"calls lost beside {flood}", SHARE, flooding, computing, "a server that computes"),
         _lost(
             f"calls lost beside {flood}, its own processor time included", "of all", flooding, idle, "an idle server"
         ),
-        Result(metric=f"time of the loop taken by {flood}", value=own_s / flooding.seconds, unit=SHARE),
+        Result(metric=f"time of the loop taken by {flood}", value=flooding.other_s / flooding.seconds, unit=SHARE),
+        Result(
+            metric=f"charged to {flood}", value=flooding.charged_s / flooding.other_s, unit="of its time on the loop"
+        ),
         Result(metric=f"longest call beside {flood}", value=flooding.longest_ms, unit="ms"),
         Result(metric=f"sessions of {flood}", value=flooding.opened, unit="opened"),
     ]
@@ -159,13 +173,71 @@ async def _play_beside(honest: Sequence[ToolSession], sandbox: Sandbox, kind: st
     opened: list[str] = []
     other = asyncio.create_task(_keep_open(sandbox, kind, WARM_UP_S + for_s, opened))
     await asyncio.sleep(WARM_UP_S)
-    began, began_loop = time.perf_counter(), time.thread_time()
-    counts = await asyncio.gather(*(_calls(session, began + for_s) for session in honest))
-    seconds, loop_s = time.perf_counter() - began, time.thread_time() - began_loop
+    began = time.perf_counter()
+    with _meter_callbacks() as meter:
+        counts = await asyncio.gather(*(_calls(session, began + for_s) for session in honest))
+    seconds = time.perf_counter() - began
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
     calls, longest = sum(count for count, _ in counts), max(longest for _, longest in counts)
-    return Beside(calls=calls, seconds=seconds, loop_s=loop_s, longest_ms=1e3 * longest, opened=len(opened))
+    return Beside(
+        calls=calls,
+        seconds=seconds,
+        other_s=meter.other_s,
+        charged_s=meter.charged_s,
+        longest_ms=1e3 * longest,
+        opened=len(opened),
+    )
+
+
+class _Meter:
+    """Processor time of the loop's callbacks, by whether they belong to the flooding server."""
+
+    def __init__(self) -> None:
+        self._spent_s = {True: 0.0, False: 0.0}
+        self._callbacks = {True: 0, False: 0}
+        self._began = time.thread_time()
+        self.other_s = 0.0
+        self.charged_s = 0.0
+
+    def run(self, handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        _run_plain(handle)
+        in_flood = bool(handle._context.get(_in_flood))  # type: ignore[attr-defined]
+        self._spent_s[in_flood] += time.thread_time() - began
+        self._callbacks[in_flood] += 1
+
+    def charge(self, share: LoopShare, seconds: float) -> None:
+        _charge_plain(share, seconds)
+        if _in_flood.get():
+            self.charged_s += seconds
+
+    def stop(self) -> None:
+        between_s = time.thread_time() - self._began - sum(self._spent_s.values())
+        self.other_s = self._spent_s[True] + between_s * self._callbacks[True] / sum(self._callbacks.values())
+
+
+_run_plain, _charge_plain = asyncio.Handle._run, LoopShare.charge
+
+
+@contextlib.contextmanager
+def _meter_callbacks() -> Iterator[_Meter]:
+    meter = _Meter()
+
+    def run(handle: asyncio.Handle) -> None:
+        meter.run(handle)
+
+    def charge(share: LoopShare, seconds: float) -> None:
+        meter.charge(share, seconds)
+
+    asyncio.Handle._run = run  # type: ignore[assignment, method-assign]
+    LoopShare.charge = charge  # type: ignore[assignment, method-assign]
+    try:
+        yield meter
+    finally:
+        asyncio.Handle._run = _run_plain  # type: ignore[method-assign]
+        LoopShare.charge = _charge_plain  # type: ignore[method-assign]
+        meter.stop()
 
 
 async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
@@ -179,6 +251,7 @@ async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
 
 async def _keep_open(sandbox: Sandbox, kind: str, for_s: float, opened: list[str]) -> None:
     """Have a server of that kind, and another whenever it is lost; each is added to `opened`."""
+    _in_flood.set(True)
     spec = replace(native_server("flood", "flood_server"), state="opaque", wire="legacy")
     if kind in LISTS:
         spec = replace(spec, env={**spec.env, "FLOOD_LIST": kind})

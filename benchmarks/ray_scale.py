@@ -3,8 +3,9 @@
 Scaling: episodes of 10 turns behind a policy that thinks for a fixed time (`stub_policy.py`), a few at a time per node,
 so that the machine is mostly idle and only the wait for the policy limits the rate. The time is from the start of the
 first episode to the end of the last one, by their records. Overhead: episodes without a policy, one at a time, on one
-node and without Ray. Faults: two of four nodes are ended with SIGKILL in mid-run. Exit code 1 if an episode was lost,
-counted twice, or scored otherwise than without Ray.
+node and without Ray; steps of a training's rollouts, one at a time, whose policy is the driver's. Faults: two of four
+nodes are ended with SIGKILL in mid-run. Exit code 1 if an episode was lost, counted twice, or scored otherwise than
+without Ray.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ray_nodes import RayCluster, run_cluster
 from report_table import Result, against, options, show
 
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.run.metrics_log import read_metrics
 
 ENV = Path(__file__).with_name("counter.py")
 BANK = Path(__file__).parents[1] / "examples" / "bank.py"
@@ -35,6 +37,15 @@ ROUNDS = 6
 NODES = (1, 2, 4)
 KILLED = 2
 RUN_S = 1800.0
+RECIPE = """
+env = "backoffice"
+model = {vocabulary = 600, hidden = 32, layers = 1, heads = 2, context = 640}
+tasks = {levels = [1]}
+rollout = {groups = 8, episodes = 8, max_tokens = 8, max_turns = 3, concurrency = 1}
+learn = {iterations = 3}
+evaluation = {every = 0, tasks = 1}
+"""
+"""A training whose episodes take little time: what sending takes is seen."""
 
 
 def main() -> None:
@@ -50,6 +61,7 @@ def main() -> None:
                 results.append(measure_rate(at / f"scaling-{nodes}", nodes, rounds, cluster, results))
                 if nodes == 1:
                     results += _measure_overhead(at, alone, cluster)
+                    results += _measure_training(at, cluster)
                 if nodes == max(NODES):
                     faults, wrong = _kill_nodes(at, many, cluster)
     show("ray_scale", [*results, *faults], as_json=args.json)
@@ -81,6 +93,25 @@ def _measure_overhead(at: Path, episodes: int, cluster: RayCluster) -> list[Resu
         base,
         against("the same on one node", there, "ms", base),
         Result(metric="overhead of an episode", value=there - plain, unit="ms"),
+    ]
+
+
+def _measure_training(at: Path, cluster: RayCluster) -> list[Result]:
+    """Milliseconds for a step of a training's rollouts, one at a time: without Ray, on one node, and the difference."""
+    recipe = at / "recipe.toml"
+    recipe.write_text(RECIPE)
+    times = []
+    for run, where in ((at / "train-alone", None), (at / "train-node", cluster)):
+        run_gymcp(["train", recipe, "--out", run, "--json"], where)
+        seconds = sum(row.get("seconds/rollout", 0.0) for row in read_metrics(run))
+        with TrajectoryStore.open(run) as store:
+            steps = sum(len(record.steps) for record in store.iter_trajectories())
+        times.append(1e3 * seconds / steps)
+    base = Result(metric="a step of a training's rollouts, one at a time, without Ray", value=times[0], unit="ms")
+    return [
+        base,
+        against("the same on one node", times[1], "ms", base),
+        Result(metric="overhead of a step", value=times[1] - times[0], unit="ms"),
     ]
 
 
@@ -123,8 +154,16 @@ def play_run(
     beside: Callable[[subprocess.Popen[str]], None] = lambda process: None,
 ) -> None:
     """Run `gymcp eval` to its end; `beside` is called while it runs."""
-    more = ["--ray", cluster.address] if cluster is not None else []
-    command = ["eval", *words, "--concurrency", concurrency, "--out", run, "--json", *more]
+    run_gymcp(["eval", *words, "--concurrency", concurrency, "--out", run, "--json"], cluster, beside)
+
+
+def run_gymcp(
+    words: Sequence[object],
+    cluster: RayCluster | None,
+    beside: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+) -> None:
+    """Run a command to its end, on the cluster if there is one; `beside` is called while it runs."""
+    command = [*words, *(["--ray", cluster.address] if cluster is not None else [])]
     process = subprocess.Popen(
         [sys.executable, "-m", "gymcp.cli", *map(str, command)],
         env=dict(cluster.environment) if cluster is not None else None,

@@ -26,7 +26,7 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import Policy
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.learner.forward import find_distinct
+from gymcp.trainers.learner.micro_batches import find_distinct
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import make_recipe

@@ -5,6 +5,9 @@ CPU seconds of all updates of an iteration: as they are, and with everything com
 
 Then groups whose episodes end after few steps or many, some of them equal: as they are, and with each made as long as
 the longest of its group by tokens of its own, which is what padding costs. They change neither loss nor gradient.
+
+Then trees, whose episodes share their prompt and, behind it, steps at several depths: as they are, with the prompt
+alone computed once, and with nothing shared.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from report_table import Result, against, options, show
-from training import SMALL, Case, example
+from training import SIZE, SMALL, Case, example
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
@@ -41,6 +44,16 @@ PROMPT, TAILS, EQUAL = 384, (72, 72, 72, 112, 152, 200, 264, 328), 3
 """Tokens of a prompt, those behind it of each episode of a group, and how many of its first episodes are equal."""
 STEP, DRAWN = 40, 8
 """Tokens of a step, and those of them that the policy draws."""
+FORKS = (2, 2, 2)
+"""Ways in which every episode of a tree goes on, at each depth: eight leaves."""
+BETWEEN = 80
+"""Tokens of two steps, before the first fork and behind each: a leaf has 320 behind its prompt."""
+SHARING = {
+    "nothing shared": {"share_prefixes": False},
+    "the prompt shared": {"nest_prefixes": False},
+    "shared at every depth": {},
+}
+"""Settings of the learner, the first as the baseline."""
 
 
 def make_examples(learner: Learner, share: float, vocabulary: int, nothing: float) -> list[Example]:
@@ -71,19 +84,40 @@ def make_uneven(vocabulary: int, *, padded: bool) -> list[Example]:
         prompt, tails, rest = draw(PROMPT), [draw(size) for size in TAILS], [draw(max(TAILS)) for _ in TAILS]
         for n, tail in enumerate([*[tails[0]] * EQUAL, *tails[EQUAL:]]):
             ids = [*prompt, *tail, *(rest[n][len(tail) :] if padded else ())]
-            starts = range(PROMPT + 1, PROMPT + len(tail) - DRAWN, STEP)
-            steps = tuple((number, start, start + DRAWN) for number, start in enumerate(starts))
-            mask = np.zeros(len(ids), bool)
-            for _, start, end in steps:
-                mask[start:end] = True
-            row = Row(
-                token_ids=tuple(ids),
-                loss_mask=tuple(mask.tolist()),
-                logprobs=(0.0,) * len(ids),
-                versions=(),
-                steps=steps,
-            )
-            made.append(Example(row=row, advantages=(np.where(mask, (-1.0) ** n, 0.0),), counted=(mask,)))
+            made.append(make_stepwise(ids, range(PROMPT + 1, PROMPT + len(tail) - DRAWN, STEP), (-1.0) ** n))
+    return made
+
+
+def make_stepwise(ids: Sequence[int], starts: Sequence[int], advantage: float) -> Example:
+    """A row in which the policy has drawn the tokens of a step from each of these places."""
+    steps = tuple((number, start, start + DRAWN) for number, start in enumerate(starts))
+    mask = np.zeros(len(ids), bool)
+    for _, start, end in steps:
+        mask[start:end] = True
+    row = Row(
+        token_ids=tuple(ids), loss_mask=tuple(mask.tolist()), logprobs=(0.0,) * len(ids), versions=(), steps=steps
+    )
+    return Example(row=row, advantages=(np.where(mask, advantage, 0.0),), counted=(mask,))
+
+
+def make_trees(vocabulary: int) -> list[Example]:
+    """Rows of trees, task after task; each learns the steps that no row before it has."""
+    rng = random.Random(0)
+
+    def draw(count: int) -> list[int]:
+        return [rng.randrange(10, vocabulary) for _ in range(count)]
+
+    made = []
+    for _ in range(GROUPS):
+        paths = [draw(PROMPT + BETWEEN)]
+        firsts = [PROMPT]
+        """The first token of each path that is not of one before it."""
+        for ways in FORKS:
+            both = list(zip(paths, firsts, strict=True))
+            firsts = [len(path) if way else first for path, first in both for way in range(ways)]
+            paths = [[*path, *draw(BETWEEN)] for path in paths for _ in range(ways)]
+        for n, (path, first) in enumerate(zip(paths, firsts, strict=True)):
+            made.append(make_stepwise(path, range(first + 1, len(path) - DRAWN, STEP), (-1.0) ** n))
     return made
 
 
@@ -143,12 +177,37 @@ def measure_uneven(folder: Path, rounds: int) -> list[Result]:
     return [everything, against(name, statistics.median(seconds[1]), "CPU s", everything)]
 
 
+def measure_trees(folder: Path, rounds: int) -> list[Result]:
+    """CPU seconds of an update on trees for each way to share, every one beside the first."""
+    learners = [
+        Learner(AutoModelForCausalLM.from_pretrained(folder), LearnerSettings(learning_rate=0.0, **settings))
+        for settings in SHARING.values()
+    ]
+    examples = make_trees(learners[0].model.config.vocab_size)
+    seconds: list[list[float]] = [[] for _ in learners]
+    for _ in range(rounds):
+        for own, learner in zip(seconds, learners, strict=True):
+            own.append(cpu_seconds(learner, examples, 1, shortcuts=True))
+    width = learners[0].model.config.hidden_size
+    names = [f"trees of {len(examples) // GROUPS} leaves, hidden size {width}, {name}" for name in SHARING]
+    base = Result(metric=names[0], value=statistics.median(seconds[0]), unit="CPU s")
+    rest = zip(names[1:], seconds[1:], strict=True)
+    return [base, *(against(name, statistics.median(own), "CPU s", base) for name, own in rest)]
+
+
 def main() -> None:
-    arguments = options(__doc__, "one round instead of five").parse_args()
+    parser = options(__doc__, "one round instead of five")
+    parser.add_argument("--only", choices=("groups", "trees"), help="part to measure; default: both")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
+    rounds = 1 if arguments.quick else 5
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
-        model, rounds = make_tiny_model(Path(folder), size=SMALL), 1 if arguments.quick else 5
-        results = [*measure(model, rounds), *measure_uneven(model, rounds)]
+        if arguments.only != "trees":
+            model = make_tiny_model(Path(folder) / "groups", size=SMALL)
+            results += [*measure(model, rounds), *measure_uneven(model, rounds)]
+        for size in (SMALL, SIZE) if arguments.only != "groups" else ():
+            results += measure_trees(make_tiny_model(Path(folder) / str(size.hidden), size=size), rounds)
     show("update_shortcuts", results, as_json=arguments.json)
 
 

@@ -9,11 +9,11 @@ from gymcp.exports import make_getattr
 
 if TYPE_CHECKING:
     from gymcp.envs.catalog import load_spec
+    from gymcp.envs.environment_sources import load_recorded
     from gymcp.envs.episodes.episode import Episode, open_episode
     from gymcp.envs.gym import McpEnv
     from gymcp.envs.layers import CallContext, Layer
     from gymcp.envs.mixture import mix_environments
-    from gymcp.envs.recorded import load_recorded
     from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
     from gymcp.envs.tool_costs import CallCost, ToolCosts, rate_risks
     from gymcp.envs.users import AskableUser, InstructedUser, ScriptedUser, SimulatedUser
@@ -45,11 +45,11 @@ if not TYPE_CHECKING:
         __name__,
         {
             "catalog": "load_spec",
+            "environment_sources": "load_recorded",
             "episodes.episode": "Episode open_episode",
             "gym": "McpEnv",
             "layers": "CallContext Layer",
             "mixture": "mix_environments",
-            "recorded": "load_recorded",
             "spec": "EnvSpec LoadedEnv load_env",
             "tool_costs": "CallCost ToolCosts rate_risks",
             "users": "AskableUser InstructedUser ScriptedUser SimulatedUser",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from gymcp.envs.spec import EnvSpec
@@ -77,7 +77,8 @@ class _Mixture:
             tasks=tuple(
                 self._mix_task(self._specs[name], task) for name, suite in suites.items() for task in suite.tasks
             ),
-            pass_at_once=frozenset(_join(name, task) for name, suite in suites.items() for task in suite.pass_at_once),
+            pass_at_once=_join_all({name: suite.pass_at_once for name, suite in suites.items()}),
+            gold_fails=_join_all({name: suite.gold_fails for name, suite in suites.items()}),
         )
 
     def more_tasks(
@@ -167,6 +168,11 @@ class _Mixture:
 
 def _join(name: str, own: str) -> str:
     return f"{name}{SEPARATOR}{own}"
+
+
+def _join_all(tasks: Mapping[str, Set[str]]) -> frozenset[str]:
+    """The ids that tasks of each environment have in the mixture."""
+    return frozenset(_join(name, own) for name, ids in tasks.items() for own in ids)
 
 
 def _merge_costs(who: str, specs: Iterable[EnvSpec]) -> ToolCosts:

@@ -62,9 +62,10 @@ def observation_space() -> spaces.Dict:
 
 
 def to_action(value: Action | Mapping[str, Any], step: int) -> Action:
-    """The record for an element of the action space. Call ids are made from the step's number, so that they repeat.
+    """Convert an element of the action space to a record; an `Action` is returned as it is.
 
-    Raises ConfigError for anything else.
+    The id of a call is made of `step` and the call's place, so an episode that is played again has the same ids.
+    Raises ConfigError for any other value.
     """
     if isinstance(value, Action):
         return value

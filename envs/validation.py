@@ -20,14 +20,20 @@ T = TypeVar("T")
 
 
 def check_name(name: object) -> str:
-    """The subject of error messages about the environment, if its name is valid in folders and records."""
+    """Check that the name is valid in folders and records. Returns the words with which errors name the environment.
+
+    Raises ConfigError for any other name.
+    """
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]+", name):
         raise ConfigError(f"environment {name!r}: its name must be made of letters, digits, _ and -")
     return f"environment '{name}'"
 
 
 def resolve(who: str, what: str, value: Callable[[], T] | T) -> T:
-    """The value, or the result of the function. An error other than a GymcpError is a fault of the file."""
+    """The value, or what it returns if it is a function.
+
+    Raises ConfigError, which names `who` and `what`, if the function raises anything but a GymcpError.
+    """
     if not callable(value):
         return value
     try:

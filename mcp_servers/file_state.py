@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from gymcp.errors import ConfigError
@@ -16,15 +16,23 @@ MaskKind = Literal["ignore", "zip_timestamps", "regex", "json_pointer"]
 ReaderKind = Literal["csv", "docx", "json", "sqlite", "xlsx"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DigestLimits:
     """Limits beyond which a state has no digest. An episode that exceeds one ends and is graded on the state before."""
 
-    bytes: int = 512_000_000
+    total_bytes: int = 512_000_000
     """Bytes of all files together; for a database a quarter of that."""
     entries: int = 100_000
     depth: int = 64
     seconds: float = 20.0
+
+    def to_options(self) -> dict[str, float]:
+        """The limits under the names that the helper in the sandbox knows."""
+        return {"bytes": self.total_bytes, "entries": self.entries, "depth": self.depth, "seconds": self.seconds}
+
+    def __repr__(self) -> str:
+        """The limits as code, for digests of environments: with the names under which they were first recorded."""
+        return f"DigestLimits({', '.join(f'{name}={value!r}' for name, value in self.to_options().items())})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +114,10 @@ class FileState:
                 raise ConfigError(f"FileState: {name} is {getattr(self, name)}, not a number from 0 to {most}")
         if self.kind == "sqlite" and (self.masks or self.readers):
             raise ConfigError("FileState: a database has no masks and no readers: its rows are recorded as they are")
+
+    def to_options(self) -> dict[str, Any]:
+        """The settings as the helper in the sandbox reads them (`programs/digest/server.py`)."""
+        return {**asdict(self), "limits": self.limits.to_options()}
 
     def __repr__(self) -> str:
         """The settings as code, for digests of environments: a later setting is named only if it is not the default."""

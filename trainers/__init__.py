@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from gymcp.trainers.recipe.load import load_recipe
     from gymcp.trainers.recipe.recipe import Recipe
     from gymcp.trainers.run.loop import train
+    from gymcp.trainers.run.values.step_values import (
+        StepValues,
+        StepValueSettings,
+        fit_step_values,
+        load_step_values,
+        save_step_values,
+    )
     from gymcp.trainers.settings.loss import Loss
 
 __all__ = [
@@ -38,6 +45,8 @@ __all__ = [
     "StepBatch",
     "StepPairs",
     "StepTree",
+    "StepValueSettings",
+    "StepValues",
     "advantages",
     "assign_credit",
     "batch_of",
@@ -45,14 +54,17 @@ __all__ = [
     "credit_segments",
     "cut_text",
     "find_step_pairs",
+    "fit_step_values",
     "join_episodes",
     "load_recipe",
+    "load_step_values",
     "make_preset",
     "make_tree",
     "make_tree_batch",
     "make_tree_preset",
     "measure_top_entropy",
     "preference_loss",
+    "save_step_values",
     "sum_logprobs",
     "train",
 ]
@@ -77,6 +89,9 @@ if not TYPE_CHECKING:
             "recipe.recipe": "Recipe",
             "recipe.entropy_branching": "branch_probability measure_top_entropy",
             "run.loop": "train",
+            "run.values.step_values": (
+                "StepValues StepValueSettings fit_step_values load_step_values save_step_values"
+            ),
             "settings.loss": "Loss",
         },
     )

@@ -94,7 +94,8 @@ class ProgramAgent:
     async def _begin_turn(self, prompt: str) -> None:
         """Give the program the user's message, in a new process unless it serves several turns."""
         if self._workspace is None:
-            self._stack.enter_context(self._gateway.admit(self._exchange))
+            sandboxed = self._settings.sandbox != "none"
+            self._stack.enter_context(self._gateway.admit(self._exchange, sandboxed=sandboxed))
             self._workspace = scratch_folder() / f"program-{next(_numbers)}"
             self._workspace.mkdir(mode=0o755)
             self._stack.callback(remove_tree, self._workspace)

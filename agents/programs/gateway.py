@@ -47,23 +47,35 @@ class Gateway:
     """Folder that holds the unix socket, readable by servers."""
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     """Live episodes by key."""
+    sandboxed: set[str] = field(default_factory=set)
+    """Keys of programs in sandboxes, which reach the unix socket alone."""
 
     @contextlib.contextmanager
-    def admit(self, exchange: Exchange) -> Iterator[None]:
-        """Let the program of an episode in for the duration of the block."""
+    def admit(self, exchange: Exchange, *, sandboxed: bool = False) -> Iterator[None]:
+        """Let the program of an episode in for the duration of the block. `sandboxed`: by the unix socket only."""
         self.exchanges[exchange.token] = exchange
+        if sandboxed:
+            self.sandboxed.add(exchange.token)
         try:
             yield
         finally:
             del self.exchanges[exchange.token]
+            self.sandboxed.discard(exchange.token)
             exchange.close()
 
     def find(self, request: Request) -> Exchange:
-        """The episode whose key the request has. Raises RequestRefused."""
+        """The episode whose key the request has. Raises RequestRefused.
+
+        A sandbox has no way to the loopback of the machine, so a request from there with a key of its program comes
+        from a second agent. Processes within a sandbox, or outside of any, may be sub-agents of one program.
+        """
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         key = key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
         if key not in self.exchanges:
             raise RequestRefused(401, "the key is not that of a live episode", "invalid_api_key")
+        if key in self.sandboxed and request.client is not None:  # on a unix socket, clients have no address
+            why = "the key is for the program in its sandbox, and this request comes from outside: a second agent"
+            raise RequestRefused(403, f"{why} needs an episode of its own", "second_agent")
         return self.exchanges[key]
 
 

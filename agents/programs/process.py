@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gymcp.agents.endpoint.tool_exchange import TurnEnded
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.last_words import describe_last_words, show_output
+from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.outcome import Outcome
@@ -104,7 +104,7 @@ async def _report_end(
     why = process.exceeded_limit() or f"it ended with status {status}"
     shown = show_output(process.stderr_tail())
     redaction = redaction_of(secrets)
-    words = describe_last_words(shown if redaction is None else redaction.text(shown), "agent-program")
+    words = describe_output(shown if redaction is None else redaction.text(shown), "agent-program")
     reason = f"the program failed: {why}{words}"
     exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=reason))
 

@@ -75,6 +75,10 @@ class Renderer:
         self.note = self._describe_rewrites()
         """Text on what the template would change in earlier turns; empty if it changes nothing."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without its first prompts, whose keys name objects of this process."""
+        return Renderer, (self.tokenizer, self._who, sorted(self.end_ids))
+
     def first_prompt(self, messages: Sequence[Message], tools: Sequence[Tool], system: str = "") -> list[int]:
         """The first prompt of a context: tools, system prompt, messages, and the beginning of the assistant's turn."""
         if any(message.tool_calls for message in messages):

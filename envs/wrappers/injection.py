@@ -77,6 +77,7 @@ def inject_attack(spec: EnvSpec, attack: Attack) -> EnvSpec:
             name=f"{own.name}-{attack.name}",
             tasks=tuple(task for _, _, task in pairs),
             pass_at_once=frozenset(task.id for surface, _, task in pairs if surface.task.id in own.pass_at_once),
+            gold_fails=frozenset(task.id for surface, _, task in pairs if surface.task.id in own.gold_fails),
         )
 
     return replace(

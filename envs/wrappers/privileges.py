@@ -54,7 +54,7 @@ _EFFECTS, _FALLBACKS = ("allow", "forbid"), ("message", "terminate", "ask")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PrivilegeRule:
     effect: Effect
     tools: tuple[str, ...]
     tasks: str = "*"
@@ -87,14 +87,16 @@ class Rule:
 class Privileges:
     """The layer that enforces the rules. A forbidden call never reaches a server."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[PrivilegeRule, ...]
     default: Effect = "allow"
 
-    def decide(self, task: Task, said: Sequence[str], call: ToolCall, arguments: Mapping[str, Json]) -> Rule | None:
+    def decide(
+        self, task: Task, said: Sequence[str], call: ToolCall, arguments: Mapping[str, Json]
+    ) -> PrivilegeRule | None:
         """The rule that forbids the call; None if it is allowed."""
         applying = [rule for rule in self.rules if rule.applies(task, said, call, arguments)]
         if not applying:
-            return None if self.default == "allow" else Rule(effect="forbid", tools=("*",))
+            return None if self.default == "allow" else PrivilegeRule(effect="forbid", tools=("*",))
         first = max(applying, key=lambda rule: (rule.priority, rule.effect == "forbid"))
         return first if first.effect == "forbid" else None
 
@@ -187,7 +189,7 @@ def parse_privileges(content: Mapping[str, Json], where: str) -> Privileges:
     return Privileges(rules=rules, default="allow" if default == "allow" else "forbid")
 
 
-def _parse_rule(who: str, row: Mapping[str, Json]) -> Rule:
+def _parse_rule(who: str, row: Mapping[str, Json]) -> PrivilegeRule:
     _check_keys(who, row, {"effect", "tools", "tasks", "priority", "said", "arguments", "known", "fallback", "message"})
     effect = _one_of(who, "effect", row.get("effect"), _EFFECTS)
     fallback = _one_of(who, "fallback", row.get("fallback", "message"), _FALLBACKS)
@@ -213,7 +215,7 @@ def _parse_rule(who: str, row: Mapping[str, Json]) -> Rule:
             raise ConfigError(
                 f"{who}: known.{name}: must be a list of 'prompt', '/pointer' and 'in /pointer', not {places!r}"
             )
-    return Rule(
+    return PrivilegeRule(
         effect="allow" if effect == "allow" else "forbid",
         tools=tuple(tools),
         tasks=tasks,

@@ -44,8 +44,9 @@ def final_values_include(*, target_key: str | None = None) -> Grader:
     """Grader: 1 if what readers returned for the last files includes the task's target (or its entry `target_key`).
 
     The target maps paths to values as `gymcp.mcp_servers.spec.FileReader` describes them; objects may have more keys
-    than the target's, at any depth. A missing file, or one that its reader cannot read, scores 0. Grading raises
-    GraderError if a file has no reader, if its value was too large to be recorded, or if the target is no such mapping.
+    than the target's, at any depth. A file that is missing, that its reader cannot read, or whose value was too large
+    to be recorded scores 0: an agent can cause each of them. Grading raises GraderError if a file has no reader, or if
+    the target is no such mapping.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -72,9 +73,10 @@ class NoValue:
 
 
 def final_value(trajectory: Trajectory, states: StateReader, path: str) -> Json | NoValue:
-    """Value of the file's reader for the last state; `NoValue` if the file is missing or not of the reader's kind.
+    """Value of the file's reader for the last state; `NoValue` if the file is missing, not of the reader's kind, or too
+    large.
 
-    Raises GraderError if no files were recorded, if the file has no reader, or if its value was too large.
+    Raises GraderError if no files were recorded, or if the file has no reader.
     """
     entry = _final_entries(trajectory, states).get(path)
     if entry is None:
@@ -84,26 +86,27 @@ def final_value(trajectory: Trajectory, states: StateReader, path: str) -> Json 
     if "value" in entry:
         return entry["value"]
     if "cut" in entry:
-        raise GraderError(f"file '{path}': its value was not recorded: {entry['cut']}; {_RAISE_LIMIT}")
+        return NoValue(f"was not recorded: {entry['cut']}; if a right file is so large, {_RAISE_LIMIT}")
     raise GraderError(
         f"file '{path}': has no reader: declare one, as in FileState(readers=(FileReader(files='{path}', kind=...),))"
     )
 
 
-def final_bytes(trajectory: Trajectory, states: StateReader, path: str) -> bytes | None:
-    """Content of a file in the last state, as it was recorded; None if it is missing.
+def final_bytes(trajectory: Trajectory, states: StateReader, path: str) -> bytes | NoValue:
+    """Content of a file in the last state, as it was recorded; `NoValue` if the file is missing or was too large.
 
-    Raises GraderError if no files were recorded, or if the file's content was not.
+    Raises GraderError if no files were recorded, or if the file has a reader, whose value was recorded instead.
     """
     entry = _final_entries(trajectory, states).get(path)
     if entry is None or entry["type"] != "file":
-        return None
+        return NoValue("is missing")
     if "text" in entry:
         return str(entry["text"]).encode("utf-8", "surrogatepass")
     if "base64" in entry:
         return base64.b64decode(entry["base64"])
-    why = "its reader's value was recorded instead" if "reader" in entry else _RAISE_LIMIT
-    raise GraderError(f"file '{path}': of its {entry['size']} bytes only the sha256 was recorded: {why}")
+    if "reader" in entry:
+        raise GraderError(f"file '{path}': the value of its reader was recorded instead of its bytes: use final_value")
+    return NoValue(f"was not recorded: it has {entry['size']} bytes; if a right file is so large, {_RAISE_LIMIT}")
 
 
 def final_files(trajectory: Trajectory, states: StateReader) -> dict[str, Json]:

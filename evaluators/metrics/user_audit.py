@@ -47,9 +47,9 @@ _VERBS = frozenset({
     "and", "apply", "change", "connect", "disconnect", "edit", "for", "grant", "make", "open", "put", "remove", "reset",
     "send", "set", "start", "stop", "the", "toggle", "turn", "update", "use",
 })  # fmt: skip
-"""Words in names of tools that do not say what the tool is about."""
+"""Words in names of tools that are never taken as the subject of the tool."""
 _WEAK = frozenset({"data", "device", "mode", "off", "on", "phone", "settings"})
-"""Words that say what a tool is about if its name has no better one."""
+"""Words that are taken as the subject of a tool only if its name has no other."""
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "reboot": ("restart", "power cycle", "switch it off", "turn it off", "off and on"),
     "reseat": ("reinsert", "take out", "remove and"),

@@ -43,8 +43,8 @@ from gymcp.mcp_servers.forkserver.spawner import (
     Started,
     StartServer,
 )
-from gymcp.mcp_servers.last_words import show_output
 from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.output_tail import show_output
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import run_despite_cancellation

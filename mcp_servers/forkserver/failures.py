@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcp.mcp_servers.last_words import describe_last_words
+from gymcp.mcp_servers.output_tail import describe_output
 
 START_TIMEOUT_S = 20.0
 """Seconds in which a fork server must have imported its program."""
@@ -17,4 +17,4 @@ def describe_failure(error: Exception) -> str:
 
 def compose_message(why: str, shown: str) -> str:
     """Text of an error: the reason, and the end of the fork server's standard error, if there is any, as shown."""
-    return f"fork server: {why}{describe_last_words(shown, 'fork-server')}"
+    return f"fork server: {why}{describe_output(shown, 'fork-server')}"

@@ -14,8 +14,8 @@ from functools import partial
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.client import ForkServer, open_fork_server
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
-from gymcp.mcp_servers.last_words import describe_last_words, show_output
 from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
+from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -120,14 +120,14 @@ class WarmSandbox:
             raise _NoPong(f"a server did not answer a ping within {_PING_TIMEOUT_S:g} s") from error
         except (OSError, ValueError) as error:
             await process.drain_stderr()
-            raise _NoPong(f"a server broke off: {error}{_last_words(process, launch)}") from error
+            raise _NoPong(f"a server broke off: {error}{_describe_output(process, launch)}") from error
         try:
             is_pong = json.loads(line)["id"] == _PING_ID
         except (ValueError, KeyError, TypeError, RecursionError):
             is_pong = False
         if not is_pong:
             text = _redact(plain_text(line.decode(errors="replace")), launch).strip()[:200] or "it has ended"
-            raise _NoPong(f"a server did not answer a ping, but: {text}{_last_words(process, launch)}")
+            raise _NoPong(f"a server did not answer a ping, but: {text}{_describe_output(process, launch)}")
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -180,8 +180,8 @@ def _why_not_forked(launch: Launch) -> str | None:
     return None
 
 
-def _last_words(process: SandboxProcess, launch: Launch) -> str:
-    return describe_last_words(_redact(show_output(process.stderr_tail()), launch), "warm-server")
+def _describe_output(process: SandboxProcess, launch: Launch) -> str:
+    return describe_output(_redact(show_output(process.stderr_tail()), launch), "warm-server")
 
 
 def _redact(text: str, launch: Launch) -> str:

@@ -33,7 +33,8 @@ _X32_BIT = 0x40000000
 # name, number on x86_64, number on aarch64 (- if there is none)
 _TABLE = """
 acct 163 89, add_key 248 217, bpf 321 280, chroot 161 51, clock_adjtime 305 266, clock_settime 227 112,
-create_module 174 -, delete_module 176 106, fanotify_init 300 262, finit_module 313 273, fsconfig 431 431,
+create_module 174 -, delete_module 176 106, fanotify_init 300 262, file_getattr 468 468, file_setattr 469 469,
+finit_module 313 273, fsconfig 431 431,
 fsmount 432 432, fsopen 430 430, fspick 433 433, get_kernel_syms 177 -, get_mempolicy 239 236, init_module 175 105,
 io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425, ioperm 173 -, iopl 172 -, kcmp 312 272,
 kexec_file_load 320 294, kexec_load 246 104, keyctl 250 219, listmount 458 458, lookup_dcookie 212 18, mbind 237 235,

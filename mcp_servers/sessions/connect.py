@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
 import mcp
 import mcp_types
 
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.loop_share import OPENING_GRANT_S, OPENING_S, LoopShare, charge_steps, resume_share
 from gymcp.mcp_servers.redaction import redact_errors
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.sessions.connection import ServerConnection
@@ -33,6 +35,8 @@ from gymcp.types import Json
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # only a type
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -67,28 +71,58 @@ async def open_session(
                 launch, workspace=workspace.folder, upper_folder=workspace.upper_folder, entry=workspace.entry
             )
             tracker = FileTracker(workspace, digester)
-        process = await stack.enter_async_context(sandbox.start(launch))
+        share = await stack.enter_async_context(resume_share((*_name_program(spec), task, seed)))
+        share.charge(OPENING_S)
+        charged = await stack.enter_async_context(_ChargedContexts(share))
+        process = await charged.enter(sandbox.start(launch))
 
         async def start(session: ToolSession) -> None:
             await session.start(initial_state, seed)
 
-        yield await stack.enter_async_context(connect(spec, process, start, tracker=tracker))
+        session = await charged.enter(connect(spec, process, start, tracker=tracker, share=share))
+        yield session
+        if not session.is_lost:
+            share.grant(OPENING_GRANT_S)
+
+
+def _name_program(spec: ServerSpec) -> tuple[Hashable, ...]:
+    return spec.name, spec.argv, spec.url, tuple(sorted(spec.env.items()))
+
+
+class _ChargedContexts:
+    """Contexts that are entered one in the other. The share pays for entering and for leaving them."""
+
+    def __init__(self, share: LoopShare) -> None:
+        self._share = share
+        self._stack = contextlib.AsyncExitStack()
+
+    async def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        return await charge_steps(self._share, self._stack.enter_async_context(context))
+
+    async def __aenter__(self) -> _ChargedContexts:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await charge_steps(self._share, self._stack.__aexit__(exc_type, exc_val, exc_tb))
 
 
 @contextlib.asynccontextmanager
 async def _open_remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
     """A session with a remote server, or with its cassette."""
-    violation = ProtocolViolation()
-    transport, recorder = open_remote_transport(spec, task, violation)
+    async with resume_share((*_name_program(spec), task, seed)) as share:
+        violation = ProtocolViolation(share=share)
+        transport, recorder = open_remote_transport(spec, task, violation)
 
-    async def start(session: ToolSession) -> None:
-        await session.start(initial_state, seed)
-        if recorder is not None:
-            recorder.check()
+        async def start(session: ToolSession) -> None:
+            await session.start(initial_state, seed)
+            if recorder is not None:
+                recorder.check()
 
-    wired = spec if is_live(spec) else replace(spec, wire=REPLAY_WIRE)
-    async with connect(wired, RemoteProcess(), start, through=(transport, violation)) as session:
-        yield session
+        wired = spec if is_live(spec) else replace(spec, wire=REPLAY_WIRE)
+        async with connect(wired, RemoteProcess(), start, through=(transport, violation)) as session:
+            yield session
 
 
 @contextlib.asynccontextmanager
@@ -99,15 +133,16 @@ async def connect(
     *,
     through: tuple[AbstractAsyncContextManager[TransportStreams], ProtocolViolation] | None = None,
     tracker: StateTracker | None = None,
+    share: LoopShare | None = None,
 ) -> AsyncIterator[ToolSession]:
     """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
 
     `through`: a transport, and the record in which it notes violations; None: the pipes of the process. `tracker`: None
-    stands for the one of `spec.state`.
+    stands for the one of `spec.state`. `share`: the server's budget of the loop's time; None: a new one.
     """
     redaction, direct = redaction_for(spec), None
     if through is None:
-        recorded = ProtocolViolation(redaction.text if redaction else None)
+        recorded = ProtocolViolation(redaction.text if redaction else None, share)
         # a bridge needs headers and a redaction sees all messages, which the client's streams bring
         direct = DirectRequests() if redaction is None and spec.http is None else None
         streams = pipe_transport(

@@ -17,8 +17,8 @@ from mcp_types.version import LATEST_PROTOCOL_VERSION
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.last_words import describe_last_words, show_output
 from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
@@ -72,6 +72,11 @@ class ServerConnection:
         self._error_rule = error_rule
         self._direct = direct
 
+    @property
+    def is_lost(self) -> bool:
+        """True if the server broke the protocol, or has ended by itself or by a limit."""
+        return self._violation.text is not None or self.process.returncode is not None
+
     async def request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         """Answer to a tool call, or to a request of the native runtime such as ``gymcp/state``.
 
@@ -103,7 +108,7 @@ class ServerConnection:
         text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
         if self._redaction is not None:
             tail, text = self._redaction.text(tail), self._redaction.text(text)
-        return text + describe_last_words(tail, self.spec.name)
+        return text + describe_output(tail, self.spec.name)
 
     async def _translate(self, stage: str, error: BaseException) -> BaseException:
         match error:

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import IntegrityError, ProtocolError, ServerDied, ServerLimitExceeded, ServerTimeout
+from gymcp.mcp_servers.loop_share import charge_thread
 from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
@@ -64,6 +65,11 @@ class ToolSession:
     @property
     def process(self) -> SandboxProcess:
         return self._server.process
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the server broke the protocol, or has ended by itself or by a limit."""
+        return self._server.is_lost
 
     @property
     def workspace(self) -> Workspace | None:
@@ -213,7 +219,7 @@ class ToolSession:
             if (known := find_list(self.spec, tools_key, listing)) is not None:
                 return known
             # in a thread: checking a long list takes time, in which other episodes go on
-            return await asyncio.to_thread(check_and_store_list, self.spec, tools_key, listing)
+            return await charge_thread(self._server.share, check_and_store_list, self.spec, tools_key, listing)
         except ValidationError:
             raise
         except ValueError as fault:

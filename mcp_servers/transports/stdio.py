@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import mcp_types
 from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from gymcp.mcp_servers.loop_share import LoopShare
+from gymcp.mcp_servers.loop_share import LoopShare, charge_steps
 from gymcp.mcp_servers.programs import http_bridge
 from gymcp.mcp_servers.sandbox.spec import SandboxProcess
 from gymcp.mcp_servers.transports.direct_requests import DirectRequests
@@ -55,14 +56,14 @@ _MAX_SKIPPED_BYTES = 64_000_000
 """Bytes of a line whose request is answered with an error. A server that writes a longer line is given up."""
 _LINES_PER_TURN = 50
 """Lines that are read before other tasks have a turn."""
-_READ_S, _READ_S_PER_BYTE = 50e-6, 4e-9
-"""Seconds of the loop's time to receive a piece of output, and per byte of it."""
-_LINE_S, _MESSAGE_S, _PART_S = 8e-6, 200e-6, 40e-6
-"""Seconds of the loop's time to look at a line, to have the SDK handle a message, and per block or tool of one."""
-_SMALL_LINE_BYTES = 4_096
-"""Bytes of a line up to which it is charged at `_LINE_S`. The time of a longer line is measured."""
-_SDK_TIME_FACTOR = 2.5
-"""Factor from the measured time for a long line to the time with the SDK's handling."""
+_READ_S, _READ_S_PER_BYTE = 50e-6, 5e-9
+"""Seconds of the loop's time for asyncio to receive a piece of output, and per byte of it."""
+_ANSWER_S, _BLOCK_S, _REQUEST_S = 200e-6, 40e-6, 200e-6
+"""Seconds of the loop's time for the SDK to hand over an answer, per block of its content, and to deny a request."""
+_MEASURED_LINE_BYTES = 4_096
+"""Bytes of a line from which on the time to parse it is measured by itself."""
+_SDK_TIME_FACTOR = 1.5
+"""Factor from the time to parse a long line to the time of the SDK's checks of it."""
 _END_BYTES = 300
 """Bytes at both ends of a line that is too long, in which the id of its request is searched."""
 _ID = rb'"id"\s*:\s*("[^"\\]{0,100}"|-?[0-9]{1,18})'
@@ -118,7 +119,6 @@ class _LineReader:
         self._count += 1
         if self._count % _LINES_PER_TURN == 0:
             await asyncio.sleep(0)
-        self.share.charge(_LINE_S)
         start = 0
         while (end := self._buffer.find(b"\n", start)) < 0:
             if len(self._buffer) > self._limit:
@@ -215,6 +215,9 @@ class _MessageReader:
         self._intake, self._violation, self._direct = intake, violation, direct
 
     async def run(self, *, bridged: bool) -> None:
+        await charge_steps(self._lines.share, self._read(bridged=bridged))
+
+    async def _read(self, *, bridged: bool) -> None:
         line: bytes | _OversizedLine = b""
         async with self._send:
             try:
@@ -242,26 +245,20 @@ class _MessageReader:
             await self._lines.drain()
 
     async def _handle(self, line: bytes) -> None:
-        share, is_ping = self._lines.share, False
-        with share.charge_elapsed(_SDK_TIME_FACTOR) if len(line) > _SMALL_LINE_BYTES else contextlib.nullcontext():
-            message: mcp_types.JSONRPCMessage | None
-            if has_many_values(line):
-                message = self._select(_OversizedLine(line[:_END_BYTES], line[-_END_BYTES:], MANY_VALUES).to_error())
-            else:
-                value = decode_line(line)
-                if _is_notification(value):
-                    return
-                is_ping = _is_ping(value)
-                message = (
-                    to_message({"jsonrpc": "2.0", "id": value["id"], "result": {}})
-                    if is_ping
-                    else self._select(self._check_size(value))
-                )
-        share.charge(_READ_S if is_ping else _MESSAGE_S)
-        if is_ping and message is not None:
-            await self._writer.send(SessionMessage(message))
+        began = time.thread_time() if len(line) > _MEASURED_LINE_BYTES else None
+        if has_many_values(line):
+            message = self._select(_OversizedLine(line[:_END_BYTES], line[-_END_BYTES:], MANY_VALUES).to_error())
         else:
-            await self._pass_on(message)
+            value = decode_line(line)
+            if _is_notification(value):
+                return
+            if _is_ping(value):
+                await self._writer.send(SessionMessage(to_message({"jsonrpc": "2.0", "id": value["id"], "result": {}})))
+                return
+            message = self._select(self._check_size(value))
+        if began is not None:
+            self._lines.share.charge(_SDK_TIME_FACTOR * (time.thread_time() - began))
+        await self._pass_on(message)
 
     def _select(self, value: Json) -> mcp_types.JSONRPCMessage | None:
         """The message for the session; None for the answer to a direct request, which has it now. Raises ValueError."""
@@ -277,14 +274,17 @@ class _MessageReader:
 
     def _check_size(self, value: Json) -> Json:
         """The message, or an error in its place if it has too many blocks. Raises TooMuch."""
+        share = self._lines.share
+        if isinstance(value, dict) and "method" in value:
+            self._intake.count_request(value.get("id"))
+            share.charge(_REQUEST_S)
+            return value
+        share.charge(_ANSWER_S)
         if isinstance(value, dict):
-            if "method" in value:
-                self._intake.count_request(value.get("id"))
-            elif (fault := _join_texts(result := value.get("result"))) is not None:
+            if (fault := _join_texts(result := value.get("result"))) is not None:
                 return _error_message(value.get("id"), f"its answer {fault}")
-            elif isinstance(result, dict):
-                parts = [part for part in (result.get("content"), result.get("tools")) if isinstance(part, list)]
-                self._lines.share.charge(sum(map(len, parts)) * _PART_S)
+            if isinstance(result, dict) and isinstance(content := result.get("content"), list):
+                share.charge(len(content) * _BLOCK_S)
         return value
 
 

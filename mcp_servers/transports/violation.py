@@ -24,13 +24,13 @@ class ProtocolViolation:
     It is read when the connection has closed.
     """
 
-    def __init__(self, redact: Callable[[str], str] | None = None) -> None:
-        """`redact`: removes secret values from a text."""
+    def __init__(self, redact: Callable[[str], str] | None = None, share: LoopShare | None = None) -> None:
+        """`redact`: removes secret values from a text. `share`: that of an earlier session; None: a new one."""
         self._redact = redact
         self.text: str | None = None
         self.error: type[EnvInfraError] = ProtocolError
         """Class of the error that pending requests raise."""
-        self.share = LoopShare()
+        self.share = share or LoopShare()
         """Share of the event loop's time, from which the handling of the server's messages is paid."""
 
     def read_last_line(self, line: bytes) -> None:

@@ -16,7 +16,6 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
 
 from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.loop_share import Deadline
@@ -205,10 +204,10 @@ async def open_digester(
         env=program.env,
         mounts=program.mounts,
         limits=Limits(
-            memory_mb=source.limits.bytes // 2_000_000 + 512,
+            memory_mb=source.limits.total_bytes // 2_000_000 + 512,
             processes=8,
             cpu_s=3600.0,
-            disk_mb=source.limits.bytes // 1_000_000 + 16,
+            disk_mb=source.limits.total_bytes // 1_000_000 + 16,
             line_bytes=_longest_answer(source),
         ),
         workspace=workspace.folder,
@@ -221,7 +220,7 @@ async def open_digester(
 
         async def start() -> SandboxProcess:
             process = await stack.enter_async_context(sandbox.start(launch))
-            process.stdin.write(json.dumps({**asdict(source), "begun_ns": begun_ns}).encode() + b"\n")
+            process.stdin.write(json.dumps({**source.to_options(), "begun_ns": begun_ns}).encode() + b"\n")
             return process
 
         yield Digester(server, source, await start(), start)

@@ -16,7 +16,7 @@ from pathlib import Path
 from gymcp.atomic import cache_errors
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
-from gymcp.mcp_servers.last_words import drop_noise, quote_last_lines, show_output
+from gymcp.mcp_servers.output_tail import drop_noise, quote_last_lines, show_output
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers
 from gymcp.paths import gymcp_home

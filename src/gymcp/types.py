@@ -188,6 +188,8 @@ class Suite:
     source: str = ""
     pass_at_once: frozenset[str] = frozenset()
     """Tasks that the suite's own grader passes without any action, so that the null agent scores 1 on them."""
+    gold_fails: frozenset[str] = frozenset()
+    """Tasks whose gold calls are all meant to be answered with an error, such as an order that must be refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

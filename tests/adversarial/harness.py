@@ -47,7 +47,7 @@ FLOODS = 3
 """Servers that make the attempts of REPLIES, each its part."""
 AMPLE = Limits(memory_mb=4_000, processes=1_000, disk_mb=2_000_000, open_files=10_000)
 """For controls: they stop by themselves."""
-SMALL = DigestLimits(bytes=400_000_000, entries=10_000, depth=64, seconds=3.0)
+SMALL = DigestLimits(total_bytes=400_000_000, entries=10_000, depth=64, seconds=3.0)
 SHORT = replace(SMALL, seconds=0.5)
 ASK_AGAIN_S = 0.3
 """Seconds between two calls of the honest episode."""

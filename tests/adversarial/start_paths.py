@@ -7,6 +7,7 @@ also runs as a script (``python3 /srv/program/server_main.py``), as servers of o
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -69,7 +70,7 @@ class StartPath:
     @contextlib.asynccontextmanager
     async def session(self, spec: ServerSpec, sandbox: Sandbox, state: Json = None) -> AsyncIterator[ToolSession]:
         """A session with a server that came to life on this path."""
-        async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
+        async with open_session(spec, sandbox, initial_state=state, seed=next(_seeds)) as session:
             if self.start != "copy":
                 yield session
                 return
@@ -94,6 +95,8 @@ class StartPath:
         return replace(spec, state="opaque", wire="legacy", warm_pool_size=self.warm_pool_size, env={**spec.env, **env})
 
 
+_seeds = itertools.count()
+"""Every session is an episode of its own, which waits for the share of the loop that no other has used up."""
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap", plays_all_as=("root", "user")),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),

@@ -22,7 +22,7 @@ from records import HOSTILE
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import open_answers
 from gymcp.exchange.importing import import_run
-from gymcp.mcp_servers.last_words import keep_log
+from gymcp.mcp_servers.output_tail import keep_log
 from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.database import FILE_NAME

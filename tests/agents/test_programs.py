@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from generate_policy import load
 from gold_policy import GoldPolicy
@@ -19,7 +20,7 @@ from spelled_policy import PAY, RandomPayer, Spelled
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.agents.programs.agent import open_program_agents
+from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
@@ -32,7 +33,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
 from gymcp.trainers.learner.token_rows import rows_of
-from gymcp.types import Action, Decision, Message, Sampling, Suite, Task, Tool, Trajectory
+from gymcp.types import Action, Decision, Message, Observation, Sampling, Suite, Task, Tool, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 PLAYER = str(Path(__file__).parent / "players" / "chat.py")
@@ -135,6 +136,24 @@ def test_every_answer_of_the_embedded_engine_is_recorded_as_it_was_drawn() -> No
 def test_the_name_of_the_model_has_no_slash_in_a_program() -> None:
     (episode,) = play(replace(GOLD, name="org/folder/small"), settings("sh", "-c", "echo $GYMCP_MODEL"))
     assert episode.steps[-1].action.text == "small"
+
+
+@pytest.mark.parametrize(("sandbox", "status"), [("bwrap", 403), ("none", 200)])
+def test_a_key_is_refused_outside_the_sandbox_of_its_program(sandbox: str, status: int) -> None:
+    async def ask_from_outside() -> httpx.Response:
+        async with open_program_agents(GOLD, settings("true", sandbox=sandbox)) as agents:
+            agent = agents(BANK.suite.tasks[0], 1)
+            assert isinstance(agent, ProgramAgent)
+            try:
+                await agent.act(Observation(messages=(Message(role="user", content="Pay Bob."),), tools=()))
+                address = f"http://127.0.0.1:{agent._gateway.port}/v1/models"
+                async with httpx.AsyncClient(trust_env=False) as client:
+                    return await client.get(address, headers={"authorization": f"Bearer {agent._exchange.token}"})
+            finally:
+                await agent.close()
+
+    answer = asyncio.run(ask_from_outside())
+    assert (answer.status_code, "a second agent needs an episode of its own" in answer.text) == (status, status == 403)
 
 
 # ------------------------------------------------------------------------------------------------------------- contexts

@@ -66,7 +66,7 @@ def test_check_passes_the_example_and_says_what_it_checked() -> None:
     done = gymcp("check", BANK, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name: check["passed"] for name, check in json.loads(done.stdout)["checks"].items()} == dict.fromkeys(
-        ["check_env", "oracle", "null", "mutated", "reset", "repeat", "answers", "tools", "leaks"], True
+        ["check_env", "oracle", "null", "mutated", "gold", "reset", "repeat", "answers", "tools", "leaks"], True
     )
 
 

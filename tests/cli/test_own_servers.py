@@ -67,7 +67,8 @@ def test_a_file_becomes_an_environment_with_its_files_as_state(tmp_path: Path) -
     assert 'name="put"' in text
     assert "Store a value under a key: key" in text
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(("pass", "FAIL"))] == [
-        ["pass", check] for check in ("check_env", "oracle", "null", "mutated", "reset", "repeat", "tools", "leaks")
+        ["pass", check]
+        for check in ("check_env", "oracle", "null", "mutated", "gold", "reset", "repeat", "tools", "leaks")
     ]
     *_, ended, following = done.stdout.splitlines()
     assert (ended[:17], following) == ("all checks passed", "next: gymcp eval kv.py --agent oracle")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -93,9 +94,18 @@ def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
 
 
 def test_an_answer_is_searched_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "search.md", folder) == 2
+    assert play_page(DOCS / "search.md", folder) == 4
     with TrajectoryStore.open(folder / "runs" / "search") as store:
         assert (len(store.summaries()), len(store.branches())) == (2, 4)
+    config = json.loads((folder / "runs" / "headed" / "run.json").read_text())["config"]
+    assert (config["search_value"], config["upper_bound"]) == (
+        "q",
+        "the head of the search was trained on scores of these tasks",
+    )
+    assert len(config["search_head"]) == 64
+    with TrajectoryStore.open(folder / "runs" / "headed") as store:
+        paths = [store.load(row.id) for row in store.summaries()]
+    assert all(0.0 <= path.provenance["search"]["judged"] <= 1.0 for path in paths)
 
 
 def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:

@@ -6,6 +6,7 @@ Each play is a task of its own beside two that mean well, and all of them are on
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,12 @@ from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.evaluators.graders import final_state_equals
+from gymcp.evaluators.graders import final_state_equals, final_values_include
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
-from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec, StateSource
+from gymcp.mcp_servers.spec import DigestLimits, FileReader, FileState, ServerSpec, StateSource
 from gymcp.outcome import Outcome
-from gymcp.protocols import StateReader
+from gymcp.protocols import Grader, StateReader
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, EpisodeLimits, GiveUp, Json, Observation, Score, Suite, Task, ToolCall, Trajectory
 
@@ -44,19 +45,26 @@ def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
     return Score(value=0.0)
 
 
-def env_of(server: ServerSpec, tasks: Sequence[Task]) -> LoadedEnv:
+def env_of(server: ServerSpec, tasks: Sequence[Task], grade: Grader | None = None) -> LoadedEnv:
     suite = Suite(name="mean", version="1", tasks=tuple(tasks))
-    grade = never if server.state in ("opaque", "stateless") else final_state_equals()
-    return load_env(EnvSpec(name=server.name, servers=(server,), suite=suite, grade=grade))
+    usual = never if server.state in ("opaque", "stateless") else final_state_equals()
+    return load_env(EnvSpec(name=server.name, servers=(server,), suite=suite, grade=grade or usual))
 
 
 def play_all(
-    server: ServerSpec, plays: Plays, initial_state: Json, *, start: str, **limits: float
+    server: ServerSpec,
+    plays: Plays,
+    initial_state: Json,
+    *,
+    start: str,
+    target: Json = None,
+    grade: Grader | None = None,
+    **limits: float,
 ) -> dict[str, Rollout]:
     """Rollouts by task: in a run, whose sandbox is warm, or each on a plain sandbox."""
     whole = EpisodeLimits(**limits)  # type: ignore[arg-type]
-    tasks = [desk_task(initial_state, id=name, limits=whole, target={"never": "so"}) for name in plays]
-    env, ended = env_of(server, tasks), dict[str, Rollout]()
+    tasks = [desk_task(initial_state, id=name, limits=whole, target=target or {"never": "so"}) for name in plays]
+    env, ended = env_of(server, tasks, grade), dict[str, Rollout]()
 
     def agent(task: Task, seed: int) -> Replay:
         return Replay(iter(plays[task.id]))
@@ -198,7 +206,7 @@ FILES: dict[str, tuple[str, str]] = {
 def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str, every: int) -> None:
     files = {name: FILES[name] for name in list(FILES)[::every]}
     server = desk_server(
-        FileState(path="world", limits=DigestLimits(bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
+        FileState(path="world", limits=DigestLimits(total_bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
     )
     plays: dict[str, Sequence[Action]] = {
         "wrong": [act("write", path="world/a", text="2")],
@@ -219,8 +227,70 @@ def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str, every
         assert any(f"out of budget (server 'desk': {each}" in done.trajectory.reason for each in reasons), name
 
 
+def make_database(text: str) -> list[str]:
+    """Command that makes a database with one row."""
+    made = "import sqlite3, sys; d = sqlite3.connect('data.db'); d.execute('create table if not exists t (x)')"
+    return ["/usr/bin/python3", "-c", f"{made}; d.execute('insert into t values (?)', ({text},)); d.commit()"]
+
+
+OTHER_KINDS: dict[str, tuple[FileState, list[list[str]], str, str]] = {
+    "file of a repository": (
+        FileState(kind="git", path="world"),
+        [["git", "init", "--quiet", "world"]],
+        "truncate -s 40000000 world/.git/packed-refs",
+        "too large: 'packed-refs' of the repository has 40000000 bytes",
+    ),
+    "file of a database": (
+        FileState(kind="sqlite", path="data.db", limits=DigestLimits(total_bytes=400_000)),
+        [make_database("'a'")],
+        "truncate -s 200000 data.db",
+        "too large: 'data.db' has 200000 bytes",
+    ),
+    "rows of a database": (
+        FileState(kind="sqlite", path="data.db", limits=DigestLimits(total_bytes=400_000)),
+        [make_database("'a'")],
+        shlex.join(make_database("chr(1) * 80_000")),
+        "too large: more than 400000 bytes of rows",
+    ),
+}
+"""State, commands that make the first world, the agent's command, and what is said then."""
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_no_limit_of_a_repository_or_a_database_takes_an_episode_out_of_the_mean(name: str) -> None:
+    state, commands, command, said = OTHER_KINDS[name]
+    (done,) = play_all(
+        desk_server(state), {"x": [act("run", command=command)]}, {"files": {}, "commands": commands}, start="exec"
+    ).values()
+    assert (done.trajectory.outcome, done.trajectory.score) == SPENT, done.trajectory.reason
+    assert said in done.trajectory.reason
+
+
+def test_no_limit_of_what_is_recorded_takes_an_episode_out_of_the_mean() -> None:
+    """The file that is graded is too large to be recorded, or smaller ones leave it no room."""
+    reader = FileReader(files="*.csv", kind="csv")
+    state = FileState(path="world", readers=(reader,), recorded_file_bytes=1000, recorded_bytes=3000)
+    right = act("write", path="world/a.csv", text="tea,2\n")
+    plays = {
+        "right": [right],
+        "padded": [act("run", command="yes tea,2 | head -n 2000 > world/a.csv")],
+        "crowded": [right, act("run", command="for i in $(seq 600); do echo a > world/$i.csv; done")],
+    }
+    ended = play_all(
+        desk_server(state),
+        plays,
+        {"files": {"world/a.csv": "tea,1\n"}},
+        start="exec",
+        target={"a.csv": [["tea", "2"]]},
+        grade=final_values_include(),
+    )
+    assert verdicts(ended) == {"right": (Outcome.SCORED, 1.0), "padded": SCORED, "crowded": SCORED}
+    for name in ("padded", "crowded"):
+        assert "at the end a.csv was not recorded: " in ended[name].trajectory.reason
+
+
 def test_a_world_that_takes_too_long_to_read_is_graded_as_it_was() -> None:
-    limits = DigestLimits(bytes=40_000_000_000, seconds=2.0)
+    limits = DigestLimits(total_bytes=40_000_000_000, seconds=2.0)
     server = desk_server(FileState(limits=limits), limits=Limits(disk_mb=25_000))
     plays = {"x": [act("run", command="truncate -s 20000000000 big")]}
     (done,) = play_all(server, plays, {"files": {"a": "1"}}, start="exec").values()

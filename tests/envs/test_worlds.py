@@ -122,7 +122,7 @@ def test_a_tree_with_paths_beyond_the_limit_is_removed() -> None:
 
 
 def test_a_world_that_has_no_digest_after_its_reset_is_env_infra() -> None:
-    server = desk_server(FileState(limits=DigestLimits(bytes=10_000)))
+    server = desk_server(FileState(limits=DigestLimits(total_bytes=10_000)))
     done = play(desk_env(desk_task({"files": {"big": "0" * 20_000}}), server))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.ENV_INFRA, None)
     assert "server 'desk': its state has no digest: too large: more than 10000 bytes" in done.trajectory.reason

@@ -16,7 +16,7 @@ from test_viewer_page import ViewerAccess, open_page, wait_for_run_page
 from viewer_process import run_viewer
 
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Message, Observation
+from gymcp.types import Message, Observation, RequestTimes
 
 pytestmark = pytest.mark.xdist_group("viewer")
 
@@ -49,13 +49,16 @@ ENDLESS = "**a **a" * 3000 + "\n\n" + "[" * 5000 + "\n\n" + "> " * 500 + "deep\n
 
 
 def write_thinking(folder: Path) -> Path:
-    """A run of one episode whose texts are markdown, with reasoning and tools."""
+    """A run of one episode whose texts are markdown, with reasoning, tools and times of a request."""
     config = {"env": "shop", "suite": "shop", "agent": "react", "policy": "openai:http://127.0.0.1:1/v1#gpt-think"}
     with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
         shown = order_episode("task000", 0, pays=True, run="think")
         messages = (Message(role="system", content=HOSTILE_MARKDOWN), Message(role="user", content="Pay **order** 7."))
         first = replace(
-            shown.steps[0], observation=Observation(messages=messages, tools=(SEARCH,)), reasoning="I **must** look."
+            shown.steps[0],
+            observation=Observation(messages=messages, tools=(SEARCH,)),
+            reasoning="I **must** look.",
+            request_times=RequestTimes(request_s=0.5, first_token_s=0.2),
         )
         second = replace(shown.steps[1], action=replace(shown.steps[1].action, text=ENDLESS))
         store.append(replace(shown, steps=(first, second), components={"net_of_price": 0.95}), {})
@@ -107,8 +110,11 @@ def test_the_list_sorts_by_every_column_and_filters(page: Page) -> None:
     heads = page.locator(".runtable th button")
     for at in range(heads.count()):
         heads.nth(at).click()
-        sorted_by = page.locator(".runtable th").nth(at + 1)
-        expect(sorted_by).to_have_attribute("aria-sort", re.compile("ascending|descending"))
+        sorted_by = page.locator(".runtable th[aria-sort]")
+        expect(sorted_by).to_have_count(1)
+        expect(sorted_by.locator("button", has_text=re.compile("[↑↓]"))).to_have_attribute(
+            "data-key", str(heads.nth(at).get_attribute("data-key"))
+        )
         expect(names(page).last).to_have_text("broken")
     page.get_by_role("button", name="success").click()
     expect(names(page).first).to_have_text("gpt-think")
@@ -306,8 +312,10 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, runs: ViewerAccess, 
         expect(page.locator(".runtable tbody tr")).to_have_count(6)
         overflow = "document.documentElement.scrollWidth - innerWidth"
         assert page.evaluate(overflow) <= 0
-        if width < 900:
-            assert page.locator("#table").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+        expect(page.locator("td[data-label='first token p50'] [title]").first).to_have_text(
+            "0.20 s"
+        )  # the most columns
+        assert page.locator("#table").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", colour))) < 300) is (scheme == "dark")
         page.keyboard.press("m")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 import pytest
 from trajectories import episode, verdict
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import (
+    NoValue,
     final_bytes,
     final_files_equal,
     final_state_equals,
@@ -150,6 +150,12 @@ VALUES = {
         ({"a.csv": [["a"], ["8"]]}, 0.0, 'at the end a.csv.1.0 is "7", wanted "8"'),
         ({"none.csv": []}, 0.0, "at the end none.csv is missing"),
         ({"bad.csv": []}, 0.0, "at the end bad.csv cannot be read as csv: it has no rows"),
+        (
+            {"long.csv": []},
+            0.0,
+            "at the end long.csv was not recorded: it has 9 bytes; if a right file is so large, raise "
+            "FileState(recorded_file_bytes=..., recorded_bytes=...) of the server and run again",
+        ),
     ],
 )
 def test_values_of_readers_are_compared(target: Json, value: float, reason: str) -> None:
@@ -157,19 +163,9 @@ def test_values_of_readers_are_compared(target: Json, value: float, reason: str)
     assert (score.value, score.reason) == (value, reason)
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        (
-            "long.csv",
-            "file 'long.csv': its value was not recorded: it has 9 bytes; raise FileState(recorded_file_bytes",
-        ),
-        ("b.txt", r"file 'b.txt': has no reader: declare one"),
-    ],
-)
-def test_a_value_that_was_not_recorded_says_nothing_about_the_agent(path: str, words: str) -> None:
-    with pytest.raises(GraderError, match=re.escape(words)):
-        verdict(final_values_include(), {path: []}, state={"files": VALUES})
+def test_a_file_without_a_reader_says_nothing_about_the_agent() -> None:
+    with pytest.raises(GraderError, match=r"file 'b\.txt': has no reader: declare one"):
+        verdict(final_values_include(), {"b.txt": []}, state={"files": VALUES})
 
 
 def test_a_file_of_which_only_the_hash_was_recorded_is_compared_by_it() -> None:
@@ -177,19 +173,19 @@ def test_a_file_of_which_only_the_hash_was_recorded_is_compared_by_it() -> None:
     assert verdict(final_files_equal(), {"a": "one"}, state={"files": {"a": cut}}).value == 1.0
 
 
-def test_the_bytes_of_a_file_that_was_cut_are_an_error_and_no_wrong_bytes() -> None:
+def test_the_bytes_of_a_file_that_is_gone_or_was_cut_are_no_value_with_its_reason() -> None:
     files = {**VALUES, "c": {"type": "file", "mode": "644", "base64": "/wA="}}
-    found: list[bytes | None] = []
+    found: list[bytes | NoValue] = []
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        found.extend(final_bytes(trajectory, states, path) for path in ("c", "gone"))
-        return Score(value=float(final_bytes(trajectory, states, "b.txt") is not None))
+        found.extend(final_bytes(trajectory, states, path) for path in ("c", "gone", "b.txt"))
+        return Score(value=0.0)
 
-    with pytest.raises(
-        GraderError, match=r"file 'b.txt': of its 9 bytes only the sha256 was recorded: raise FileState"
-    ):
-        verdict(grade, None, state={"files": files})
-    assert found == [b"\xff\x00", None]
+    verdict(grade, None, state={"files": files})
+    *values, cut = found
+    assert values == [b"\xff\x00", NoValue("is missing")]
+    assert isinstance(cut, NoValue)
+    assert cut.reason.startswith("was not recorded: it has 9 bytes; if a right file is so large, raise FileState(")
 
 
 @pytest.mark.parametrize("state", [None, {}, {"accounts": {}}, "files"])

@@ -21,7 +21,7 @@ from gymcp.host import wire
 from gymcp.host.app import is_loopback, make_app
 from gymcp.host.conversation import Conversation
 from gymcp.host.host import Host, HostLimits
-from gymcp.host.mcp_door import McpDoor
+from gymcp.host.mcp_app import McpApp
 from gymcp.host.openapi import OPENAPI_PATH
 from gymcp.host.runs import Runs, RunSettings, ServedEnvironment
 from gymcp.host.serve import Place, check_place
@@ -43,7 +43,7 @@ def ask(
     """The answer of a host that never comes to an episode."""
     runs = Runs([SERVED], RunSettings(out=out, sandbox=NO_SANDBOX))
     host = Host(runs, NO_SANDBOX, HostLimits())
-    transport = httpx.ASGITransport(app=cast(Any, make_app(host, McpDoor(host), token)))
+    transport = httpx.ASGITransport(app=cast(Any, make_app(host, McpApp(host), token)))
 
     async def send() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{address}:8765", timeout=60) as client:

@@ -7,7 +7,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from gymcp.mcp_servers.programs.digest.server import DigestService, Files
@@ -22,7 +21,7 @@ LATER: Time = (2027, 3, 4, 5, 6, 8)
 
 @contextmanager
 def open_service(folder: Path, source: FileState) -> Iterator[DigestService]:
-    options = asdict(source)
+    options = source.to_options()
     readers = tuple((each["files"], each["kind"]) for each in options["readers"])
     recorded = Recorded(source.recorded_file_bytes, source.recorded_bytes, readers)
     tree = Tree(options["limits"], options["masks"], time.time_ns(), recorded)

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import time
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_a_table_whose_name_is_bytes_is_unreadable(tmp_path: Path) -> None:
         sqlite_tables.read(source_of(tmp_path / "a.db"))
     root = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        tree = Tree(asdict(DigestLimits()), [], time.time_ns(), Recorded(1_000, 1_000, ()))
+        tree = Tree(DigestLimits().to_options(), [], time.time_ns(), Recorded(1_000, 1_000, ()))
         tree.deadline = time.monotonic() + 10
         assert "unreadable" in Sqlite(tree).read(root, "a.db").material
     finally:

@@ -1,4 +1,4 @@
-"""`gymcp eval --ray`: drivers that die, trees, workers that hang, nodes that differ.
+"""`gymcp eval --ray`: drivers that die, trees, workers that hang, nodes that differ; `gymcp train --ray`.
 
 Too long for `make test`; `benchmarks/full_tests.py` runs them.
 """
@@ -19,7 +19,10 @@ from equipment import without_bubblewrap
 from ray_nodes import RayCluster, run_cluster
 from test_ray_runs import EPISODES, WAIT_S, Verdicts, attempts, here, start, verdicts, wait_for
 
+from gymcp.scale.distribution import NODE_KEY
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.run.asynchronous.update_log import read_updates
 
 PARKED_NODE = Path(__file__).with_name("parked_node.py")
 pytestmark = pytest.mark.xdist_group("ray")
@@ -94,3 +97,85 @@ def test_nodes_that_differ_are_named_before_an_episode_is_played(ray: None, tmp_
     nodes = [{row["what"]: row for row in rows} for rows in json.loads(checked.stdout)["nodes"].values()]
     assert [node["agreement"]["works"] for node in nodes] == [True, True]
     assert sorted(node["bubblewrap"]["works"] for node in nodes) == [False, True]
+
+
+RECIPE = """
+env = "backoffice"
+deterministic = true
+model = {vocabulary = 600, hidden = 32, layers = 1, heads = 2, context = 640}
+tasks = {levels = [1], families = ["cancel", "ticket"]}
+rollout = {groups = 4, episodes = 4, max_tokens = 8, max_turns = 4, concurrency = 4, slots = 8}
+learn = {iterations = 4}
+evaluation = {every = 2, tasks = 4}
+"""
+
+
+def start_training(recipe: Path, run: Path, cluster: RayCluster | None, *more: object) -> subprocess.Popen[str]:
+    words = ["train", recipe, "--out", run, *more, *(["--ray", cluster.address] if cluster is not None else [])]
+    environment = {**os.environ, **(cluster.environment if cluster is not None else {}), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "gymcp.cli", *map(str, words)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def list_samples(run: Path) -> dict[tuple[str, int], tuple[object, ...]]:
+    """Task and trial -> score and exact samples of the attempt that counts."""
+    counted = [row for row in attempts(run) if not row.outcome.runs_again]
+    return {(row.task, row.trial): (row.score, [step.sampled for step in row.steps]) for row in counted}
+
+
+def test_a_training_with_a_node_killed_draws_the_tokens_of_one_machine(ray: None, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    with run_cluster([{}, {}]) as cluster:
+        there = start_training(recipe, tmp_path / "there", cluster)
+        wait_for(tmp_path / "there", 20, there)
+        cluster.kill(0)
+        _, said = there.communicate(timeout=WAIT_S)
+    assert there.returncode == 0, said
+    assert "is lost" in said
+    here = start_training(recipe, tmp_path / "here", None)
+    _, said = here.communicate(timeout=WAIT_S)
+    assert here.returncode == 0, said
+    assert len(list_samples(tmp_path / "here")) == 64
+    assert list_samples(tmp_path / "there") == list_samples(tmp_path / "here")
+    assert len({row.provenance[NODE_KEY] for row in attempts(tmp_path / "there") if not row.outcome.runs_again}) == 2
+
+
+def test_a_training_beside_its_updates_keeps_the_bound_and_a_killed_driver_resumes(
+    two_nodes: RayCluster, tmp_path: Path
+) -> None:
+    recipe, run = tmp_path / "recipe.toml", tmp_path / "run"
+    staleness = "slots = 8, staleness = 1, over_provision = 1}"
+    recipe.write_text(RECIPE.replace("deterministic = true\n", "").replace("slots = 8}", staleness))
+    killed = start_training(recipe, run, two_nodes)
+    wait_for(run, 24, killed)
+    killed.kill()
+    killed.communicate(timeout=WAIT_S)
+    resumed = start_training(recipe, run, two_nodes, "--resume")
+    _, said = resumed.communicate(timeout=WAIT_S)
+    assert resumed.returncode == 0, said
+    updates = read_updates(run)
+    assert [line.iteration for line in updates] == [1, 2, 3, 4]
+    ages: set[int] = set()
+    with TrajectoryStore.open(run) as store:
+        for line in updates:
+            spans = [span for id in line.episodes for row in rows_of(store.load(id)) for span in row.versions]
+            ages |= {int(line.version) - int(version) for version, _, _ in spans}
+    assert ages == {0, 1}, "some rollouts have gone on beside an update"
+
+
+def test_a_training_branches_on_nodes_as_here(two_nodes: RayCluster, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    trees = 'slots = 8, controller = "treepo", branching = {ways = 2, steps = [1], max_episodes = 3}}'
+    text = RECIPE.replace("slots = 8}", trees).replace("iterations = 4", "iterations = 1")
+    recipe.write_text(text + 'credit = {preset = "treepo"}\n')
+    branches = []
+    for run, cluster in (("there", two_nodes), ("here", None)):
+        process = start_training(recipe, tmp_path / run, cluster)
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0, said
+        with TrajectoryStore.open(tmp_path / run) as store:
+            rows = [(row.episode.task, row.episode.trial, row.branch, row.episode.score) for row in store.branches()]
+            branches.append(sorted(rows))
+    assert branches[0] == branches[1]
+    assert len(branches[0]) > 0

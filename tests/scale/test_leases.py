@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 from gymcp.agents.runner.rollout import Job
-from gymcp.scale.leases import LeaseBook, LostLease, count_room
+from gymcp.scale.leases import Batch, LeaseBook, count_room
 from gymcp.types import Task
 
 TASK = Task(id="task", prompts=("Do it.",))
@@ -16,8 +17,18 @@ def jobs(count: int) -> list[Job]:
     return [Job(task=TASK, trial=trial, seed=trial) for trial in range(count)]
 
 
+def make_batch(settings: str = "") -> Batch:
+    return Batch(on_rollout=lambda rollout, last: None, settings=settings)
+
+
+def make_book(count: int, *, max_losses: int) -> LeaseBook:
+    book = LeaseBook(max_losses=max_losses)
+    book.add(jobs(count), make_batch())
+    return book
+
+
 def test_jobs_of_a_lost_node_wait_again_in_their_order_before_all_others() -> None:
-    book = LeaseBook(jobs(6), max_losses=3)
+    book = make_book(6, max_losses=3)
     first = book.lend("a", 3)
     book.finish("a", first[0].number)
     assert [lost.job.trial for lost in book.lose("a")] == [2, 1]
@@ -25,28 +36,30 @@ def test_jobs_of_a_lost_node_wait_again_in_their_order_before_all_others() -> No
 
 
 def test_a_lease_of_a_lost_node_is_no_lease_any_more() -> None:
-    book = LeaseBook(jobs(1), max_losses=3)
+    book = make_book(1, max_losses=3)
     (lease,) = book.lend("a", 1)
     book.lose("a")
     (again,) = book.lend("a", 1)
     assert book.find("a", lease.number) is None
-    assert book.find("a", again.number) == jobs(1)[0]
+    entry = book.find("a", again.number)
+    assert entry is not None
+    assert entry.job == jobs(1)[0]
     assert book.find("b", again.number) is None
 
 
 def test_a_job_that_is_lost_too_often_stays_lost() -> None:
-    book = LeaseBook(jobs(1), max_losses=2)
+    book = make_book(1, max_losses=2)
     (job,) = jobs(1)
     book.lend("a", 1)
-    assert book.lose("a") == [LostLease(job=job, is_final=False)]
+    assert [(lost.job, lost.is_final) for lost in book.lose("a")] == [(job, False)]
     book.lend("b", 1)
     assert not book.is_done
-    assert book.lose("b") == [LostLease(job=job, is_final=True)]
+    assert [(lost.job, lost.is_final) for lost in book.lose("b")] == [(job, True)]
     assert book.is_done
 
 
 def test_a_job_that_failed_on_one_node_waits_behind_the_others_and_only_so_often() -> None:
-    book = LeaseBook(jobs(2), max_losses=2)
+    book = make_book(2, max_losses=2)
     (lease,) = book.lend("a", 1)
     assert book.return_failed("a", lease.number)
     other, again = book.lend("b", 2)
@@ -56,25 +69,49 @@ def test_a_job_that_failed_on_one_node_waits_behind_the_others_and_only_so_often
 
 
 def test_few_jobs_are_shared_equally_and_many_are_lent_ahead() -> None:
-    few = LeaseBook(jobs(10), max_losses=3)
+    few = make_book(10, max_losses=3)
     assert count_room(few, "a", concurrency=8, nodes=2) == 5
     few.lend("a", 5)
     assert count_room(few, "b", concurrency=8, nodes=2) == 5
-    many = LeaseBook(jobs(100), max_losses=3)
+    many = make_book(100, max_losses=3)
     assert count_room(many, "a", concurrency=8, nodes=2) == 10
 
 
 def test_a_free_place_gets_a_job_while_one_waits() -> None:
-    book = LeaseBook(jobs(3), max_losses=3)
+    book = make_book(3, max_losses=3)
     book.lend("a", 2)
     assert count_room(book, "a", concurrency=8, nodes=9) == 1
     assert count_room(book, "a", concurrency=2, nodes=9) == 0
 
 
+def test_a_batch_is_done_when_its_own_jobs_have_ended_or_are_lost_for_good() -> None:
+    book = LeaseBook(max_losses=1)
+    first, second = make_batch("warm"), make_batch("greedy")
+    book.add(jobs(2), first)
+    book.add(jobs(1), second)
+    first.is_whole = second.is_whole = True
+    one, two, other = book.lend("a", 3)
+    assert [lease.settings for lease in (one, two, other)] == ["warm", "warm", "greedy"]
+    book.finish("a", one.number)
+    assert (first.left, first.is_done, second.is_done) == (1, False, False)
+    book.finish("a", other.number)
+    assert (first.is_done, second.is_done) == (False, True)
+    book.lose("a")
+    assert first.is_done
+
+
+def test_a_task_that_the_nodes_have_not_is_sent_with_its_lease() -> None:
+    book = LeaseBook(max_losses=1, known_tasks={"task": TASK})
+    made = Task(id="made", prompts=("Do it.",))
+    same_id = replace(TASK, prompts=("Do something else.",))
+    book.add([Job(task=task, trial=0, seed=0) for task in (TASK, made, same_id)], make_batch())
+    assert [lease.task for lease in book.lend("a", 3)] == ["task", made, same_id]
+
+
 def test_in_any_order_of_events_each_job_ends_once() -> None:
     for seed in range(50):
         draw = random.Random(seed)
-        book = LeaseBook(jobs(20), max_losses=1000)
+        book = make_book(20, max_losses=1000)
         held: dict[str, list[int]] = {name: [] for name in "abc"}
         ended: Counter[int] = Counter()
         while not book.is_done:
@@ -87,8 +124,8 @@ def test_in_any_order_of_events_each_job_ends_once() -> None:
                 held[node] += [lease.number for lease in book.lend(node, draw.randint(1, 4))]
             else:
                 number = held[node].pop(draw.randrange(len(held[node])))
-                job = book.find(node, number)
-                assert job is not None
+                entry = book.find(node, number)
+                assert entry is not None
                 book.finish(node, number)
-                ended[job.trial] += 1
+                ended[entry.job.trial] += 1
         assert ended == Counter(range(20))

@@ -1,4 +1,4 @@
-"""`gymcp eval --ray` with options or a cluster that it cannot use: one line, and no run folder."""
+"""`gymcp eval` and `gymcp train` with `--ray`, and options or a cluster that do not fit: one line, no run folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, TIMEOUT_S, gymcp
 from free_ports import refusing_port
+
+DEMO = Path(__file__).parents[2] / "recipes" / "demo.toml"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +34,27 @@ def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], s
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--check"], "play one episode, on this machine; leave --ray out"),
+        (["--set", "reward.judge=openai:http://127.0.0.1:1/v1#m"], "names reward.judge, whose answers are kept"),
+    ],
+    ids=["check", "judge"],
+)
+def test_a_training_that_nodes_cannot_play_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
+    done = gymcp("train", DEMO, *options, "--ray", "auto", "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ModuleNotFoundError('no ray', name='ray')\n")
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, "PYTHONPATH": path}
-    for command in (["eval", BANK, "--out", tmp_path / "run"], ["doctor"]):
+    out = ["--out", tmp_path / "run"]
+    for command in (["eval", BANK, *out], ["train", DEMO, *out], ["doctor"]):
         words = [sys.executable, "-m", "gymcp.cli", *map(str, command), "--ray", "auto"]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 2

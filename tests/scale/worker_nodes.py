@@ -19,7 +19,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import NodeLost
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.scale.records import Lease, Node, Report
+from gymcp.scale.records import Answer, Lease, Node, Report
 from gymcp.scale.worker import OpenedPlay, OpenPlay, Worker
 
 BANK = str(Path(__file__).parents[2] / "examples" / "bank.py")
@@ -47,9 +47,7 @@ def open_bank(
         config={},
         tasks={task.id: task for task in env.suite.tasks},
         budget=budget,
-        play=lambda source, keep: run_jobs(
-            played, get_sandbox("bwrap"), SCRIPTED["oracle"], source, schedule, keep, budget
-        ),
+        play=lambda jobs: run_jobs(played, get_sandbox("bwrap"), SCRIPTED["oracle"], jobs, schedule, jobs.keep, budget),
     )
 
 
@@ -80,6 +78,9 @@ class WorkerNode:
         if self._answers and self._answers == self._loses_answer:
             raise NodeLost("the answer was lost on its way")
         return report
+
+    async def answer(self, answers: Sequence[Answer]) -> None:
+        await asyncio.to_thread(self._worker.answer, answers)
 
     async def stop(self, acknowledged: int) -> Report:
         report: Report = await asyncio.to_thread(self._worker.stop, acknowledged)

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.spec import LoadedEnv
@@ -27,7 +27,8 @@ from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked
 from gymcp.errors import GraderError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.types import Json, Task, Trajectory
+from gymcp.protocols import AgentFactory
+from gymcp.types import Action, Json, Task, ToolCall, Trajectory
 
 RULES = Path(__file__).parents[2] / "examples" / "privileges" / "agentdojo.toml"
 PER_SUITE = ("workspace_user_task_32", "travel_user_task_3", "banking_user_task_15", "slack_user_task_11")
@@ -44,12 +45,11 @@ def rules() -> Privileges:
     return read_privileges(RULES)
 
 
-def play(env: LoadedEnv, agent: str, tasks: list[Task]) -> dict[str, Trajectory]:
+def play(env: LoadedEnv, agent: str | AgentFactory, tasks: list[Task]) -> dict[str, Trajectory]:
     ended: list[Rollout] = []
     jobs = [Job(task=task, trial=0, seed=number) for number, task in enumerate(tasks)]
-    work = run_jobs(
-        env, get_sandbox("bwrap"), SCRIPTED[agent], jobs, Schedule(), lambda rollout, last: ended.append(rollout)
-    )
+    player = SCRIPTED[agent] if isinstance(agent, str) else agent
+    work = run_jobs(env, get_sandbox("bwrap"), player, jobs, Schedule(), lambda rollout, last: ended.append(rollout))
     asyncio.run(work)
     return {rollout.trajectory.task: rollout.trajectory for rollout in ended}
 
@@ -119,6 +119,14 @@ def test_a_record_without_a_state_or_with_another_has_no_score(env: LoadedEnv) -
         grade(task, dataclasses.replace(played, final_state=None), another)
     with pytest.raises(GraderError, match="agentdojo-judge"):
         grade(task, played, another)
+
+
+def test_a_check_of_upstream_s_that_raises_on_the_agent_s_world_says_no(env: LoadedEnv) -> None:
+    """The check of this task looks into the inbox of Alice, whom the agent has removed."""
+    (task,) = chosen(env, "slack_user_task_1")
+    remove = ToolCall(id="1", name="remove_user_from_slack", arguments={"user": "Alice"})
+    (played,) = play(env, lambda task, seed: Replay(iter([Action(tool_calls=(remove,))])), [task]).values()
+    assert (played.outcome, played.score) == (Outcome.SCORED, 0.0), played.reason
 
 
 @pytest.mark.parametrize("attack", [name for name, attack in ATTACKS.items() if attack.template])

@@ -19,9 +19,9 @@ from gymcp.errors import ConfigError
 from gymcp.outcome import Outcome
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curricula.at_frontier import frontier_shares
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum, tasks_so_far, turns_of
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
+from gymcp.trainers.rollouts.curricula.frontier import frontier_shares
 from gymcp.trainers.rollouts.curricula.protocol import (
     Curriculum,
     CurriculumState,

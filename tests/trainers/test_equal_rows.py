@@ -8,12 +8,12 @@ import pytest
 import small_models as tiny
 import torch
 
-from gymcp.trainers.learner.forward import (
+from gymcp.trainers.learner.forward import token_values
+from gymcp.trainers.learner.micro_batches import (
     MicroBatch,
     cut_where_padding_grows,
     find_distinct,
     plan_micro_batches,
-    token_values,
 )
 
 

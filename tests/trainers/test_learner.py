@@ -14,16 +14,12 @@ from peft import LoraConfig, get_peft_model
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import make_preset
-from gymcp.trainers.learner.forward import (
-    common_prefix_length,
-    plan_micro_batches,
-    token_values,
-    why_no_shared_prefix,
-)
+from gymcp.trainers.learner.forward import token_values, why_no_shared_prefix
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.losses import Denominators
 from gymcp.trainers.learner.micro_batch_loss import count_sequences, measure_loss
+from gymcp.trainers.learner.micro_batches import common_prefix_length, plan_micro_batches
 from gymcp.trainers.learner.token_rows import Row, rows_of
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight
 from gymcp.types import Action, Observation, Sampled, Step, Trajectory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from vectors import VECTORS, near
 
@@ -9,21 +11,28 @@ from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.smoothing import (
     ENTROPY_WEIGHT,
     EntropySmoothing,
-    entropy_penalty,
-    hinge_penalty,
     phase_weight,
 )
 from gymcp.trainers.credit.step_batch import batch_of_columns
 
 
+def hinge_penalty(entropy: float, mean: float, *, low: float, high: float) -> float:
+    """Distance (nats) of the entropy from the band between `low` and `high` times the mean; 0 inside."""
+    return max(low * mean - entropy, entropy - high * mean, 0.0)
+
+
 def test_epo_penalty_hinge_and_phases() -> None:
     vector = VECTORS["epo_penalty"]
-    params = vector["params"]
-    band = {"low": params["kappa_l"], "high": params["kappa_r"]}
+    low, high = vector["params"]["kappa_l"], vector["params"]["kappa_r"]
+    rule = EntropySmoothing(low=low, high=high, weight=1.0)
     for row in vector["table"]:
-        assert entropy_penalty(row["H"], row["avg"], alpha=params["alpha"], **band) == near(row["P"])
+        assert row["P"] in (0.0, vector["params"]["alpha"]), "a constant on each side, so without a gradient"
+        known = Trackers(turn_entropy={"0": (row["avg"], 1)})
+        assert smooth(replace(rule, hinge=False), [[row["H"]]], known)[0] == [1.0]
     for row in vector["hinge_alternative"]:
-        assert hinge_penalty(row["H"], row["avg"], **band) == near(row["P_hinge"])
+        assert hinge_penalty(row["H"], row["avg"], low=low, high=high) == near(row["P_hinge"])
+        known = Trackers(turn_entropy={"0": (row["avg"], 1)})
+        assert smooth(rule, [[row["H"]]], known)[0] == [0.0 if row["P_hinge"] else 1.0]
     for done, weight in vector["phase_weight_by_epoch_fraction"].items():
         assert phase_weight(float(done)) == near(weight)
 

@@ -18,10 +18,11 @@ from peft import LoraConfig, get_peft_model
 from gymcp.agents.policies.engine.engine import EngineOptions, open_engine
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.strategies.user_agents import UserAgent
-from gymcp.trainers.learner.forward import common_beginning, plan_micro_batches, token_values
+from gymcp.trainers.learner.forward import token_values
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.micro_batch_loss import batch_loss, make_batch
+from gymcp.trainers.learner.micro_batches import common_beginning, plan_micro_batches
 from gymcp.trainers.learner.old_logprobs import find_old_logprobs
 from gymcp.trainers.learner.token_rows import Example, Row, has_gradient, rows_of
 from gymcp.trainers.run.training_run import records_learner_logprobs

@@ -22,7 +22,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.learner.forward import MicroBatch, Scorer
+from gymcp.trainers.learner.forward import Scorer
+from gymcp.trainers.learner.micro_batches import MicroBatch
 
 T = TypeVar("T")
 U = TypeVar("U")

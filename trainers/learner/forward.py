@@ -1,43 +1,39 @@
 """Log-probabilities of drawn tokens under the weights being trained.
 
-A prompt that several rows share is encoded once, and so are rows that are equal, and the beginning of all prompts.
+A prompt that several rows share is encoded once, and so are rows that are equal, the beginning of all prompts, and what
+some rows share behind their prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.learner.micro_batches import cut_where_padding_grows, find_distinct
+from gymcp.trainers.learner.prefix_tree import CallCosts, find_segments, mark_visible, place_tokens, plan_calls
 from gymcp.trainers.learner.token_rows import Row
+from gymcp.trainers.settings.arrays import Ints
 
 FeaturePlaces = Literal["step", "step end", "token"]
 """step: before each step's first token. step end: at each step's last token. token: before every token of each step."""
 MAX_PADDING_TOKENS = 256
 """Most padding in a call of a model on CPU cores behind a shared prefix. A further call costs less than more of it."""
-MIN_SAVED_TOKENS = 400
-"""Fewest tokens that must be saved for a text to be encoded by itself. Its calls cost as much as that in a small model,
-which cannot be used by several threads at a time, and little beside the rest of a large one's update."""
+CALL_TOKENS = {"cpu": MAX_PADDING_TOKENS}
+"""Tokens that a small model computes in the time that a further call of it takes, by the type of its device."""
+LAUNCH_TOKENS = 4096
+"""The same on other devices, to which a call gives hundreds of small programs to start: a guess, not measured."""
 
 _KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of one layer, [1, heads, tokens, size] each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
-    """Rows that go through the model in one forward pass."""
-
-    rows: tuple[int, ...]
-    """Indices of the rows in the batch."""
-    prefix: int
-    """Number of leading tokens that all rows share and that are encoded once; 0: none are shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +69,7 @@ class Scorer(torch.nn.Module):
         rows: Sequence[Row],
         *,
         prefix: int = 0,
+        nested: bool = False,
         temperature: float = 1.0,
         features: FeaturePlaces | None = None,
         entropy_gradient: bool = False,
@@ -80,15 +77,16 @@ class Scorer(torch.nn.Module):
     ) -> tuple[Tensor, ...]:
         """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or the features at these places.
 
-        `common`: see `token_values`.
+        `nested`, `common`: see `token_values`.
         Returns a tuple of tensors, because DDP and FSDP do not find tensors inside a record.
         """
         if features is not None:
-            return (hidden_features(self.model, rows, features, prefix=prefix),)
+            return (hidden_features(self.model, rows, features, prefix=prefix, nested=nested),)
         values = token_values(
             self.model,
             rows,
             prefix=prefix,
+            nested=nested,
             temperature=temperature,
             entropy_gradient=entropy_gradient,
             common=common,
@@ -96,100 +94,21 @@ class Scorer(torch.nn.Module):
         return values.logprobs, values.entropy
 
 
-def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: int, share: bool) -> list[MicroBatch]:
-    """[B] rows and their task numbers -> micro-batches of at most `tokens` tokens, padding included.
-
-    With `share`, rows of one task share their common prefix if that saves work; all other rows are grouped by length.
-    Equal rows are in one micro-batch and count once. A row longer than `tokens` is a micro-batch of its own.
-    """
-    batches: list[MicroBatch] = []
-    unshared: list[int] = []
-    by_group: dict[int, list[int]] = {}
-    for place, group in enumerate(groups):
-        by_group.setdefault(group, []).append(place)
-    for members in by_group.values():
-        distinct, _ = find_distinct([rows[place] for place in members])
-        prefix = common_prefix_length(distinct) if share and len(distinct) > 1 else 0
-        longest = max(len(row.token_ids) for row in distinct)
-        # little to save, and the rows could not be packed with others
-        if prefix * (len(distinct) - 1) < max(longest, MIN_SAVED_TOKENS):
-            unshared += members
-        else:
-            batches += _pack(rows, members, prefix, tokens)
-    return batches + list(_pack(rows, unshared, 0, tokens))
-
-
-def _pack(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
-    """Micro-batches of the member rows, longest rows first, so that rows of similar length share a micro-batch."""
-    distinct, origins = find_distinct([rows[place] for place in members])
-    copies: list[list[int]] = [[] for _ in distinct]
-    for place, origin in zip(members, origins, strict=True):
-        copies[origin].append(place)
-    chosen: list[int] = []
-    count, longest = 0, 0
-    for origin in sorted(range(len(distinct)), key=lambda origin: -len(distinct[origin].token_ids)):
-        if chosen and prefix + (count + 1) * (longest - prefix) > tokens:
-            yield MicroBatch(rows=tuple(chosen), prefix=prefix)
-            chosen, count = [], 0
-        longest = longest if chosen else len(distinct[origin].token_ids)
-        chosen += copies[origin]
-        count += 1
-    if chosen:
-        yield MicroBatch(rows=tuple(chosen), prefix=prefix)
-
-
-def find_distinct(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
-    """[B] rows -> the rows that differ in their tokens or in which of them were drawn, and for each of the B its own.
-
-    Episodes of one task are often equal: the policy has drawn the same tokens, and the world has answered alike.
-    """
-    keys = [(row.token_ids, row.spans) for row in rows]
-    first: dict[object, Row] = {}
-    for key, row in zip(keys, rows, strict=True):
-        first.setdefault(key, row)
-    places = {key: place for place, key in enumerate(first)}
-    return list(first.values()), [places[key] for key in keys]
-
-
-def common_prefix_length(rows: Sequence[Row]) -> int:
-    """Number of leading tokens that all rows share.
-
-    The token that predicts the first drawn token of any row is never counted: each row computes it by itself.
-    """
-    most = max(min(row.spans[0][1] for row in rows) - 1, 0)
-    return len(_common_start([row.token_ids[:most] for row in rows]))
-
-
-def common_beginning(rows: Sequence[Row], micros: Sequence[MicroBatch]) -> tuple[int, ...]:
-    """Tokens that all shared prefixes of these micro-batches begin with; empty if that saves little.
-
-    They are encoded twice, and in no micro-batch: once without gradient, and once for the backward pass.
-    """
-    prefixes = [rows[micro.rows[0]].token_ids[: micro.prefix] for micro in micros if micro.prefix]
-    common = _common_start(prefixes) if prefixes else ()
-    return common if (len(prefixes) - 2) * len(common) >= MIN_SAVED_TOKENS else ()
-
-
-def _common_start(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    first, last = min(texts), max(texts)  # in the order of the alphabet, so all others lie between them
-    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(map(len, texts)))
-    return first[:length]
-
-
 def token_values(
     model: PreTrainedModel,
     rows: Sequence[Row],
     *,
     prefix: int = 0,
+    nested: bool = False,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
     common: Sequence[Tensor] = (),
 ) -> TokenValues:
     """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix.
 
-    Rows that are equal are computed once. `common`: `encode_beginning` of the first tokens of the prefix, which then
-    get the gradients of these tokens. A gradient of the entropy keeps [K, vocabulary] values more until the backward
-    pass.
+    Rows that are equal are computed once, and with `nested` so is all that some of them share behind the prefix.
+    `common`: `encode_beginning` of the first tokens of the prefix, which then get the gradients of these tokens. A
+    gradient of the entropy keeps [K, vocabulary] values more until the backward pass.
     """
     distinct, places = find_distinct(rows)
     if len(distinct) < len(rows):
@@ -197,6 +116,7 @@ def token_values(
             model,
             distinct,
             prefix=prefix,
+            nested=nested,
             temperature=temperature,
             entropy_gradient=entropy_gradient,
             common=common,
@@ -209,7 +129,7 @@ def token_values(
             entropy=torch.cat([own_entropy[place] for place in places]),
         )
     drawn = [(b, t) for b, row in enumerate(rows) for _, start, end in row.spans for t in range(start, end)]
-    hidden = _states_before(model, rows, drawn, prefix, common)
+    hidden = _states_before(model, rows, drawn, prefix, nested, common)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
     logits = _logits(model, hidden).float()
     if temperature != 1.0:
@@ -221,10 +141,12 @@ def token_values(
 
 
 @torch.no_grad()
-def hidden_features(model: PreTrainedModel, rows: Sequence[Row], places: FeaturePlaces, *, prefix: int = 0) -> Tensor:
+def hidden_features(
+    model: PreTrainedModel, rows: Sequence[Row], places: FeaturePlaces, *, prefix: int = 0, nested: bool = False
+) -> Tensor:
     """[B] rows -> [P, H]: the last hidden states at `feature_positions`, row after row."""
     positions = [(b, place) for b, row in enumerate(rows) for place in feature_positions(row, places)]
-    return _states_before(model, rows, positions, prefix).float()
+    return _states_before(model, rows, positions, prefix, nested).float()
 
 
 def feature_positions(row: Row, places: FeaturePlaces) -> list[int]:
@@ -243,10 +165,14 @@ def _states_before(
     rows: Sequence[Row],
     positions: Sequence[tuple[int, int]],
     prefix: int,
+    nested: bool,
     common: Sequence[Tensor] = (),
 ) -> Tensor:
     """[K] positions, row after row -> [K, H]: the last hidden states from which the tokens there are predicted."""
     encoded = _encode_prefix(model, rows[0].token_ids[:prefix], common) if prefix else []
+    if nested:
+        hidden, places = _tree_states(model, rows, prefix, encoded)
+        return select_runs(hidden, np.array([places[b][t - prefix - 1] for b, t in positions], np.int64))
     parts = [slice(0, len(rows))]
     # sharded weights have no prefixes; their processes must all make equally many calls
     if prefix and model.device.type == "cpu":
@@ -261,18 +187,6 @@ def _states_before(
         else:
             found.append(hidden[:0, 0])
     return torch.cat(found) if len(found) > 1 else found[0]
-
-
-def cut_where_padding_grows(lengths: Sequence[int], most: int) -> list[slice]:
-    """Runs of consecutive rows, each of which is padded by at most `most` tokens."""
-    runs: list[slice] = []
-    start = longest = total = 0
-    for at, length in enumerate(lengths):
-        longest, total = max(longest, length), total + length
-        if longest * (at + 1 - start) - total > most:
-            runs.append(slice(start, at))
-            start, longest, total = at, length, length
-    return [*runs, slice(start, len(lengths))]
 
 
 def _tail_states(model: PreTrainedModel, rows: Sequence[Row], prefix: int, encoded: Sequence[_KeysAndValues]) -> Tensor:
@@ -290,6 +204,65 @@ def _tail_states(model: PreTrainedModel, rows: Sequence[Row], prefix: int, encod
         options["attention_mask"] = torch.tensor(seen, device=device)
     position_ids = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
     return _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
+
+
+def _tree_states(
+    model: PreTrainedModel, rows: Sequence[Row], prefix: int, encoded: list[_KeysAndValues]
+) -> tuple[Tensor, list[Ints]]:
+    """[B] rows -> [T, H]: the last hidden states of all tokens behind the prefix, once of those that rows share; and
+    for each row the places of its own."""
+    segments, ends = find_segments([row.token_ids for row in rows], prefix)
+    calls, _ = plan_calls(segments, estimate_call_costs(model))
+    behind = {-1: encoded, 0: encoded}
+    """Keys and values of all tokens up to the end of a segment. The first one may be empty."""
+    found = []
+    for call in calls:
+        own = segments[call.first : call.last]
+        ids = [rows[each.row].token_ids[each.start : each.end] for each in own]
+        options: dict[str, Any] = {"use_cache": False}
+        if behind[call.parent] or call.is_read:
+            known = DynamicCache(behind[call.parent]) if behind[call.parent] else DynamicCache(config=model.config)
+            options = {"use_cache": True, "past_key_values": known}
+        visible = mark_visible(segments, call)
+        if visible is not None:
+            options["attention_mask"] = torch.from_numpy(visible).to(model.device)[None, None]
+        hidden = _last_hidden_state(
+            model,
+            input_ids=torch.tensor([[token for part in ids for token in part]], device=model.device),
+            position_ids=torch.cat([torch.arange(each.start, each.end) for each in own])[None].to(model.device),
+            **options,
+        )
+        found.append(hidden[0])
+        if call.is_read:
+            layers: list[Any] = list(options["past_key_values"].layers)
+            behind[call.first] = [(layer.keys, layer.values) for layer in layers]
+    return torch.cat(found), place_tokens(segments, calls, ends)
+
+
+def select_runs(values: Tensor, places: Ints) -> Tensor:
+    """[T, H] values, [K] places of them -> [K, H], whose gradients are added up in a fixed order.
+
+    The gradient of an index that has a place twice is added up in any order on some devices.
+    """
+    if not len(places):
+        return values[:0]
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    starts, ends = places[[0, *breaks]], places[[*(breaks - 1), -1]] + 1
+    cuts = np.unique([0, *starts, *ends, len(values)])
+    parts = torch.split(values, np.diff(cuts).tolist())
+    runs = zip(np.searchsorted(cuts, starts), np.searchsorted(cuts, ends), strict=True)
+    return torch.cat([part for first, last in runs for part in parts[first:last]])
+
+
+def estimate_call_costs(model: PreTrainedModel) -> CallCosts:
+    """The figures by which calls of the model are compared."""
+    width: int = model.config.get_text_config().hidden_size
+    return CallCosts(width=width, overhead=CALL_TOKENS.get(model.device.type, LAUNCH_TOKENS))
+
+
+def reads_masks_of_trees(model: PreTrainedModel) -> bool:
+    """True if the model's attention takes a mask that says of every two tokens whether one sees the other."""
+    return bool(model.config._attn_implementation == "sdpa")
 
 
 def why_no_shared_prefix(model: PreTrainedModel) -> str:

@@ -18,18 +18,17 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import Processes, SingleProcess, full_tensor, shard_like
 from gymcp.trainers.learner.forward import (
     FeaturePlaces,
-    MicroBatch,
     TokenValues,
-    common_beginning,
     encode_beginning,
+    estimate_call_costs,
     feature_positions,
-    find_distinct,
-    plan_micro_batches,
+    reads_masks_of_trees,
     why_no_shared_prefix,
 )
 from gymcp.trainers.learner.learner_checkpoint import fingerprint, read_checkpoint, write_checkpoint
 from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
 from gymcp.trainers.learner.micro_batch_loss import LearnerBatch, LossStats, batch_loss, make_batch
+from gymcp.trainers.learner.micro_batches import MicroBatch, common_beginning, find_distinct, plan_micro_batches
 from gymcp.trainers.learner.token_rows import Example, Row, has_gradient
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
@@ -82,6 +81,8 @@ class Learner:
         self._shares_prefixes = (
             settings.share_prefixes and not self._processes.is_sharded and not why_no_shared_prefix(model)
         )
+        nests = settings.nest_prefixes and reads_masks_of_trees(model)
+        self._call_costs = estimate_call_costs(model) if nests else None
         self._reference: list[Tensor] | None = None
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         if not trained:
@@ -113,7 +114,7 @@ class Learner:
         for micro, counts in self._processes.shard(self._plan(rows, groups)):
             chosen = [rows[b] for b in micro.rows]
             with self._autocast(), torch.no_grad():
-                (found,) = self._scorer(chosen, prefix=micro.prefix, features=places)
+                (found,) = self._scorer(chosen, prefix=micro.prefix, nested=micro.nested, features=places)
             parts = torch.split(found, [sizes[b] for b in micro.rows])
             for b, part in zip(micro.rows, parts, strict=True):
                 if counts:
@@ -164,7 +165,7 @@ class Learner:
         columns = [np.zeros(len(row.token_ids)) for row in rows]
         with torch.no_grad():
             for micro, counts in self._processes.shard(self._plan(rows, groups)):
-                flat = pick(self._values([rows[b] for b in micro.rows], micro.prefix)).double().cpu().numpy()
+                flat = pick(self._values([rows[b] for b in micro.rows], micro)).double().cpu().numpy()
                 at = 0
                 for b in micro.rows if counts else ():
                     drawn = np.flatnonzero(rows[b].loss_mask)
@@ -174,12 +175,13 @@ class Learner:
         return np.split(total, np.cumsum([len(row.token_ids) for row in rows]))[:-1]
 
     def _values(
-        self, rows: Sequence[Row], prefix: int, *, entropy_gradient: bool = False, common: Sequence[Tensor] = ()
+        self, rows: Sequence[Row], micro: MicroBatch, *, entropy_gradient: bool = False, common: Sequence[Tensor] = ()
     ) -> TokenValues:
         with self._autocast():
             logprobs, entropy = self._scorer(
                 rows,
-                prefix=prefix,
+                prefix=micro.prefix,
+                nested=micro.nested,
                 temperature=self.settings.temperature,
                 entropy_gradient=entropy_gradient,
                 common=common,
@@ -201,7 +203,7 @@ class Learner:
         tokens, parallel = self.settings.micro_batch_tokens, self._processes.parallel_micro_batches
         if parallel > 1:  # at least one micro-batch for each process or thread
             tokens = min(tokens, -(-sum(len(row.token_ids) for row in find_distinct(rows)[0]) // parallel))
-        return plan_micro_batches(rows, tasks, tokens=tokens, share=share)
+        return plan_micro_batches(rows, tasks, tokens=tokens, share=share, costs=self._call_costs)
 
     def update(
         self,
@@ -282,7 +284,7 @@ class Learner:
         def compute_loss(micro: MicroBatch, common: Sequence[Tensor]) -> tuple[Tensor, LossStats]:
             rows = [batch.examples[b].row for b in micro.rows]
             own = common if micro.prefix else ()
-            values = self._values(rows, micro.prefix, entropy_gradient=batch.loss.entropy != 0, common=own)
+            values = self._values(rows, micro, entropy_gradient=batch.loss.entropy != 0, common=own)
             return batch_loss(batch, micro.rows, values)
 
         self._optimizer.zero_grad(set_to_none=True)

@@ -27,6 +27,9 @@ class LearnerSettings:
     share_prefixes: bool = True
     """True: the common prefix of a task's rows is encoded once, if all layers of the model have full attention. The
     gradients are the same either way."""
+    nest_prefixes: bool = True
+    """True: with `share_prefixes`, what some rows of a task share behind that prefix is encoded once, too, as in
+    episodes that branch off each other. The gradients are the same either way."""
     temperature: float = 1.0
     """Temperature at which the tokens were drawn."""
     autocast: bool = False

@@ -25,8 +25,8 @@ EVERY_STEP = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A branching rule that a recipe can name."""
+class ControllerTraits:
+    """Traits of a controller that a recipe can name, with its defaults."""
 
     reads: tuple[str, ...]
     """Numbers of `BranchingRecipe` that it reads, beside the limits of a tree."""
@@ -45,15 +45,15 @@ ALLOCATING = "knapsack"
 PATCHING = "ui_s1"
 """Controller that replaces actions which differ from a demonstration's."""
 _STEPS = ("ways", "depth", "steps")
-RULES: Mapping[str, Rule] = {
-    "steps": Rule(reads=_STEPS),
-    "treepo": Rule(reads=_STEPS, depth=EVERY_STEP),
-    "treeps": Rule(reads=_STEPS, depth=EVERY_STEP),
-    "segment_spo": Rule(reads=("ways", "steps")),
-    "arpo": Rule(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
-    "cleaner": Rule(reads=("retries",), episodes=1, branches=False),
-    PATCHING: Rule(reads=("patches", "texts"), episodes=1, branches=False),
-    ALLOCATING: Rule(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
+RULES: Mapping[str, ControllerTraits] = {
+    "steps": ControllerTraits(reads=_STEPS),
+    "treepo": ControllerTraits(reads=_STEPS, depth=EVERY_STEP),
+    "treeps": ControllerTraits(reads=_STEPS, depth=EVERY_STEP),
+    "segment_spo": ControllerTraits(reads=("ways", "steps")),
+    "arpo": ControllerTraits(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
+    "cleaner": ControllerTraits(reads=("retries",), episodes=1, branches=False),
+    PATCHING: ControllerTraits(reads=("patches", "texts"), episodes=1, branches=False),
+    ALLOCATING: ControllerTraits(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
 }
 """Controllers by the names that ``rollout.controller`` takes."""
 _LIMITS = ("max_episodes", "max_tokens", "max_calls")
@@ -206,7 +206,7 @@ def _check_pairs(recipe: Recipe) -> None:
             )
 
 
-def _limits_of(rule: Rule) -> tuple[str, ...]:
+def _limits_of(rule: ControllerTraits) -> tuple[str, ...]:
     return _LIMITS if rule.steers else ()
 
 

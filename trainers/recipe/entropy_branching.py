@@ -68,11 +68,11 @@ class BranchByEntropy:
         return tuple(Start(task=task.id, trees=budget.trials) for task in tasks)
 
     def after(self, played: Played) -> Choice:
-        """A branch before the step, with the probability that its entropy gives."""
+        """Branch before the step just played, with a probability that depends on its entropy; else go on."""
         return self.at_end(played)
 
     def at_end(self, played: Played) -> Choice:
-        """The same for the step that ended the episode, such as a final answer."""
+        """Decide as `after` does about the step that ended the episode, such as a final answer."""
         now, initial = self._measure(played.step), self._measure(played.first)
         if now is None or initial is None or played.number == 1 or played.depth >= self.depth:
             return GO_ON

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
 from gymcp.envs.wrappers.retrieval import plan_retrieval
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.combine import with_component
-from gymcp.evaluators.graders.registry import make_grader
+from gymcp.evaluators.graders.registry import find_grader_file, make_grader
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.recipe.recipe import Recipe
 
@@ -42,6 +43,12 @@ def wrap_environment(recipe: Recipe, spec: EnvSpec) -> LoadedEnv:
         grade = with_component(GRADER, spec.grade, make_grader([recipe.reward.grader]))
         spec = replace(spec, grade=grade, components=(*spec.components, GRADER))
     return select_wrappers(recipe).apply(spec)
+
+
+def digest_grader(recipe: Recipe) -> str:
+    """SHA-256 of the file of ``reward.grader``; empty if it names none."""
+    file = find_grader_file(recipe.reward.grader)
+    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def check_wrappers(recipe: Recipe, env: LoadedEnv) -> None:

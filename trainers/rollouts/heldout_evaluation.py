@@ -15,6 +15,7 @@ from gymcp.protocols import Policy
 from gymcp.seeds import derive_seed
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.rollouts.curriculum import heldout_tasks
+from gymcp.trainers.rollouts.playing import PlaySettings
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes, cost_metrics
 from gymcp.types import Json, Trajectory
 
@@ -40,8 +41,8 @@ async def evaluate_heldout(
     for split in rule.final_splits if final and rule.final_splits else rule.splits:
         tasks = heldout_tasks(episodes.env, recipe, split, most)
         jobs = [Job(task=task, trial=0, seed=derive_seed(recipe.seed, task.id, 0)) for task in tasks]
-        async with episodes.open_agent(trainable, policy, rule.temperature) as agent:
-            records = await episodes.play(agent, jobs)
+        settings = PlaySettings(temperature=rule.temperature, turns=recipe.rollout.max_turns, is_heldout=True)
+        records = await episodes.play_trained(trainable, policy, settings, jobs)
         metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs, costs).items()}
         success[split] = {record.task: bool(record.success) for record in records if record.outcome.has_score}
     return HeldoutEvaluation(metrics=metrics, success=success)

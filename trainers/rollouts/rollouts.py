@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gymcp.agents.policies.models import TokenModel
-from gymcp.agents.programs.agent import open_program_agents
-from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, Rollout
-from gymcp.agents.runner.run import REACT, check_resumes
-from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, JobSource, Schedule, run_jobs
-from gymcp.agents.strategies.budgets import Budget
-from gymcp.agents.strategies.react import ReactSettings, react
-from gymcp.agents.strategies.user_agents import make_user_agents
+from gymcp.agents.runner.scheduler import JobSource, run_jobs
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.tool_costs import ToolCosts, episode_costs
 from gymcp.errors import ConfigError
@@ -27,13 +19,14 @@ from gymcp.protocols import AgentFactory, Policy
 from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.agent import RolloutAgent, load_demonstrators
-from gymcp.trainers.recipe.branching import make_controller, plays_trees
+from gymcp.trainers.recipe.branching import plays_trees
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks
+from gymcp.trainers.rollouts.playing import EpisodePlayer, LocalPlayer, PlaySettings, TextInterface
 from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
-from gymcp.types import Action, Json, Sampling, Trajectory
+from gymcp.types import Action, Json, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +41,8 @@ class TrainingEpisodes:
     """Agent of the user, or program, that plays over the trained model; None: react."""
     shown: Mapping[str, Sequence[Action]] = field(default_factory=dict)
     """Actions of recorded episodes by the id of their task, for a controller that compares with them."""
+    player: EpisodePlayer | None = None
+    """Plays the episodes of the trained model; None: this machine does."""
 
     async def demonstrations(self) -> list[Trajectory]:
         """Records for the warm start: good episodes that an agent plays now, or those of a recorded run.
@@ -94,12 +89,14 @@ class TrainingEpisodes:
             for row in self.store.summaries(tasks={job.task.id for job in jobs})
             if (row.task, row.trial) in keys and row.outcome.has_score
         }
-        async with self.open_agent(trainable, policy, self.recipe.rollout.temperature, turns=turns) as agent:
-            left = [job for job in jobs if (job.task.id, job.trial) not in stored]
-            schedule = self._make_schedule(trainable)
-            if left:
-                check_resumes(schedule, self.recipe.rollout.agent or REACT, agent, left[0].task)
-            new = await self.play(agent, left, keep=True, schedule=schedule)
+        left = [job for job in jobs if (job.task.id, job.trial) not in stored]
+        rollout = self.recipe.rollout
+        settings = PlaySettings(
+            temperature=rollout.temperature, turns=turns or rollout.max_turns, branches=plays_trees(self.recipe)
+        )
+        if left and settings.branches:
+            await self._here.check_resumes(describe_text(trainable), policy, settings, left[0].task)
+        new = await self.play_trained(trainable, policy, settings, left, keep=True)
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
@@ -117,76 +114,75 @@ class TrainingEpisodes:
         forks = {row.episode.id: (row.episode.parent or "", row.shared) for row in rows}
         return [self.store.load(id) for id in forks], forks
 
-    def _make_schedule(self, trainable: TrainableModel) -> Schedule:
-        """The schedule of rollouts, with the recipe's controller."""
-        plain = self._plain_schedule
-        if not plays_trees(self.recipe):
-            return plain
-        vocabulary = int(trainable.model.config.get_text_config().vocab_size)
-        controller, tree = make_controller(self.recipe, vocabulary=vocabulary, demonstrations=self.shown)
-        return replace(plain, controller=controller, tree=tree)
+    async def play(self, make_agent: AgentFactory, jobs: Sequence[Job]) -> list[Trajectory]:
+        """The last attempts' records of episodes of other agents, played on this machine, in the order of the jobs."""
+        records: dict[tuple[str, int], Trajectory] = {}
+        schedule = self._here.plain_schedule
+        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, _take_last(records))
+        return _in_order(records, jobs)
 
-    @property
-    def _plain_schedule(self) -> Schedule:
-        rollout = self.recipe.rollout
-        return Schedule(concurrency=rollout.concurrency or DEFAULT_CONCURRENCY, agent_s=rollout.max_seconds or None)
-
-    async def play(
+    async def play_trained(
         self,
-        make_agent: AgentFactory,
+        trainable: TrainableModel,
+        policy: Policy,
+        settings: PlaySettings,
         jobs: Sequence[Job],
         *,
         keep: bool = False,
-        schedule: Schedule | None = None,
     ) -> list[Trajectory]:
-        """The last attempts' records, in the order of the jobs. `keep`: all attempts go into the store."""
+        """The last attempts' records of the trained model, in the order of the jobs.
+
+        `keep`: all attempts go into the store.
+        """
         records: dict[tuple[str, int], Trajectory] = {}
+        take_last = _take_last(records)
 
         def take(done: Rollout, last: bool) -> None:
             if keep:
                 self.store.append(done.trajectory, done.states, tags=done.job.task.tags, branches=done.branches)
-            if last:
-                records[done.job.task.id, done.job.trial] = done.trajectory
+            take_last(done, last)
 
-        await self.play_jobs(make_agent, jobs, take, schedule)
-        return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
+        await self.play_jobs(trainable, policy, settings, jobs, take)
+        return _in_order(records, jobs)
 
     async def play_jobs(
         self,
-        make_agent: AgentFactory,
+        trainable: TrainableModel,
+        policy: Policy,
+        settings: PlaySettings,
         jobs: Sequence[Job] | JobSource,
         take: Callable[[Rollout, bool], None],
-        schedule: Schedule | None = None,
     ) -> None:
-        """Play the jobs within the recipe's limits; `take` gets every attempt, and whether it was the job's last."""
-        await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule or self._plain_schedule, take)
+        """Let the trained model play the jobs; `take` gets every attempt, and whether it was the job's last."""
+        await (self.player or self._here).play(describe_text(trainable), policy, settings, jobs, take)
 
-    @asynccontextmanager
-    async def open_agent(
-        self, trainable: TrainableModel, policy: Policy, temperature: float, *, turns: int | None = None
-    ) -> AsyncIterator[AgentFactory]:
-        """The agent that is trained, at this sampling temperature, with at most `turns` turns (None: the recipe's).
+    @property
+    def _here(self) -> LocalPlayer:
+        return LocalPlayer(env=self.env, recipe=self.recipe, sandbox=self.sandbox, agent=self.agent, shown=self.shown)
 
-        Raises ConfigError if one of the user fails.
-        """
-        rollout = self.recipe.rollout
-        model = TokenModel(
-            name=self.recipe.name,
-            policy=policy,
-            renderer=trainable.renderer,
-            parse_calls=trainable.read,
-            context=trainable.context,
-            timeout_s=(rollout.request_timeout_s or None) if rollout.engine == "embedded" else None,
-        )
-        sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
-        # the scheduler keeps the time
-        settings = ReactSettings(sampling=sampling, budget=Budget(turns=turns or rollout.max_turns, seconds=None))
-        if isinstance(self.agent, ProgramSettings):
-            program = replace(self.agent, sampling=settings.sampling, budget=settings.budget)
-            async with open_program_agents(model, program) as agents:
-                yield agents
-        else:
-            yield react(model, settings) if self.agent is None else make_user_agents(self.agent, model, settings)
+
+def describe_text(trainable: TrainableModel) -> TextInterface:
+    """The model as agents see it."""
+    return TextInterface(
+        renderer=trainable.renderer,
+        read=trainable.read,
+        context=trainable.context,
+        vocabulary=int(trainable.model.config.get_text_config().vocab_size),
+    )
+
+
+def _take_last(records: dict[tuple[str, int], Trajectory]) -> Callable[[Rollout, bool], None]:
+    """Function that puts the record of each last attempt into `records`, by task and trial."""
+
+    def take(done: Rollout, last: bool) -> None:
+        if last:
+            records[done.job.task.id, done.job.trial] = done.trajectory
+
+    return take
+
+
+def _in_order(records: Mapping[tuple[str, int], Trajectory], jobs: Sequence[Job]) -> list[Trajectory]:
+    return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
 
 def _is_good(record: Trajectory, min_score: float) -> bool:

@@ -34,7 +34,7 @@ from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
 from gymcp.trainers.run.asynchronous.producer import open_producer
-from gymcp.trainers.run.asynchronous.replayed import check_replayed, open_replay
+from gymcp.trainers.run.asynchronous.run_replay import check_replay, open_replay
 from gymcp.trainers.run.checkpoints import (
     TrainingState,
     find_saved_state,
@@ -51,7 +51,7 @@ from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
 from gymcp.trainers.run.provenance import append_training_start, check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
-from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
+from gymcp.trainers.run.training_run import OnRow, OpenPlayer, RunInputs, TrainingRun, open_run
 from gymcp.types import Json
 
 log = logging.getLogger(__name__)
@@ -88,12 +88,14 @@ def train(
     on_start: Callable[[ConcurrencyChoice], None] = lambda concurrency: None,
     processes: Accelerated | None = None,
     replay: Path | None = None,
+    open_player: OpenPlayer | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
     `on_start` gets the number of episodes at a time, once nothing is left that would refuse the run. With `processes`,
     this is the main process, and the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness``
-    whose episodes are learnt from in the order of its log, so nothing is played but evaluations.
+    whose episodes are learnt from in the order of its log, so nothing is played but evaluations. `open_player`: opens a
+    player of the trained model's episodes; None: this machine plays them.
 
     Raises ConfigError for a folder that holds another run or for tasks that lack what the preset needs, StoreError
     if another process works on the run, EnvInfraError if no episode can be rolled out.
@@ -103,7 +105,7 @@ def train(
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     if replay is not None:
-        check_replayed(replay, recipe)
+        check_replay(replay, recipe)
     agent = load_rollout_agent(recipe)
     own_preset = (
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)
@@ -118,6 +120,7 @@ def train(
         processes=processes,
         agent=agent,
         concurrency=concurrency,
+        open_player=open_player,
     )
     with create_run_folder(folder):
         saved = find_saved_state(folder, recipe, resume=resume)  # another process may have changed it before the lock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -10,11 +9,10 @@ from pathlib import Path
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.graders.registry import find_grader_file
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, append_start, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
-from gymcp.trainers.recipe.environment import select_wrappers
+from gymcp.trainers.recipe.environment import digest_grader, select_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
 from gymcp.types import Json
@@ -47,7 +45,7 @@ def record_training_start(
         **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
         **select_wrappers(recipe).to_config(),
         **({"judge": recipe.reward.judge} if recipe.reward.judge else {}),
-        **({_GRADER_DIGEST: digest} if (digest := _digest_grader(recipe)) else {}),
+        **({_GRADER_DIGEST: digest} if (digest := digest_grader(recipe)) else {}),
         _RECIPE: recipe_as_json(recipe),
     }
     try:
@@ -72,7 +70,7 @@ def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | Non
     for kind, key, code in used:
         if code is not None and _read_config(folder).get(key) != code.digest:
             raise _make_error(folder, f"{kind} '{code.name}'")
-    digest = _digest_grader(recipe)
+    digest = digest_grader(recipe)
     if digest and _read_config(folder).get(_GRADER_DIGEST, digest) != digest:  # older runs have none
         raise _make_error(folder, f"grader '{recipe.reward.grader}'")
 
@@ -82,12 +80,6 @@ def _make_error(folder: Path, code: str) -> ConfigError:
         f"training run {folder}: the file of {code} has changed since the run began; put it back as it was, or train in"
         " another folder"
     )
-
-
-def _digest_grader(recipe: Recipe) -> str:
-    """SHA-256 of the file of ``reward.grader``; empty if it names none."""
-    file = find_grader_file(recipe.reward.grader)
-    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _read_config(folder: Path) -> Mapping[str, Json]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,6 +33,7 @@ from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.judge import open_judge
+from gymcp.trainers.rollouts.playing import EpisodePlayer
 from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
 from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
@@ -49,6 +50,7 @@ from gymcp.types import Json, Trajectory
 log = logging.getLogger(__name__)
 OnRow = Callable[[Mapping[str, Json]], None]
 """Called with each row of metrics: those of the warm start's epochs, then those of the iterations."""
+OpenPlayer = Callable[[], AbstractAsyncContextManager[EpisodePlayer]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,9 @@ class RunInputs:
     agent: RolloutAgent | None = None
     """Agent of the user that plays over the trained model; None: react."""
     concurrency: ConcurrencyChoice | None = None
-    """Episodes at a time; None: as many as the recipe says."""
+    """Episodes at a time on this machine; None: as many as the recipe says."""
+    open_player: OpenPlayer | None = None
+    """Opens a player of the trained model's episodes; None: this machine plays them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,7 @@ async def open_run(
             log = stack.enter_context(MetricsLog(folder, until=state.iteration))
         opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
         sampler = await stack.enter_async_context(opening)
+        player = None if inputs.open_player is None else await stack.enter_async_context(inputs.open_player())
         shares_weights = records_learner_logprobs(inputs.agent, server, settings)
         setup = _make_setup(inputs, trainable, learner, critic, heads, shares_weights=shares_weights)
         run = TrainingRun(
@@ -135,7 +140,7 @@ async def open_run(
             setup=setup,
             replay_examples=replay_examples,
             recorded=recorded,
-            episodes=episodes,
+            episodes=replace(episodes, player=player),
             curriculum=make_curriculum(env, recipe),
             sampler=sampler,
             log=log,

@@ -24,6 +24,8 @@ from gymcp.agents.policies.vllm.keys import choose_key, publish_key
 from gymcp.agents.policies.vllm.weight_folder import untie_embeddings
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
+from gymcp.mcp_servers.output_tail import describe_output, show_output
+from gymcp.mcp_servers.redaction import Redaction
 from gymcp.process_owner import environment_with_owner
 
 _GUARD = "gymcp_vllm_guard"
@@ -139,7 +141,7 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
             except (TimeoutError, httpx.HTTPError, ChildProcessError) as error:
                 log.seek(0)
                 raise UsageError(
-                    f"vllm: {plan.model}: {error or type(error).__name__}; {_last_words(log.read())}"
+                    f"vllm: {plan.model}: {error or type(error).__name__}{_describe_log(log.read(), key)}"
                 ) from error
             yield server
         finally:
@@ -241,6 +243,6 @@ def _check_port(port: int) -> None:
             ) from error
 
 
-def _last_words(text: str) -> str:
-    lines = [line for line in text.splitlines() if "Error" in line or "error" in line] or text.splitlines()
-    return f"its last words: {' '.join(' '.join(lines[-3:]).split())[-600:]}"
+def _describe_log(text: str, key: str) -> str:
+    """The end of what the server wrote, and a file with all of it, both without its key."""
+    return describe_output(Redaction({key: f"${{{KEY_VARIABLE}}}"}).text(show_output(text)), "vllm")

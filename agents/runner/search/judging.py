@@ -1,12 +1,13 @@
-"""Values of a search from a model that judges its episodes by a rubric."""
+"""Values of a search from a model that judges its episodes by a rubric, or from a trained head."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from gymcp.agents.runner.search.searches import Search
-from gymcp.agents.runner.search.values import JUDGE
+from gymcp.agents.runner.search.values import JUDGE, STEP_VALUE
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
@@ -20,10 +21,13 @@ JudgeEpisode = Callable[[Task, Trajectory], Awaitable[float | None]]
 
 
 def make_episode_judge(search: Search, seat: JudgeSeat | None, budget: RunBudget) -> JudgeEpisode | None:
-    """The judge of the search's episodes, whose cost the budget pays for; None for a search by another value.
+    """The judge or the head that values the search's episodes; None for a search by another value.
 
-    A question that was asked before is answered from what is kept. Raises ConfigError without a judge.
+    The budget pays for a judge, and a question that was asked before is answered from what is kept. Raises ConfigError
+    without a judge, or a head.
     """
+    if search.value == STEP_VALUE:
+        return _ask_head(search)
     if search.rubric is None:
         return None
     if seat is None:
@@ -39,6 +43,20 @@ def make_episode_judge(search: Search, seat: JudgeSeat | None, budget: RunBudget
         return apply_grader(grader, task, answered, _read_no_state).score
 
     return judge_episode
+
+
+def _ask_head(search: Search) -> JudgeEpisode:
+    rater = search.rater
+    if rater is None:
+        raise ConfigError(
+            f"search {search.name}: value={STEP_VALUE} comes from a trained head, and none is given; name the folder of"
+            " one: head=FOLDER (docs/search.md)"
+        )
+
+    async def ask(task: Task, record: Trajectory) -> float:
+        return await asyncio.to_thread(rater.rate, record)
+
+    return ask
 
 
 def _read_no_state(ref: str) -> Json:

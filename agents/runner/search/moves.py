@@ -52,7 +52,7 @@ class Leaf:
     record: Trajectory
     """The whole path. It has no verdict unless the search may see verdicts."""
     judged: float | None = None
-    """Score from 0 to 1 by a judge; None if it was not asked, or gave no verdict."""
+    """Score from 0 to 1 by a judge or a trained head; None if it was not asked, or gave no verdict."""
 
     @property
     def steps(self) -> int:

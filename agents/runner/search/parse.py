@@ -15,15 +15,16 @@ _LIMITS = ("episodes", "tokens", "calls")
 
 
 def parse_search(text: str) -> tuple[Search, TreeBudget]:
-    """The search and the budget of ``NAME,width=3,episodes=20,value=clean``; a rubric is a file. Raises ConfigError."""
+    """The search and the budget of ``NAME,width=3,episodes=20,value=clean``; a rubric is a file, a head a folder, which
+    is not opened. Raises ConfigError."""
     name, *parts = (part.strip() for part in text.split(","))
     if name not in SEARCHES:
         raise ConfigError(f"--search '{text}': no search '{name}'; have {', '.join(SEARCHES)}")
     kind = SEARCHES[name]
-    takes = (*kind.numbers, *_LIMITS, "value", "rubric", "votes")
+    takes = (*kind.numbers, *_LIMITS, "value", "rubric", "votes", "head")
     numbers = {key: number for key, number in kind.numbers.items() if number is not None}
     given: set[str] = set()
-    value, rubric = kind.values[0], None
+    value, rubric, head = kind.values[0], None, None
     for part in parts:
         key, _, written = part.partition("=")
         if key not in takes or key in given:
@@ -33,10 +34,12 @@ def parse_search(text: str) -> tuple[Search, TreeBudget]:
             value = written
         elif key == "rubric":
             rubric = load_rubric(Path(written))
+        elif key == "head":
+            head = Path(written)
         else:
             numbers[key] = _read_number(text, key, written)
     limits = {key: numbers.pop(key) for key in _LIMITS if key in numbers}
-    search = Search(name=name, value=value, rubric=rubric, **numbers)
+    search = Search(name=name, value=value, rubric=rubric, head=head, rater=None, **numbers)
     budget = TreeBudget(**{"episodes": EPISODES, **limits})
     if name == "best_of_n" and search.width > budget.episodes:
         raise ConfigError(f"--search '{text}': width={search.width} needs episodes={search.width} or more")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gymcp.agents.runner.search.moves import End, Leaf, Move, Moves
-from gymcp.agents.runner.search.values import JUDGE, VALUES, VERDICT
+from gymcp.agents.runner.search.values import JUDGE, STEP_VALUE, VALUES, VERDICT, StepRater
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.rubric import Rubric
 
@@ -35,6 +36,10 @@ class Search:
     """Rubric by which a model judges each episode, with the value `JUDGE` alone."""
     votes: int = 1
     """Times that the judge is asked about one episode."""
+    head: Path | None = None
+    """Folder of the trained head, for the command line, which loads `rater` from it; None without one."""
+    rater: StepRater | None = None
+    """The trained head that values each episode, with the value `STEP_VALUE` alone."""
 
     def __post_init__(self) -> None:
         if self.name not in SEARCHES:
@@ -48,6 +53,8 @@ class Search:
             raise ConfigError(f"search {self.name}: no value '{self.value}'; have {', '.join(values)}")
         if (self.value == JUDGE) != (self.rubric is not None):
             raise ConfigError(f"search {self.name}: value={JUDGE} and a rubric go together; give both, or neither")
+        if self.value != STEP_VALUE and (self.head is not None or self.rater is not None):
+            raise ConfigError(f"search {self.name}: a trained head is for value={STEP_VALUE}, not value={self.value}")
         if self.rubric is None and self.votes > 1:
             raise ConfigError(f"search {self.name}: votes={self.votes} are of a judge; give value={JUDGE}, too")
         if self.name == "lookahead" and self.depth == 1 and self.rollouts > 1:

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from gymcp.agents.runner.search.moves import End, Leaf
+from gymcp.types import Trajectory
 
 VERDICT = "verdict"
 """Name of the value that sees what graders say: success with it is an upper bound."""
 
 JUDGE = "judge"
 """Name of the value that a model gives by a rubric."""
+
+STEP_VALUE = "q"
+"""Name of the value that a head gives, which was trained to tell the score of an episode from its steps so far."""
+
+
+class StepRater(Protocol):
+    """A trained head, as a search asks it."""
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """``ENV/TASK`` of the episodes whose scores it has learnt from."""
+        ...
+
+    def rate(self, record: Trajectory) -> float:
+        """The score in [0, 1] that an episode will have, by its steps so far. Called in a thread."""
+        ...
+
 
 Value = Callable[[Leaf, Sequence[Leaf]], float]
 """(episode, the episodes that it is compared with, itself among them) -> value."""
@@ -40,7 +59,8 @@ def clean(leaf: Leaf, among: Sequence[Leaf]) -> float:
 
 
 def judge(leaf: Leaf, among: Sequence[Leaf]) -> float:
-    """The score that the judge gave to the episode; 0 for one that it was not asked about, or gave no verdict on."""
+    """The score that the judge, or the head, gave to the episode; 0 for one that it was not asked about, or gave no
+    verdict on."""
     return leaf.judged or 0.0
 
 
@@ -58,4 +78,11 @@ def _last_text(leaf: Leaf) -> str:
     return " ".join(steps[-1].action.text.split()).casefold() if steps else ""
 
 
-VALUES: Mapping[str, Value] = {"agreement": agreement, "answer": answer, "clean": clean, JUDGE: judge, VERDICT: verdict}
+VALUES: Mapping[str, Value] = {
+    "agreement": agreement,
+    "answer": answer,
+    "clean": clean,
+    JUDGE: judge,
+    STEP_VALUE: judge,
+    VERDICT: verdict,
+}

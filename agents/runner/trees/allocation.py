@@ -91,7 +91,10 @@ class AllocateEpisodes:
     most: int = MOST_EPISODES
 
     def plan(self, tasks: Sequence[Task], budget: TreeBudget) -> tuple[Start, ...]:
-        """Numbers of episodes that add up to those of the run. Raises ConfigError as `allocate_episodes`."""
+        """A number of trees, each of one episode, for every task; together they are the run's episodes.
+
+        Raises ConfigError for a rate that is none, and for a total that `fewest` and `most` do not allow.
+        """
         rates = [self.rates.get(task.id, UNKNOWN_RATE) for task in tasks]
         counts = allocate_episodes(rates, budget.trials * len(tasks), fewest=self.fewest, most=self.most)
         return tuple(Start(task=task.id, trees=count) for task, count in zip(tasks, counts, strict=True))

@@ -74,7 +74,7 @@ def _items(world: World, order: Row) -> str:
 
 
 def cancel(world: World, rng: random.Random, level: int) -> Draft:
-    """A request to cancel orders: one, one that may have gone out, the only open one, all open ones."""
+    """A request to cancel one order (levels 1, 2), or open ones of a customer: the only one, all, old ones."""
     if level <= 2:
         states = ("open", "paid") if level == 1 else ("open", "paid", "shipped", "delivered", "cancelled")
         status = rng.choice(states)

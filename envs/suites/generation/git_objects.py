@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.states import final_state
 from gymcp.evaluators.graders.target import target_of
@@ -50,7 +49,7 @@ def repository_equals(*, target_key: str | None = None) -> Grader:
         files = final_files(trajectory, states)
         state = final_state(trajectory, states)
         if "refs" not in state:
-            raise GraderError("no repository was recorded")
+            return Score(value=0.0, reason="at the end there is no repository")
         refs = {name: commit for name, commit in state["refs"].items() if name.startswith("refs/heads/")}
         repository = {"head": (state["head"] or "").strip(), "refs": refs, "index": state["index"], "files": files}
         difference = first_difference(repository, target_of(task, target_key))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.target import target_of
 from gymcp.evaluators.json_diff import first_difference
@@ -36,9 +35,12 @@ def write_graph(graph: Graph) -> str:
 
 
 def read_graph(text: str) -> Graph:
-    """The graph in the file, sorted: neither the order of lines nor that of observations means anything."""
+    """The graph in the file, sorted: neither the order of lines nor that of observations means anything.
+
+    Raises ValueError, KeyError or TypeError if the text is no graph.
+    """
     graph: Graph = {"entities": {}, "relations": []}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # not by splitlines: JSON may hold other ends of lines in its texts
         row = json.loads(line)
         if row["type"] == "entity":
             graph["entities"][row["name"]] = [row["entityType"], sorted(row["observations"])]
@@ -54,8 +56,12 @@ def graph_equals(*, target_key: str | None = None) -> Grader:
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         text = final_files(trajectory, states).get(FILE)
         if not isinstance(text, str):
-            raise GraderError(f"{FILE} was not recorded as a text")
-        difference = first_difference(read_graph(text), target_of(task, target_key))
+            return Score(value=0.0, reason=f"at the end {FILE} is missing, too large to be recorded, or no text")
+        try:
+            graph = read_graph(text)
+        except (ValueError, KeyError, TypeError) as error:
+            return Score(value=0.0, reason=f"at the end {FILE} is no graph: {error}")
+        difference = first_difference(graph, target_of(task, target_key))
         return Score(value=float(difference is None), reason=f"in the graph {difference or 'all is right'}")
 
     return grade

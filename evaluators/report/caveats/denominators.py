@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
 from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
@@ -113,8 +111,3 @@ def _describe_rate(rate: Rate) -> str:
 def between(bounds: Bounds) -> str:
     """ "70.2 .. 87.8 %"."""
     return f"{100 * bounds.low:.1f} .. {100 * bounds.high:.1f} %"
-
-
-def describe_refusals(runs: Sequence[Evidence]) -> list[str]:
-    """The reasons why runs have no headline figure, each after the run's name."""
-    return [f"{each.name}: {why}" for each in runs for why in each.refusals]

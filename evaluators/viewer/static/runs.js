@@ -30,35 +30,45 @@ const MEASURED = { model_latency: "decision", request_latency: "request", first_
 
 const latency = (part, key) => ({
   value: (run) => run[part]?.[key] ?? null,
-  cell: (run) => (run[part] ? el("span", { title: `of ${count(run[part].count, MEASURED[part])} in ${count(run.timed_episodes, "episode")}` }, seconds(run[part][key])) : el("span", { class: "soft" }, "–")),
+  cell: (run) => (run[part] ? el("span", { class: "nowrap", title: `of ${count(run[part].count, MEASURED[part])} in ${count(run.timed_episodes, "episode")}` }, seconds(run[part][key])) : el("span", { class: "soft" }, "–")),
 });
 
 const COLUMNS = [
   { key: "model", name: "model", text: true, value: (run) => run.model || run.agent, cell: nameCell },
+  { key: "folder", name: "folder", below: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
   { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
   { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
   { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successFigure },
-  { key: "net", name: "net of price", says: "mean score less what questions or calls cost", measured: true, value: (run) => (netOfPrice(run) ? run.net_of_price : null), cell: (run) => netOfPrice(run) || el("span", { class: "soft" }, "–") },
+  { key: "net", name: "net of price", says: "mean score less what questions or calls cost", measured: true, value: (run) => (netOfPrice(run) ? run.net_of_price : null), cell: (run) => (netOfPrice(run) ? el("span", { class: "nowrap" }, netOfPrice(run)) : el("span", { class: "soft" }, "–")) },
   { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
   { key: "outcomes", name: "outcomes", says: "episodes without a score, by outcome", value: (run) => run.episodes - (run.outcomes.scored ?? 0), cell: outcomesCell },
-  { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => el("span", { class: "nowrap" }, started(run) || "–") },
+  { key: "started", name: "started", says: "UTC", value: (run) => run.started || null, cell: (run) => (started(run) || "–").split(" ").map((part, at) => [at ? " " : "", el("span", { class: "nowrap" }, part)]) },
   { key: "cost", name: "cost", says: "of models and tools, all attempts, in the currency of the price list", value: (run) => run.cost, cell: (run) => (run.cost ? money(run.cost) : el("span", { class: "soft" }, "–")) },
   { key: "tokens", name: "tokens", says: "read and written by models, all attempts", value: (run) => run.prompt_tokens + run.completion_tokens, cell: (run) => (run.prompt_tokens + run.completion_tokens ? el("span", { class: "nowrap", title: `${run.prompt_tokens.toLocaleString("en")} read, ${run.completion_tokens.toLocaleString("en")} written` }, tokens(run.prompt_tokens + run.completion_tokens)) : el("span", { class: "soft" }, "–")) },
   { key: "model50", name: "decision p50", says: "median of the agent's time for one decision", ...latency("model_latency", "p50_s") },
-  { key: "model95", name: "decision p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95_s") },
+  { key: "model95", name: "decision p95", below: "p95", says: "95 % of decisions took at most this long", ...latency("model_latency", "p95_s") },
   { key: "request50", name: "request p50", says: "median time of one request to the model, without retries and waiting in the client", measured: true, ...latency("request_latency", "p50_s") },
-  { key: "request95", name: "request p95", says: "95 % of requests to the model took at most this long", measured: true, ...latency("request_latency", "p95_s") },
+  { key: "request95", name: "request p95", below: "p95", says: "95 % of requests to the model took at most this long", measured: true, ...latency("request_latency", "p95_s") },
   { key: "first50", name: "first token p50", says: "median time from a request to its first token, where it was measured", measured: true, ...latency("first_token_latency", "p50_s") },
-  { key: "first95", name: "first token p95", says: "95 % of first tokens came within this time", measured: true, ...latency("first_token_latency", "p95_s") },
+  { key: "first95", name: "first token p95", below: "p95", says: "95 % of first tokens came within this time", measured: true, ...latency("first_token_latency", "p95_s") },
   { key: "speed", name: "tokens/s", says: "tokens that the model wrote per second of its requests", measured: true, value: (run) => run.tokens_per_s ?? null, cell: (run) => (run.tokens_per_s ? el("span", { title: `in ${count(run.timed_episodes, "episode")}` }, run.tokens_per_s.toFixed(run.tokens_per_s < 10 ? 1 : 0)) : el("span", { class: "soft" }, "–")) },
   { key: "tool50", name: "tool p50", says: "median time of one tool call", ...latency("tool_latency", "p50_s") },
-  { key: "tool95", name: "tool p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
-  { key: "folder", name: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
+  { key: "tool95", name: "tool p95", below: "p95", says: "95 % of tool calls took at most this long", ...latency("tool_latency", "p95_s") },
 ];
+const FOLDER = COLUMNS.find((column) => column.key === "folder");
 
-/** The columns of the table: those that only some runs have recorded are left out if none of them is here. */
+/** The columns of the table, each with those below it in one cell. Without those that only some runs have recorded, if none of them is here. */
 function columnsOf(runs) {
-  return COLUMNS.filter((column) => !column.measured || runs.some((run) => column.value(run) !== null));
+  const groups = [];
+  for (const column of COLUMNS.filter((each) => !each.measured || runs.some((run) => each.value(run) !== null))) {
+    if (column.below) groups.at(-1).push(column);
+    else groups.push([column]);
+  }
+  return groups;
+}
+
+function belowCell(column, run) {
+  return column.value(run) !== null && el("span", { class: "fine below", "data-label": column.below }, column.cell(run));
 }
 
 function nameCell(run) {
@@ -114,17 +124,18 @@ function drawTable() {
   const runs = shownRuns();
   focus = Math.max(0, Math.min(focus, runs.length - 1));
   const active = document.activeElement?.closest?.("tr")?.dataset.number;
-  const header = document.activeElement?.closest?.("th")?.dataset.key;
+  const header = document.activeElement?.closest?.("th button")?.dataset.key;
   const columns = columnsOf(list.runs);
-  const heads = columns.map((column) => {
-    const on = place.sort.replace(/^-/, "") === column.key;
-    const down = place.sort.startsWith("-");
-    return el(
-      "th",
-      { scope: "col", class: column.text ? "" : "figure", "data-key": column.key, "aria-sort": on ? (down ? "descending" : "ascending") : null },
-      el("button", { type: "button", title: column.says ?? null, on: { click: () => sortBy(column) } }, column.name, el("span", { class: "mark", "aria-hidden": "true" }, on ? (down ? " ↓" : " ↑") : "")),
+  const down = place.sort.startsWith("-");
+  const isSorted = (column) => place.sort.replace(/^-/, "") === column.key;
+  const head = (column) =>
+    el(
+      "button",
+      { type: "button", title: column.says ?? null, "data-key": column.key, "aria-label": column.below ? column.name : null, on: { click: () => sortBy(column) } },
+      column.below ?? column.name,
+      el("span", { class: "mark", "aria-hidden": "true" }, isSorted(column) ? (down ? " ↓" : " ↑") : ""),
     );
-  });
+  const heads = columns.map((group) => el("th", { scope: "col", class: group[0].text ? "" : "figure", "aria-sort": group.some(isSorted) ? (down ? "descending" : "ascending") : null }, group.map(head)));
   replace(
     $("table"),
     el(
@@ -136,7 +147,7 @@ function drawTable() {
     !runs.length && el("p", { class: "empty soft" }, list.runs.length ? "no run matches the filter" : "no run was found"),
   );
   if (active !== undefined) $("table").querySelector(`tr[data-number="${active}"]`)?.focus({ preventScroll: true });
-  if (header !== undefined) $("table").querySelector(`th[data-key="${header}"] button`)?.focus({ preventScroll: true });
+  if (header !== undefined) $("table").querySelector(`th button[data-key="${header}"]`)?.focus({ preventScroll: true });
 }
 
 function row(run, at, columns) {
@@ -148,13 +159,14 @@ function row(run, at, columns) {
   };
   const box = run.readable && hasRun(run.number) && el("input", { type: "checkbox", checked: chosen.includes(run.number), "aria-label": `put ${run.model || run.agent || run.label} side by side`, on: { change: () => choose(run.number) } });
   const attributes = { "data-number": run.number, tabindex: at === focus ? "0" : "-1", class: run.problem ? "broken" : "", on: { click: open, focus: () => { focus = at; } } };
-  if (run.unread) return el("tr", attributes, el("td"), el("td", { colspan: columns.length - 1, class: "soft" }, "reading …"), el("td", {}, COLUMNS.at(-1).cell(run)));
-  if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run)), el("td", { colspan: columns.length - 2, class: "bad problem" }, run.problem), el("td", { "data-label": "folder" }, COLUMNS.at(-1).cell(run)));
+  const rest = (words, kind) => el("td", { colspan: columns.length - 1, class: kind }, words);
+  if (run.unread) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, FOLDER.cell(run)), rest("reading …", "soft"));
+  if (!run.readable) return el("tr", attributes, el("td"), el("td", { "data-label": "model" }, nameCell(run), (run.model || run.agent) && belowCell(FOLDER, run)), rest(run.problem, "bad problem"));
   return el(
     "tr",
     attributes,
     el("td", {}, box),
-    columns.map((column, place) => el("td", { class: column.text ? "" : "figure", "data-label": column.name }, column.cell(run), place === 0 && run.problem && el("span", { class: "warn below fine" }, run.problem))),
+    columns.map(([column, ...others], place) => el("td", { class: column.text ? "" : "figure", "data-label": column.name }, column.cell(run), others.map((other) => belowCell(other, run)), place === 0 && run.problem && el("span", { class: "warn below fine" }, run.problem))),
   );
 }
 

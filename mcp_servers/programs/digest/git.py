@@ -89,7 +89,7 @@ class Git:
         return None if content is None else content.decode("utf-8", "surrogateescape").strip()
 
     def _read_packed_refs(self, git: int) -> dict[str, Json]:
-        lines = (self._content(git, "packed-refs") or "").splitlines()
+        lines = (self._content(git, "packed-refs") or "").split("\n")
         pairs = [line.split(" ", 1) for line in lines if line and line[0] not in "#^"]
         return {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
 

@@ -97,12 +97,14 @@ def _reward(
 
 
 def _run_scorer(scorer: Callable[..., Any], state: Any) -> Verdict:
-    """The verdict of one of upstream's scorers, a coroutine that never waits."""
+    """The verdict of one of upstream's scorers, a coroutine that never waits. One that raises says no."""
     try:
         scorer(state, None).send(None)
     except StopIteration as done:
         verdict: Verdict = done.value
         return verdict
+    except Exception as error:  # a check may look for what the agent has changed
+        return Verdict("INCORRECT", f"upstream's check raised {type(error).__name__}: {error}")
     raise RuntimeError("a scorer of upstream's waits for something")
 
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, check_size, read_body
 from gymcp.errors import GymcpError
 from gymcp.host.host import Host
-from gymcp.host.mcp_door import MCP_PATH, McpDoor
+from gymcp.host.mcp_app import MCP_PATH, McpApp
 from gymcp.host.openapi import OPENAPI_PATH, describe_api
 from gymcp.host.operations import OPERATIONS, Access, Operation, OperationRequest
 from gymcp.host.tokens import TOKEN_VARIABLE, read_presented_token
@@ -30,7 +30,7 @@ _HEADERS = {**REFUSAL_HEADERS, 429: {"retry-after": "1"}, 503: {"retry-after": "
 log = logging.getLogger(__name__)
 
 
-def make_app(host: Host, door: McpDoor, token: str | None) -> ASGIApp:
+def make_app(host: Host, mcp: McpApp, token: str | None) -> ASGIApp:
     """`token`: the host's; None: every client of the loopback may ask, but no page in a browser."""
     routes = [
         Route(operation.path, _make_endpoint(operation, host, token), methods=[operation.method])
@@ -46,7 +46,7 @@ def make_app(host: Host, door: McpDoor, token: str | None) -> ASGIApp:
         if token is None and (refusal := _refuse_pages(request)) is not None:
             await refusal(scope, receive, send)
             return
-        await (door if scope["path"].rstrip("/") == MCP_PATH else own)(scope, receive, send)
+        await (mcp if scope["path"].rstrip("/") == MCP_PATH else own)(scope, receive, send)
 
     return application
 

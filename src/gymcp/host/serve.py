@@ -12,7 +12,7 @@ from gymcp.aio import run_in_own_task
 from gymcp.errors import ConfigError
 from gymcp.host.app import is_loopback, make_app
 from gymcp.host.host import HostLimits, keep_host
-from gymcp.host.mcp_door import McpDoor
+from gymcp.host.mcp_app import McpApp
 from gymcp.host.runs import Runs
 from gymcp.host.tokens import TOKEN_VARIABLE
 from gymcp.mcp_servers.forkserver.channel import raise_file_limit
@@ -82,9 +82,9 @@ async def serve_host(
     """
     raise_file_limit()  # each live episode has a handful of pipes, sockets and process handles
     async with open_warm_sandbox(sandbox) as warm, keep_host(runs, warm, limits) as host:
-        door = McpDoor(host)
-        app = make_app(host, door, token)
-        async with run_in_own_task(door.run()), serve_application(app, [listening]):
+        mcp = McpApp(host)
+        app = make_app(host, mcp, token)
+        async with run_in_own_task(mcp.run()), serve_application(app, [listening]):
             ready(format_address(listening))
             try:
                 await asyncio.Event().wait()

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import JobSource
 from gymcp.agents.strategies.budgets import RunBudget
-from gymcp.errors import NodeLost
+from gymcp.errors import ConfigError, GymcpError, NodeLost
 from gymcp.outcome import Outcome
-from gymcp.scale.leases import LeaseBook, count_room
-from gymcp.scale.records import FinishedAttempt, Node, NodePool, Report
-from gymcp.types import Trajectory, Usage
+from gymcp.scale.leases import AHEAD_SHARE, Batch, LeaseBook, count_room
+from gymcp.scale.records import Answer, FinishedAttempt, Node, NodePool, Question, Report
+from gymcp.types import Task, Trajectory, Usage
 
 NODE_KEY = "node"
 """Key of an episode's provenance: the name of the node that played it."""
 JOIN_POLL_S = 3.0
 """Seconds between two looks for nodes that have joined."""
+AnswerQuestion = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Answers the questions of nodes, which may raise a GymcpError."""
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +39,8 @@ class DistributionSettings:
     """Name of the environment, for the records of lost episodes."""
     concurrency: int
     """Episodes at once on one node."""
+    known_tasks: Mapping[str, Task] = field(default_factory=dict)
+    """Tasks that every node has, by id; any other is sent with its lease."""
     max_losses: int = 3
     """Number of nodes that may be lost with the same episode before it stays lost."""
     rejoin_s: float = 60.0
@@ -52,54 +60,112 @@ async def distribute(
     lost, which is ``env_infra`` and played again on another node. When cancelled, the function hands over the records
     of the episodes under way and raises CancelledError. Raises NodeLost if no node is left.
     """
-    await _Distribution(pool, jobs, on_rollout, budget, settings).run()
+    async with open_distribution(pool, budget, settings) as distribution:
+        await distribution.play(jobs, on_rollout)
 
 
-class _Distribution:
-    """The jobs of one run, and the nodes that play them."""
+async def _answer_nothing(question: Any) -> Any:
+    raise ConfigError(f"a node asks what nothing here answers: {question!r:.80}")
+
+
+@asynccontextmanager
+async def open_distribution(
+    pool: NodePool, budget: RunBudget, settings: DistributionSettings, answer: AnswerQuestion = _answer_nothing
+) -> AsyncIterator[Distribution]:
+    """The nodes of the pool, served until the end of the block, where all are stopped at once.
+
+    The records of the episodes that are then under way go where those of their batches go.
+    """
+    distribution = Distribution(pool, budget, settings, answer)
+    distribution.start()
+    try:
+        yield distribution
+    finally:
+        await distribution.close()
+
+
+class Distribution:
+    """The nodes that play, and the jobs that they play. Made by `open_distribution`."""
 
     def __init__(
-        self,
-        pool: NodePool,
-        jobs: Iterable[Job],
-        on_rollout: Callable[[Rollout, bool], None],
-        budget: RunBudget,
-        settings: DistributionSettings,
+        self, pool: NodePool, budget: RunBudget, settings: DistributionSettings, answer: AnswerQuestion
     ) -> None:
         self._pool = pool
-        self._book = LeaseBook(jobs, max_losses=settings.max_losses)
-        self._on_rollout = on_rollout
+        self._book = LeaseBook(max_losses=settings.max_losses, known_tasks=settings.known_tasks)
         self._budget = budget
         self._settings = settings
+        self._answer = answer
         self._nodes: dict[str, _Served] = {}
         """Nodes that are not lost, by name."""
-        self._serving: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Gets the error of a task that ends with one."""
         self._changed = asyncio.Event()
 
-    @property
-    def _is_over(self) -> bool:
-        return self._book.is_done or self._budget.is_spent
+    async def play(
+        self, jobs: Iterable[Job] | JobSource, on_rollout: Callable[[Rollout, bool], None], settings: Hashable = None
+    ) -> None:
+        """Play the jobs, until all are done or the budget is spent; several calls at a time share the nodes.
 
-    async def run(self) -> None:
-        watching = asyncio.create_task(self._watch_nodes())
-        try:
-            while not self._is_over:
-                changed = asyncio.create_task(self._changed.wait())
-                working = {watching, *self._serving}
-                try:
-                    await asyncio.wait({changed, *working}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    changed.cancel()
-                for task in working:
-                    if task.done():
-                        self._serving.discard(task)
-                        task.result()
-        finally:
-            working = {watching, *self._serving}
-            for task in working:
-                task.cancel()
-            await asyncio.gather(*working, return_exceptions=True)
-            await self._stop_all()
+        See `distribute`. `settings`: for the nodes, which play the jobs of each kind of settings side by side. Jobs of
+        a source are taken as places become free. After a cancelled call, the episodes under way go on until the nodes
+        are stopped. Raises NodeLost if no node is left.
+        """
+        batch = Batch(on_rollout=on_rollout, settings=settings)
+        self._start(self._feed(jobs, batch))
+        while not batch.is_done and not self._budget.is_spent:
+            changed = asyncio.create_task(self._changed.wait())
+            either: set[asyncio.Future[Any]] = {changed, self._failed}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            if self._failed.done():
+                self._failed.result()
+
+    def start(self) -> None:
+        """Serve the nodes that join."""
+        self._start(self._watch_nodes())
+
+    async def close(self) -> None:
+        """Stop all nodes, and record what they had under way."""
+        working = list(self._working)
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+        if self._failed.done():
+            self._failed.exception()  # retrieved, because nothing may have waited for it
+        await self._stop_all()
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do the work in a task, whose error is that of all calls of `play`."""
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._end_task)
+        return task
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _feed(self, jobs: Iterable[Job] | JobSource, batch: Batch) -> None:
+        """Put the jobs into the book: at once, or those of a source while few others wait."""
+        if isinstance(jobs, Iterable):
+            self._book.add(jobs, batch)
+        else:
+            while (job := await self._take(jobs)) is not None:
+                self._book.add([job], batch)
+                self._tell_change()
+        batch.is_whole = True
+        self._tell_change()
+
+    async def _take(self, jobs: JobSource) -> Job | None:
+        """The next job of a source, once nodes will play it soon: a few wait, so that no free place does."""
+        ahead = math.ceil((1 + AHEAD_SHARE) * self._settings.concurrency)
+        while self._book.waiting + self._book.lent >= ahead * len(self._nodes):
+            await self._changed.wait()
+        return await jobs.take()
 
     async def _watch_nodes(self) -> None:
         """Serve every node that joins. Raises NodeLost if there has been none for a while."""
@@ -107,22 +173,22 @@ class _Distribution:
         while True:
             for node in await self._pool.join():
                 served = self._nodes[node.name] = _Served(node)
-                self._serving.add(asyncio.create_task(self._serve(served)))
+                self._start(self._serve(served))
+                self._tell_change()
             if self._nodes:
                 alone_since = time.monotonic()
-                self._tell_change()  # the wait in `run` takes the new tasks in
             elif time.monotonic() - alone_since > self._settings.rejoin_s:
                 raise NodeLost(f"no node is left, and none has joined for {self._settings.rejoin_s:g} s")
             await asyncio.sleep(JOIN_POLL_S)
 
     async def _serve(self, served: _Served) -> None:
-        """Lend the node jobs and record its attempts, until the run is over or the node is lost."""
+        """Lend the node jobs, record its attempts and answer it, until the run is over or the node is lost."""
         node = served.node
-        while not self._is_over:
+        while not self._budget.is_spent:
             room = count_room(self._book, node.name, concurrency=self._settings.concurrency, nodes=len(self._nodes))
             leases = self._book.lend(node.name, room)
             if not self._book.count_lent(node.name):
-                await self._changed.wait()  # for a job that another node gives back
+                await self._changed.wait()  # for another job, or one that another node gives back
                 continue
             try:
                 report = await node.exchange(leases, served.acknowledged, self._spent_beside(served))
@@ -130,6 +196,7 @@ class _Distribution:
                 self._lose(node, str(error))
                 return
             self._record(served, report)
+            self._take_questions(served, report)
             if served.failed >= self._settings.concurrency and len(self._nodes) > 1:
                 self._lose(node, f"all of its last {served.failed} episodes failed, the last one with: {served.reason}")
                 return
@@ -147,19 +214,38 @@ class _Distribution:
         for attempt in report.finished:
             if attempt.serial <= served.acknowledged:
                 continue
-            job = self._book.find(node, attempt.lease)
-            if job is not None:
+            entry = self._book.find(node, attempt.lease)
+            if entry is not None:
                 cost = attempt.trajectory.usage.cost + sum(row.trajectory.usage.cost for row in attempt.branches)
                 served.spent += cost
                 self._budget.spend(cost)
                 last = attempt.last and self._end_job(served, attempt)
                 record = _name_node(attempt.trajectory, node)
-                self._on_rollout(
-                    Rollout(job=job, trajectory=record, states=attempt.states, branches=attempt.branches), last
-                )
+                rollout = Rollout(job=entry.job, trajectory=record, states=attempt.states, branches=attempt.branches)
+                entry.batch.on_rollout(rollout, last)
             served.acknowledged = attempt.serial
-        if self._is_over:
+        if report.finished:
             self._tell_change()
+
+    def _take_questions(self, served: _Served, report: Report) -> None:
+        """Begin to answer the new questions, and stop answering those that were withdrawn."""
+        for number in report.withdrawn:
+            if number in served.asked:
+                served.asked[number].cancel()
+        for question in report.questions:
+            served.asked[question.number] = self._start(self._answer_question(served, question))
+
+    async def _answer_question(self, served: _Served, question: Question) -> None:
+        try:
+            try:
+                answer = Answer(number=question.number, content=await self._answer(question.content))
+            except GymcpError as error:
+                answer = Answer(number=question.number, error=error)
+            await served.node.answer([answer])
+        except NodeLost as error:
+            self._lose(served.node, str(error))
+        finally:
+            served.asked.pop(question.number, None)
 
     def _end_job(self, served: _Served, attempt: FinishedAttempt) -> bool:
         """Finish the job of a last attempt; False if its node may be to blame, so that it waits for another one."""
@@ -168,7 +254,6 @@ class _Distribution:
             served.failed += 1
             served.reason = attempt.trajectory.reason
             if len(self._nodes) > 1 and self._book.return_failed(node, attempt.lease):
-                self._tell_change()
                 return False
         else:
             served.failed = 0
@@ -177,17 +262,21 @@ class _Distribution:
 
     def _lose(self, node: Node, why: str) -> None:
         """Give the jobs of a lost node back, and record an attempt without a score for each."""
-        del self._nodes[node.name]
+        served = self._nodes.pop(node.name, None)
+        if served is None:
+            return  # an exchange and an answer broke off together
+        for answering in served.asked.values():
+            answering.cancel()
         node.end()
         lost = self._book.lose(node.name)
         log.warning("node %s is lost: %s; %d episodes are played again", node.name, why, len(lost))
         for lease in lost:
             record = _record_loss(lease.job, self._settings.env, f"node {node.name} was lost: {why}")
-            self._on_rollout(Rollout(job=lease.job, trajectory=record, states={}), lease.is_final)
+            lease.batch.on_rollout(Rollout(job=lease.job, trajectory=record, states={}), lease.is_final)
         self._tell_change()
 
     def _tell_change(self) -> None:
-        """Wake up all nodes that wait for a job, or for the end."""
+        """Wake up all that wait for a job, for a free place, or for the end."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -216,6 +305,8 @@ class _Served:
     """Number of its last jobs, one after another, that ended as ``env_infra``."""
     reason: str = ""
     """Reason of the last one."""
+    asked: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """Questions that are being answered, by number."""
 
 
 def _name_node(trajectory: Trajectory, node: str) -> Trajectory:

@@ -5,14 +5,43 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gymcp.agents.runner.rollout import Job
+from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.scale.records import Lease
+from gymcp.types import Task
 
 AHEAD_SHARE = 0.25
 """Jobs lent to a node beyond those that it plays, as a share of them: it never waits for the driver."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Batch:
+    """Jobs that are played with the same settings, and whose records go to one place."""
+
+    on_rollout: Callable[[Rollout, bool], None]
+    """Gets every attempt, and whether it was the last one at its job."""
+    settings: Hashable = None
+    left: int = 0
+    """Number of its jobs that have not ended."""
+    is_whole: bool = False
+    """True once no more jobs are added."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if all its jobs have ended."""
+        return self.is_whole and not self.left
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchJob:
+    """One job of a batch."""
+
+    job: Job
+    batch: Batch
+    losses: int = 0
+    """Number of nodes that were lost with it, or on which it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,27 +49,32 @@ class LostLease:
     """A job whose node was lost."""
 
     job: Job
+    batch: Batch
     is_final: bool
     """True if it has been lost too often to be lent again."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    job: Job
-    losses: int = 0
 
 
 class LeaseBook:
     """Place of each job. A job that is given back goes to the front: others of its task may have ended already."""
 
-    def __init__(self, jobs: Iterable[Job], *, max_losses: int) -> None:
-        """`max_losses`: number of nodes that may be lost with the same job before it stays lost."""
-        self._waiting = deque(_Entry(job) for job in jobs)
-        self._lent: dict[str, dict[int, _Entry]] = {}
+    def __init__(self, *, max_losses: int, known_tasks: Mapping[str, Task] | None = None) -> None:
+        """`max_losses`: number of nodes that may be lost with the same job before it stays lost.
+
+        `known_tasks`: tasks that every node has, by id. Any other is sent with its lease.
+        """
+        self._waiting: deque[BatchJob] = deque()
+        self._lent: dict[str, dict[int, BatchJob]] = {}
         self.lent = 0
         """Number of jobs that all nodes have."""
         self._max_losses = max_losses
+        self._known_tasks = known_tasks or {}
         self._numbers = itertools.count(1)
+
+    def add(self, jobs: Iterable[Job], batch: Batch) -> None:
+        """Let the jobs wait, behind those that do already."""
+        for job in jobs:
+            self._waiting.append(BatchJob(job=job, batch=batch))
+            batch.left += 1
 
     @property
     def waiting(self) -> int:
@@ -64,27 +98,31 @@ class LeaseBook:
             number = next(self._numbers)
             self._lent.setdefault(node, {})[number] = entry
             self.lent += 1
-            job = entry.job
-            leases.append(
-                Lease(
-                    number=number,
-                    task=job.task.id,
-                    trial=job.trial,
-                    seed=job.seed,
-                    policy_version=job.policy_version,
-                )
-            )
+            leases.append(self._make_lease(number, entry))
         return leases
 
-    def find(self, node: str, lease: int) -> Job | None:
+    def _make_lease(self, number: int, entry: BatchJob) -> Lease:
+        job = entry.job
+        return Lease(
+            number=number,
+            task=job.task.id if self._known_tasks.get(job.task.id) is job.task else job.task,
+            trial=job.trial,
+            seed=job.seed,
+            policy_version=job.policy_version,
+            settings=entry.batch.settings,
+        )
+
+    def find(self, node: str, lease: int) -> BatchJob | None:
         """The job of the lease; None if the node does not have it (any more)."""
-        entry = self._lent.get(node, {}).get(lease)
-        return entry.job if entry is not None else None
+        return self._lent.get(node, {}).get(lease)
 
     def finish(self, node: str, lease: int) -> None:
         """The job's last record is there."""
-        del self._lent[node][lease]
+        self._take_back(node, lease).batch.left -= 1
+
+    def _take_back(self, node: str, lease: int) -> BatchJob:
         self.lent -= 1
+        return self._lent[node].pop(lease)
 
     def return_failed(self, node: str, lease: int) -> bool:
         """Let a job wait again that failed on this node, for another one; False if it has been lost too often."""
@@ -92,8 +130,7 @@ class LeaseBook:
         entry.losses += 1
         if entry.losses >= self._max_losses:
             return False
-        self.finish(node, lease)
-        self._waiting.append(entry)
+        self._waiting.append(self._take_back(node, lease))
         return True
 
     def lose(self, node: str) -> Sequence[LostLease]:
@@ -103,8 +140,10 @@ class LeaseBook:
             self.lent -= 1
             entry.losses += 1
             is_final = entry.losses >= self._max_losses
-            lost.append(LostLease(job=entry.job, is_final=is_final))
-            if not is_final:
+            lost.append(LostLease(job=entry.job, batch=entry.batch, is_final=is_final))
+            if is_final:
+                entry.batch.left -= 1
+            else:
                 self._waiting.appendleft(entry)
         return lost
 

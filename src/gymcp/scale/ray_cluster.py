@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gymcp.errors import ConfigError, GymcpError, NodeLost
 from gymcp.scale.agreement import compare_configs, compare_facts, describe_machine
-from gymcp.scale.records import Lease, Node, NodeFacts, Report
+from gymcp.scale.records import Answer, Lease, Node, NodeFacts, Report
 from gymcp.scale.worker import EXCHANGE_S, STOP_S, OpenPlay, Worker
 from gymcp.types import Json
 
@@ -37,6 +37,8 @@ REOPEN_S = 30.0
 """Seconds after the loss of a worker before its node gets another: Ray lists a dead node as alive for about 20 s."""
 MAX_WORKERS = 3
 """Number of workers that a node may have in one run, one after another."""
+MAX_CALLS = 8
+"""Calls of a worker that may be under way at a time: an exchange, its end, and answers."""
 SHORT_ID = 8
 """Characters of a node's id in its name: several nodes may share a host."""
 
@@ -46,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class _Actor:
-    """The worker of a node, inside Ray. Three calls may be under way at a time."""
+    """The worker of a node, inside Ray. `MAX_CALLS` calls may be under way at a time."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
@@ -65,6 +67,10 @@ class _Actor:
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         assert self._worker is not None
         return self._worker.exchange(leases, acknowledged, spent_elsewhere)
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        assert self._worker is not None
+        self._worker.answer(answers)
 
     def stop(self, acknowledged: int) -> Report:
         assert self._worker is not None
@@ -92,7 +98,12 @@ class RayNode:
         """Time of `end`, by the monotonic clock; None before."""
         # without CPUs of its own, so that it can always be placed; never started again by Ray, which knows no episodes
         place = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 3}
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "max_concurrency": MAX_CALLS,
+        }
         self._actor = ray.remote(**options)(_Actor).options(scheduling_strategy=place).remote()
 
     @property
@@ -111,7 +122,7 @@ class RayNode:
         return result
 
     async def open(self, open_play: OpenPlay) -> Mapping[str, Json]:
-        """Open the run on the node; return its ``run.json``. Raises NodeLost, and GymcpError as `open_play` does."""
+        """Open the run on the node; return its config. Raises NodeLost, and GymcpError as `open_play` does."""
         config: Mapping[str, Json] = await self._ask(self._actor.open.remote(open_play), OPEN_S + self._parked_s)
         return config
 
@@ -120,6 +131,10 @@ class RayNode:
         answer = self._actor.exchange.remote(leases, acknowledged, spent_elsewhere)
         report: Report = await self._ask_worker(answer, EXCHANGE_S + self._parked_s)
         return report
+
+    async def answer(self, answers: Sequence[Answer]) -> None:
+        """See `records.Node`."""
+        await self._ask_worker(self._actor.answer.remote(answers), self._parked_s)
 
     async def stop(self, acknowledged: int) -> Report:
         """See `records.Node`."""
@@ -173,7 +188,7 @@ class RunToOpen:
     open_play: OpenPlay
     """Pickled: a function of a module, with its arguments."""
     config: Mapping[str, Json]
-    """Content of the driver's ``run.json``."""
+    """Everything that scores depend on, which must be the same on each node; of an evaluation its ``run.json``."""
 
 
 class RayPool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from gymcp.errors import GymcpError
 from gymcp.store import BranchRecord
-from gymcp.types import Json, Trajectory
+from gymcp.types import Json, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +17,14 @@ class Lease:
 
     number: int
     """Unique in the run: a job that is lent again has another one."""
-    task: str
+    task: Task | str
+    """Its id alone if every node has the task."""
     trial: int
     seed: int
     policy_version: str
+    settings: Hashable = None
+    """Settings with which it is played, beside those of the run. Jobs that are lent at the same time with the same
+    settings differ in task or trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +42,35 @@ class FinishedAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of a worker to the driver, such as a request for a sample."""
+
+    number: int
+    """Unique for its worker."""
+    content: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The driver's answer to a question."""
+
+    number: int
+    """Number of the question."""
+    content: Any = None
+    error: GymcpError | None = None
+    """Raised to the asker in place of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Answer of a worker."""
+    """News of a worker."""
 
     finished: tuple[FinishedAttempt, ...] = ()
     """Attempts that the driver has not acknowledged yet, in order."""
+    questions: tuple[Question, ...] = ()
+    """Questions that were asked since the last report."""
+    withdrawn: tuple[int, ...] = ()
+    """Numbers of earlier questions whose answers are not needed any more."""
     is_over: bool = False
     """True if the worker plays nothing any more: it was stopped, or the money of the run is spent."""
 
@@ -67,11 +96,15 @@ class Node(Protocol):
         ...
 
     async def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
-        """Lend jobs; return as soon as an attempt is finished, or after `worker.EXCHANGE_S` seconds.
+        """Lend jobs; return as soon as there is news, or after `worker.EXCHANGE_S` seconds.
 
         `acknowledged`: the largest serial that the driver has recorded. `spent_elsewhere`: the cost of the run so far,
         without this node's. Raises NodeLost.
         """
+        ...
+
+    async def answer(self, answers: Sequence[Answer]) -> None:
+        """Answer questions; may be called while an exchange is under way. Raises NodeLost."""
         ...
 
     async def stop(self, acknowledged: int) -> Report:

@@ -7,24 +7,60 @@ import concurrent.futures
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from gymcp.agents.runner.rollout import Job, Rollout
-from gymcp.agents.runner.scheduler import JobSource
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.errors import EnvInfraError
-from gymcp.scale.records import FinishedAttempt, Lease, Report
+from gymcp.scale.questions import QuestionBox
+from gymcp.scale.records import Answer, FinishedAttempt, Lease, Report
 from gymcp.types import Json, Task
 
 EXCHANGE_S = 5.0
-"""Seconds after which an exchange is answered even if no attempt has finished: the answer shows that the loop runs."""
+"""Seconds after which an exchange is answered even if there is no news: the answer shows that the loop runs."""
 STOP_S = 60.0
 """Seconds in which cancelled episodes end, with their servers."""
 T = TypeVar("T")
+
+
+class LeasedJobs:
+    """Jobs that are lent to a worker with the same settings, as a source for a scheduler. It never ends."""
+
+    def __init__(
+        self,
+        settings: Hashable,
+        tasks: Mapping[str, Task],
+        ask: Callable[[Any], Coroutine[Any, Any, Any]],
+        keep: Callable[[int, Rollout, bool], None],
+    ) -> None:
+        """`keep`: takes the number of a lease, its attempt, and whether it was the last one."""
+        self.settings = settings
+        self.ask = ask
+        """Asks the driver; see `questions.QuestionBox.ask`."""
+        self._tasks = tasks
+        self._keep = keep
+        self._leases: asyncio.Queue[Lease] = asyncio.Queue()
+        self._numbers: dict[tuple[str, int], int] = {}
+        """Task and trial -> number of the lease."""
+
+    def put(self, lease: Lease) -> None:
+        """Add a job."""
+        self._leases.put_nowait(lease)
+
+    async def take(self) -> Job | None:
+        """See `scheduler.JobSource`."""
+        lease = await self._leases.get()
+        task = self._tasks[lease.task] if isinstance(lease.task, str) else lease.task
+        self._numbers[task.id, lease.trial] = lease.number
+        return Job(task=task, trial=lease.trial, seed=lease.seed, policy_version=lease.policy_version)
+
+    def keep(self, rollout: Rollout, last: bool) -> None:
+        """Send an attempt to the driver, and whether it was the last one at its job."""
+        self._keep(self._numbers[rollout.job.task.id, rollout.job.trial], rollout, last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +68,12 @@ class OpenedPlay:
     """A run that has been opened on a node."""
 
     config: Mapping[str, Json]
-    """Content of its ``run.json``, which must be that of the driver."""
+    """Everything that scores depend on, which must be as on the driver."""
     tasks: Mapping[str, Task]
     """All tasks of the suite by their ids."""
     budget: RunBudget
-    play: Callable[[JobSource, Callable[[Rollout, bool], None]], Coroutine[None, None, None]]
-    """Plays the jobs of a source as `run_jobs` does."""
+    play: Callable[[LeasedJobs], Coroutine[None, None, None]]
+    """Plays jobs with their settings, as `run_jobs` does; called once for each kind of settings that comes up."""
 
 
 OpenPlay = Callable[[asyncio.Runner], AbstractContextManager[OpenedPlay]]
@@ -52,31 +88,34 @@ class Worker:
 
     def __init__(self, open_play: OpenPlay) -> None:
         self._open_play = open_play
-        self._opened: concurrent.futures.Future[Mapping[str, Json]] = concurrent.futures.Future()
+        self._opened: concurrent.futures.Future[OpenedPlay] = concurrent.futures.Future()
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._leases: asyncio.Queue[Lease] = asyncio.Queue()
-        self._numbers: dict[tuple[str, int], int] = {}
-        """Task and trial -> number of the lease."""
+        self._jobs: dict[Hashable, LeasedJobs] = {}
+        """The leases, by their settings."""
+        self._playing: list[asyncio.Task[None]] = []
         self._finished: deque[FinishedAttempt] = deque()
         self._serial = 0
         self._spent_elsewhere = 0.0
         self._news = asyncio.Event()
+        self._questions = QuestionBox(self._news.set)
         self._stop = asyncio.Event()
         self._closing = asyncio.Event()
         self._is_over = False
-        self._tasks: Mapping[str, Task] = {}
-        self._budget = RunBudget()
         self._thread = threading.Thread(target=self._run, name="gymcp worker", daemon=True)
         self._thread.start()
 
     def wait_until_open(self, timeout_s: float) -> Mapping[str, Json]:
-        """Content of ``run.json`` as it would be here. Raises what opening the run raises, TimeoutError."""
-        return self._opened.result(timeout_s)
+        """The config of the run as it would be here. Raises what opening the run raises, TimeoutError."""
+        return self._opened.result(timeout_s).config
 
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         """See `records.Node.exchange`. Raises EnvInfraError if the worker has ended."""
         return self._call(partial(self._exchange, leases, acknowledged, spent_elsewhere))
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """See `records.Node.answer`. Raises EnvInfraError if the worker has ended."""
+        self._call(partial(self._take_answers, answers))
 
     def stop(self, acknowledged: int) -> Report:
         """See `records.Node.stop`. Raises EnvInfraError if the worker has ended."""
@@ -95,12 +134,13 @@ class Worker:
         answer = make()
         try:
             future = asyncio.run_coroutine_threadsafe(answer, self._loop)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed
             answer.close()
+            self._ended.result()
             raise EnvInfraError("the worker has ended") from None
         either: tuple[concurrent.futures.Future[Any], ...] = (future, self._ended)
         concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
-        if future.done():
+        if future.done() and not future.cancelled():  # the end of the loop cancels it
             return future.result()
         self._ended.result()
         raise EnvInfraError("the worker has ended")
@@ -108,9 +148,9 @@ class Worker:
     def _run(self) -> None:
         try:
             with asyncio.Runner() as runner, self._open_play(runner) as opened:
-                self._loop, self._tasks, self._budget = runner.get_loop(), opened.tasks, opened.budget
-                self._opened.set_result(opened.config)
-                runner.run(self._play(opened))
+                self._loop = runner.get_loop()
+                self._opened.set_result(opened)
+                runner.run(self._play())
         except BaseException as error:  # the boundary of the thread: whoever waits gets it
             if not self._opened.done():
                 self._opened.set_exception(error)
@@ -120,14 +160,15 @@ class Worker:
             if not self._ended.done():
                 self._ended.set_result(None)
 
-    async def _play(self, opened: OpenedPlay) -> None:
-        """Play until stopped, then answer until closed."""
-        playing = asyncio.create_task(opened.play(self, self._keep))
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((playing, stopping), return_when=asyncio.FIRST_COMPLETED)
-        playing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await playing
+    async def _play(self) -> None:
+        """Let the schedulers play until stopped, then answer until closed. Raises what a scheduler raises."""
+        await self._stop.wait()
+        for playing in self._playing:
+            playing.cancel()
+        results = await asyncio.gather(*self._playing, return_exceptions=True)
+        errors = [each for each in results if isinstance(each, Exception)]
+        if errors:
+            raise errors[0]
         self._is_over = True
         self._news.set()
         await self._closing.wait()
@@ -136,20 +177,23 @@ class Worker:
         self._stop.set()
         self._closing.set()
 
-    async def take(self) -> Job | None:
-        """The next lent job; as a source, the worker never ends."""
-        lease = await self._leases.get()
-        self._numbers[lease.task, lease.trial] = lease.number
-        return Job(
-            task=self._tasks[lease.task], trial=lease.trial, seed=lease.seed, policy_version=lease.policy_version
-        )
+    def _lend(self, lease: Lease) -> None:
+        """Let a scheduler play the lease; a new one if it is the first with its settings."""
+        jobs = self._jobs.get(lease.settings)
+        if jobs is None:
+            opened = self._opened.result(0)
+            jobs = LeasedJobs(lease.settings, opened.tasks, self._questions.ask, self._keep)
+            self._jobs[lease.settings] = jobs
+            playing = asyncio.create_task(opened.play(jobs))
+            playing.add_done_callback(lambda _: self._stop.set())  # the money is spent, or it raised an error
+            self._playing.append(playing)
+        jobs.put(lease)
 
-    def _keep(self, rollout: Rollout, last: bool) -> None:
+    def _keep(self, lease: int, rollout: Rollout, last: bool) -> None:
         self._serial += 1
-        job = rollout.job
         attempt = FinishedAttempt(
             serial=self._serial,
-            lease=self._numbers[job.task.id, job.trial],
+            lease=lease,
             trajectory=rollout.trajectory,
             states=dict(rollout.states),
             branches=rollout.branches,
@@ -160,18 +204,24 @@ class Worker:
 
     async def _exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         self._acknowledge(acknowledged)
-        for lease in leases:
-            self._leases.put_nowait(lease)
-        self._budget.spend(spent_elsewhere - self._spent_elsewhere)
+        if not self._stop.is_set():
+            for lease in leases:
+                self._lend(lease)
+        budget = self._opened.result(0).budget
+        budget.spend(spent_elsewhere - self._spent_elsewhere)
         self._spent_elsewhere = spent_elsewhere
-        if self._budget.is_spent:
+        if budget.is_spent:
             self._stop.set()
-        if not self._finished and not self._is_over:
+        if not self._finished and not self._questions.has_news and not self._is_over:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EXCHANGE_S):
                     await self._news.wait()
-        return Report(finished=tuple(self._finished), is_over=self._is_over)
+        questions, withdrawn = self._questions.take_new()
+        return Report(finished=tuple(self._finished), questions=questions, withdrawn=withdrawn, is_over=self._is_over)
+
+    async def _take_answers(self, answers: Sequence[Answer]) -> None:
+        self._questions.answer(answers)
 
     async def _stop_and_report(self, acknowledged: int) -> Report:
         self._acknowledge(acknowledged)

@@ -163,7 +163,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool = False) -> sqlite3.Connection:
+def open_database(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool = False) -> sqlite3.Connection:
     """The database of a run folder; with `write` it is created if it is missing. Raises StoreError.
 
     `damaged`: read the rest of a file that has lost its end; a page that is missing raises when it is read.

@@ -30,8 +30,8 @@ from gymcp.store.credits import read_credits, replace_credits
 from gymcp.store.database import (
     FILE_NAME,
     bytes_of,
-    connect,
     limit_query_steps,
+    open_database,
     require_database,
     store_errors,
     transaction,
@@ -73,7 +73,7 @@ class TrajectoryStore:
     """An open ``trajectories.sqlite``. Safe to share between threads; other processes may read and write beside it.
 
     An episode outlives a ``kill -9`` once `append` has returned. It may not outlive a power cut (see
-    `database.connect`).
+    `database.open_database`).
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
@@ -99,7 +99,7 @@ class TrajectoryStore:
         """
         if write and not create:
             require_database(folder)
-        return cls(connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s), folder)
+        return cls(open_database(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s), folder)
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,6 @@ from gymcp.trainers.settings.arrays import Floats, Ints
 
 Mask = npt.NDArray[np.bool_]
 Head = Literal["option_low", "option_high", "option_end"]
-HEADS: tuple[Head, ...] = ("option_low", "option_high", "option_end")
 """The heads of the critic: return of a step under its subgoal, of a segment, and of the rest of a segment."""
 SWITCH, SUBGOAL = re.compile(r"<switch>.*?</switch>", re.DOTALL), re.compile(r"<subgoal>.*?</subgoal>", re.DOTALL)
 NEW_SUBGOAL = re.compile(r"<switch>\s*SWITCH\s*</switch>")

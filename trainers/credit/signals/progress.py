@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from gymcp.trainers.credit.returns import totals
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.signals.signal import Need, SignalColumns, SignalCost, SignalModel
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.settings.arrays import Floats, Ints
+from gymcp.trainers.settings.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,3 @@ class ProgressReward:
 def progress_reward(progress: Floats, taken: Floats, *, alpha: float, beta: float) -> Floats:
     """[S] shares, [S] 1 for a step that the environment took -> [S] rewards."""
     return alpha * progress + beta * taken
-
-
-def progress_loss(progress: Floats, scores: Floats, starts: Ints) -> float:
-    """[S] shares, [N] scores -> mean squared difference between the sum of an episode's shares and its score."""
-    return float(np.mean((totals(progress, starts)[starts[:-1]] - scores) ** 2))

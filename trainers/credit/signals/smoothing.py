@@ -66,16 +66,6 @@ def add_entropies(history: Mapping[str, Sequence[float]], entropy: Floats, turn:
     return after
 
 
-def entropy_penalty(entropy: float, mean: float, *, low: float, high: float, alpha: float) -> float:
-    """P as published: 0 if the entropy lies between `low` and `high` times the mean, else `alpha`."""
-    return 0.0 if low * mean < entropy < high * mean else alpha
-
-
-def hinge_penalty(entropy: float, mean: float, *, low: float, high: float) -> float:
-    """Distance (nats) of the entropy from the band between `low` and `high` times the mean; 0 inside."""
-    return max(low * mean - entropy, entropy - high * mean, 0.0)
-
-
 def phase_weight(done: float) -> float:
     """Factor of the entropy bonus after that share of the run, in [0, 1]: slowly from 1 to 0.83, then fast to 0.04."""
     progress = 2 * min(max(done, 0.0), 1.0)

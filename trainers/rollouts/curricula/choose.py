@@ -9,11 +9,11 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curricula.allocated import Allocated
-from gymcp.trainers.rollouts.curricula.at_frontier import AtFrontier
-from gymcp.trainers.rollouts.curricula.from_failures import FromFailures
-from gymcp.trainers.rollouts.curricula.in_sequence import InSequence
+from gymcp.trainers.rollouts.curricula.episode_allocation import AllocatedCurriculum
+from gymcp.trainers.rollouts.curricula.failures import FailureCurriculum
+from gymcp.trainers.rollouts.curricula.frontier import FrontierCurriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum, CurriculumState, PlannedGroup
+from gymcp.trainers.rollouts.curricula.sequence import SequentialCurriculum
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
 from gymcp.trainers.rollouts.curriculum import tasks_in_sequence
 from gymcp.types import Json, Task
@@ -37,7 +37,7 @@ def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
             " 'frontier', which knows the success of their kinds"
         )
     bounds = find_bounds(recipe)
-    return Allocated(
+    return AllocatedCurriculum(
         curriculum=ordered,
         by_task=by_task,
         episodes=rollout.episodes,
@@ -55,11 +55,13 @@ def _make_order(env: LoadedEnv, recipe: Recipe) -> Curriculum:
                 f"recipe '{recipe.name}': tasks.pool is {recipe.tasks.pool}, and '{recipe.env}' has a fixed suite,"
                 " which is repeated in any case; take it out"
             )
-        return InSequence(env=env, recipe=recipe)
+        return SequentialCurriculum(env=env, recipe=recipe)
     kinds = find_kinds(env, recipe)
     if rule.order == "frontier":
-        return AtFrontier(kinds=kinds, seed=recipe.seed, target=rule.target, explore=rule.explore, memory=rule.memory)
-    return FromFailures(
+        return FrontierCurriculum(
+            kinds=kinds, seed=recipe.seed, target=rule.target, explore=rule.explore, memory=rule.memory
+        )
+    return FailureCurriculum(
         kinds=kinds, seed=recipe.seed, low=rule.low, high=rule.high, explore=rule.explore, memory=rule.memory
     )
 

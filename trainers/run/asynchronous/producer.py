@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup, restore_curriculum
+from gymcp.trainers.rollouts.playing import PlaySettings
 from gymcp.trainers.run.asynchronous.group_buffer import BufferedGroup, GroupBuffer
 from gymcp.trainers.run.asynchronous.occupancy import Occupancy, WatchedPolicy, WatchedSampler
 from gymcp.trainers.run.asynchronous.pending_groups import find_tasks, restore_groups, to_json
@@ -121,10 +122,10 @@ class Producer:
                 await self._playing
 
     async def _play(self) -> None:
-        run, temperature = self._run, self._recipe.rollout.temperature
+        run, rollout = self._run, self._recipe.rollout
         policy = WatchedPolicy(run.sampler.policy, self._occupancy)
-        async with run.episodes.open_agent(run.trainable, policy, temperature) as agent:
-            await run.episodes.play_jobs(agent, self._jobs, self._take)
+        settings = PlaySettings(temperature=rollout.temperature, turns=rollout.max_turns)
+        await run.episodes.play_jobs(run.trainable, policy, settings, self._jobs, self._take)
 
     def _take(self, done: Rollout, last: bool) -> None:
         if self._closing:

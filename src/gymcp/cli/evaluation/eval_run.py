@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import itertools
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -35,6 +37,7 @@ from gymcp.agents.runner.run import (
 )
 from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, Schedule
 from gymcp.agents.runner.search.parse import parse_search
+from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
@@ -47,7 +50,7 @@ from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.privileges import read_privileges
 from gymcp.envs.wrappers.registry import WrapperSelection, check_selection
@@ -66,7 +69,8 @@ LOST_TO_INFRA = 3
 OUT_OF_MONEY = 4
 INTERRUPTED = 130
 SAW_VERDICTS = "the search saw the verdicts of its episodes"
-"""Reason why the success of a search is an upper bound."""
+LEARNT_VERDICTS = "the head of the search was trained on scores of these tasks"
+"""Reasons why the success of a search is an upper bound."""
 BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for a lock on the store: no episode runs during a write, so a longer wait ends the run."""
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -194,7 +198,6 @@ def prepare_run(config: EvalConfig) -> PreparedRun:
         **describe_models(user, judge),
         **wrappers.to_config(),
         **({MIN_COVERAGE_KEY: config.min_coverage} if config.min_coverage is not None else {}),
-        **_describe_trees(config),
     }
     plan = Plan(
         agent=agent.name, sandbox=config.sandbox, tasks=read_patterns(config.tasks),
@@ -206,6 +209,7 @@ def prepare_run(config: EvalConfig) -> PreparedRun:
     sandbox.check()
     env = _load_env(config, wrappers, sandbox)
     tasks = select_tasks(env.suite, plan)
+    plan = replace(plan, settings={**settings, **_describe_trees(config, schedule.search, env.spec.name, tasks)})
     remove_orphans()
     return PreparedRun(
         config=config, plan=plan, schedule=schedule, agent=agent, user=user, judge=judge, sandbox=sandbox, env=env,
@@ -265,21 +269,38 @@ def _plan_schedule(config: EvalConfig) -> Schedule:
         return replace(schedule, controller=controller, tree=tree)
     if config.search is not None:
         search, tree = parse_search(config.search)
+        if search.head is not None:
+            if config.ray is not None:
+                raise ConfigError(f"--ray and --search '{config.search}': a head is loaded here, and not on nodes")
+            search = replace(search, rater=_import_heads().load_step_values(search.head))
         return replace(schedule, search=search, tree=tree)
     return schedule
 
 
-def _describe_trees(config: EvalConfig) -> dict[str, Json]:
-    """Entries of the run's config; empty without trees."""
+def _describe_trees(config: EvalConfig, search: Search | None, env: str, tasks: Sequence[Task]) -> dict[str, Json]:
+    """Entries of the run's config about branches, or the search with the head that it has; empty without trees."""
     if config.branch is not None:
         return {"branch": config.branch}
-    if config.search is None:
+    if search is None:
         return {}
-    search, _ = parse_search(config.search)
     marks = {UPPER_BOUND_KEY: SAW_VERDICTS} if search.sees_verdicts else {}
     if search.rubric is not None:
         marks["search_rubric"] = f"{search.rubric.name}/{search.rubric.version}"
+    if search.head is not None and search.rater is not None:
+        marks["search_head"] = _import_heads().hash_head(search.head)
+        if any(f"{env}/{task.id}" in search.rater.tasks for task in tasks):
+            marks[UPPER_BOUND_KEY] = LEARNT_VERDICTS
     return {"search": config.search, "search_value": search.value, **marks}
+
+
+def _import_heads() -> Any:
+    """The module of trained heads, imported on demand because it needs the extra `train`."""
+    try:
+        return importlib.import_module("gymcp.trainers.run.values.step_values")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--search: a head needs '{error.name}', which is not installed: pip install 'gymcp[train]'"
+        ) from error
 
 
 def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | None]:

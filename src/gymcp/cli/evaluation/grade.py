@@ -17,7 +17,7 @@ from gymcp.cli.evaluation.grader_judge import add_judge, plan_judge
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
-from gymcp.envs.recorded import load_recorded
+from gymcp.envs.environment_sources import load_recorded
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, StoreError

@@ -21,7 +21,7 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import in_one_line
 from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
 from gymcp.envs.catalog import source_of
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, StoreError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, GymcpError

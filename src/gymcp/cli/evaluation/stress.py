@@ -18,7 +18,7 @@ from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import console, print_json
 from gymcp.cli.task_patterns import read_patterns
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS

@@ -16,9 +16,9 @@ from gymcp.cli.evaluation.grader_judge import plan_judge
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.progress import Progress
+from gymcp.cli.servers.check_coverage import list_unchecked
 from gymcp.cli.servers.gate_checks import play_judged_gates
 from gymcp.cli.servers.tool_checks import judge_answers, judge_unused_tools
-from gymcp.cli.servers.unchecked import list_unchecked
 from gymcp.cli.servers.verdicts import CheckResults, Verdict, print_verdicts
 from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.audit.leaks import Leak, find_leaks

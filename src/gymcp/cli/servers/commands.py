@@ -124,10 +124,10 @@ def check(
 ) -> None:
     """Check that an environment can be trusted.
 
-    Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, gold that ends alike when it is
-    played twice, one call of each tool that no gold calls, answers of two fresh starts of each server whose state
-    cannot be seen, and that no server can read the gold; with --privileges, all of it under these rules. Then a line
-    for each part that was not checked, with the reason. Exit code 1 if a check fails.
+    Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), a gold call that succeeds in each task, clean
+    resets, gold that ends alike when it is played twice, one call of each tool that no gold calls, answers of two fresh
+    starts of each server whose state cannot be seen, and that no server can read the gold; with --privileges, all of it
+    under these rules. Then a line for each part that was not checked, with the reason. Exit code 1 if a check fails.
     """
 
 

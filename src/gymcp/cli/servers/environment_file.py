@@ -63,7 +63,7 @@ ENV = EnvSpec(
     description={description},
     servers=lambda: (locked_server("{server}", lock=LOCK{state}{play}),),
     suite=Suite(name="{name}", version="1", tasks=TASKS),
-    grade=calls_made(must_succeed={must_succeed}),
+    grade=calls_made(),
 )
 '''
 
@@ -107,7 +107,6 @@ def write_text(name: str, path: Path, entry: LockedServer, found: Trial, sandbox
         arguments=repr(found.call.arguments),
         prompt=_quote(describe_goal(found)),
         description=_quote(f"Tasks over {entry.package}."),
-        must_succeed=bool(found.succeeded),
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks by scripted agents: their scores, the states that tasks start from, and gold that is played twice."""
+"""Checks by scripted agents: their scores, answers to gold, the states that tasks start from, gold played twice."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, 
 from gymcp.cli.evaluation.grader_judge import add_judge
 from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.progress import Progress
+from gymcp.cli.servers.tool_checks import judge_gold
 from gymcp.cli.servers.verdicts import Verdict
 from gymcp.cli.summary_table import network_line
 from gymcp.envs.audit.repeats import Repeats, compare_plays
@@ -94,7 +95,8 @@ def play_judged_gates(
         again = stage.play(GOLD, sandbox) if GOLD in plays else []
     repeats = compare_plays(plays.get(GOLD, ()), again, stage.states)
     ended = [trajectory for each in (*plays.values(), again) for trajectory in each]
-    verdicts += [_judge_starts(loaded, ended), _judge_ends(loaded, repeats)]
+    gold = judge_gold(loaded.suite, plays.get(GOLD, ()))
+    verdicts += [gold, _judge_starts(loaded, ended), _judge_ends(loaded, repeats)]
     played = frozenset(trajectory.task for trajectory in ended)
     return GateResults(verdicts=tuple(verdicts), played=played, repeats=repeats, unused=unused)
 

@@ -1,14 +1,17 @@
-"""Checks by single calls: tools that no gold calls, and the answers of servers whose state cannot be seen."""
+"""Checks of answers: to gold, of tools that no gold calls, and of servers whose state cannot be seen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools
 from gymcp.cli.servers.verdicts import Verdict
 from gymcp.envs.audit.repeats import AnswerDifference, AnswerPair, find_difference
 from gymcp.envs.episodes.network_failures import speaks_of_no_network
+from gymcp.evaluators.graders.matching import calls_with_results
+from gymcp.evaluators.json_diff import brief
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import Suite, Trajectory
 
 MAX_NAMES = 10
 """Tools that a detail names."""
@@ -16,6 +19,40 @@ MAX_ANSWER_CHARS = 160
 """Characters of a tool's answer that a detail quotes."""
 MAX_EXAMPLES = 3
 """Volatile parts that a detail quotes."""
+
+
+def judge_gold(suite: Suite, ended: Iterable[Trajectory]) -> Verdict:
+    """Verdict on the answers to gold: a gold call of each task succeeds, unless the suite says that none does.
+
+    The score of gold may not show it: a grader can count calls that failed, or read the final text alone.
+    `ended`: episodes of the oracle, one for each task.
+    """
+    scored = sorted((each for each in ended if each.score is not None), key=lambda each: each.task)
+    made = {each.task: calls for each in scored if (calls := list(calls_with_results(each)))}
+    if not made:
+        return Verdict(check="gold", passed=True, detail="not applicable: no gold call was played", applies=False)
+    errors = {
+        task: f"{task}: {call.name}({brief(call.arguments)}): {result.content[:MAX_ANSWER_CHARS]}"
+        for task, calls in made.items()
+        for _, call, result in reversed(calls)
+        if result.is_error
+    }
+    total = sum(map(len, made.values()))
+    good = sum(not result.is_error for calls in made.values() for _, _, result in calls)
+    fruitless = {task for task, calls in made.items() if all(result.is_error for _, _, result in calls)}
+    undeclared = sorted(fruitless - suite.gold_fails)
+    outdated = sorted((suite.gold_fails & made.keys()) - fruitless)
+    detail = f"{good}/{total} gold calls succeeded"
+    if undeclared:
+        detail += (
+            f", in {len(undeclared)} of {len(made)} tasks none; first: {errors[undeclared[0]]}; give the task a call "
+            "that succeeds or, if its calls are meant to fail, name it in Suite(gold_fails=...)"
+        )
+    elif outdated:
+        detail += f"; {outdated[0]} is in Suite(gold_fails=...), and a call of its gold succeeds: take it out"
+    elif errors:
+        detail += f"; first error: {next(iter(errors.values()))}"
+    return Verdict(check="gold", passed=not undeclared and not outdated, detail=detail)
 
 
 def judge_unused_tools(unused: UnusedTools) -> Verdict:

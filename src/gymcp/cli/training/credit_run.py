@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.envs.recorded import load_recorded
+from gymcp.envs.environment_sources import load_recorded
 from gymcp.envs.spec import load_env
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError

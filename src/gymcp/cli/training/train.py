@@ -9,9 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
+from gymcp.cli.completion import offer
 from gymcp.cli.option_types import AsJson, PresetOption, PresetSettings, RunEnvironment, RunFolder, replaced_option
 from gymcp.errors import ConfigError
 from gymcp.types import Json
+
+ReplayOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Learn from the episodes of this run in the order of its log, if it had rollout.staleness; play none;"
+        " default: none."
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Play episodes on all nodes of a Ray cluster: auto or its address; rollout.concurrency counts per node;"
+        " default: here.",
+        autocompletion=offer(("auto",)),
+    ),
+]
 
 
 def command(
@@ -39,13 +56,8 @@ def command(
         bool,
         typer.Option("--explain", help="Say what each advantage is made of and what the run takes; train nothing."),
     ] = False,
-    replay: Annotated[
-        Path | None,
-        typer.Option(
-            help="Learn from the episodes of this run in the order of its log, if it had rollout.staleness; play none;"
-            " default: none."
-        ),
-    ] = None,
+    replay: ReplayOption = None,
+    ray: RayOption = None,
     as_json: AsJson = False,
     dry_run: Annotated[Path | None, replaced_option("--dry-run", "gymcp credit RUN")] = None,
     preset: Annotated[
@@ -66,12 +78,14 @@ def command(
         options["deterministic"] = True
     if replay is not None and (check or explain):
         raise ConfigError("train: --replay learns from a recorded run; leave --check and --explain out")
+    if ray is not None and (check or explain):
+        raise ConfigError("train: --check and --explain play one episode, on this machine; leave --ray out")
     if check or explain:
         plan = _load_part("train", "train_plan")
         plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
         return
     _load_part("train", "train_run").run(
-        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay
+        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay, ray=ray
     )
 
 

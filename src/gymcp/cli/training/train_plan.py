@@ -17,7 +17,7 @@ from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.training.train_run import folder_of
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.store.run_folder import refuse_run_in_use
 from gymcp.trainers.credit.explanation import explain_preset

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import typer
 
 from gymcp.agents.runner.concurrency import ConcurrencyChoice
+from gymcp.cli.lazy_verbs import import_with_ray
 from gymcp.cli.output import console, print_json
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
+from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
@@ -19,7 +22,7 @@ from gymcp.trainers.run.loop import Ending, train
 from gymcp.trainers.run.metrics_log import CURVES, read_metrics
 from gymcp.trainers.run.model_files import FINAL
 from gymcp.trainers.run.run_state import FINISHED
-from gymcp.trainers.run.training_run import OnRow
+from gymcp.trainers.run.training_run import OnRow, OpenPlayer
 from gymcp.types import Json
 
 
@@ -31,6 +34,7 @@ def run(
     resume: bool,
     as_json: bool,
     replay: Path | None = None,
+    ray: str | None = None,
 ) -> None:
     """Train, print a line for each iteration and then the paths of the results. Exit code 1 if the run stopped early.
 
@@ -41,7 +45,7 @@ def run(
         worker_loop(processes)
         return
     with controller(processes):
-        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json, replay=replay)
+        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json, replay=replay, ray=ray)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
 
@@ -60,6 +64,7 @@ def _train(
     resume: bool,
     as_json: bool,
     replay: Path | None,
+    ray: str | None,
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
@@ -69,13 +74,22 @@ def _train(
         if as_json:
             return
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
-        if concurrency.is_chosen:
+        if concurrency.is_chosen and ray is None:
             console.print(concurrency.describe("rollout.concurrency"), highlight=False, soft_wrap=True)
 
     tell = (lambda row: None) if as_json else teller(recipe)
-    ending = train(
-        recipe, env, folder, resume=resume, on_row=tell, on_start=say_start, processes=processes, replay=replay
-    )
+    with _open_cluster(ray, recipe, env) as open_player:
+        ending = train(
+            recipe,
+            env,
+            folder,
+            resume=resume,
+            on_row=tell,
+            on_start=say_start,
+            processes=processes,
+            replay=replay,
+            open_player=open_player,
+        )
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
@@ -84,6 +98,16 @@ def _train(
         console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False, soft_wrap=True)
         console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
     return ending
+
+
+def _open_cluster(address: str | None, recipe: Recipe, env: LoadedEnv) -> AbstractContextManager[OpenPlayer | None]:
+    """Nodes that play the episodes; None without an address. Raises ConfigError."""
+    if address is None:
+        return nullcontext()
+    opened: AbstractContextManager[OpenPlayer] = import_with_ray("training.cluster.driver:open_cluster")(
+        address, recipe, env
+    )
+    return opened
 
 
 def teller(recipe: Recipe) -> OnRow:

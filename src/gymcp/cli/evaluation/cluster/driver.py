@@ -26,6 +26,7 @@ def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     settings = DistributionSettings(
         env=prepared.env.spec.name,
         concurrency=prepared.schedule.concurrency,
+        known_tasks={task.id: task for task in prepared.env.suite.tasks},
         max_losses=prepared.schedule.max_attempts,
     )
     on_nodes = replace(

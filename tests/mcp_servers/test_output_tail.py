@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.mcp_servers import last_words
-from gymcp.mcp_servers.last_words import (
-    LAST_WORDS_CHARS,
+from gymcp.mcp_servers import output_tail
+from gymcp.mcp_servers.output_tail import (
     LONG_CHARS,
-    describe_last_words,
+    MAX_QUOTE_CHARS,
+    describe_output,
     drop_noise,
     quote_last_lines,
     show_output,
@@ -46,39 +46,39 @@ def test_whole_lines_from_the_end_are_quoted() -> None:
     quoted = quote_last_lines(lines)
     assert quoted.endswith("line 198\nline 199")
     assert quoted.splitlines()[0] in lines
-    assert len(quoted) <= LAST_WORDS_CHARS
-    assert quote_last_lines(["x" * 2 * LAST_WORDS_CHARS + "end"]).endswith("xend")
+    assert len(quoted) <= MAX_QUOTE_CHARS
+    assert quote_last_lines(["x" * 2 * MAX_QUOTE_CHARS + "end"]).endswith("xend")
 
 
 def test_an_error_that_quotes_everything_needs_no_file(home: Path) -> None:
-    assert describe_last_words(show_output("no API key\n"), "kv") == "; its last words: no API key"
-    assert describe_last_words("", "kv") == ""
+    assert describe_output(show_output("no API key\n"), "kv") == "; its last words: no API key"
+    assert describe_output("", "kv") == ""
     assert list(home.iterdir()) == []
 
 
 def test_a_longer_output_is_in_a_file_that_the_error_names(home: Path) -> None:
     shown = show_output("a key is needed\n" + "loading\n" * 400 + "no API key")
-    said = describe_last_words(shown, "../kv x")
+    said = describe_output(shown, "../kv x")
     found = re.fullmatch(r"; its log: (\S+); its last words: a key is needed\nloading \(400 times\)\nno API key", said)
     assert found is not None, said
     log = Path(found[1])
     assert log.parent == home / "logs"
     assert log.name.startswith("___kv_x-")
     assert log.read_text() == shown
-    assert describe_last_words(shown, "../kv x") == said
+    assert describe_output(shown, "../kv x") == said
     assert len(list((home / "logs").iterdir())) == 1
 
 
 def test_the_number_of_files_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_words, "MAX_LOGS", 3)
+    monkeypatch.setattr(output_tail, "MAX_LOGS", 3)
     for n in range(6):
-        describe_last_words("x" * 600 + str(n), "kv")
+        describe_output("x" * 600 + str(n), "kv")
     assert len(list((home / "logs").iterdir())) == 3
 
 
 def test_an_unwritable_file_does_not_hide_the_error(home: Path) -> None:
     (home / "logs").write_text("in the way")
-    assert describe_last_words("x" * 600 + " no API key", "kv").startswith("; its last words: x")
+    assert describe_output("x" * 600 + " no API key", "kv").startswith("; its last words: x")
 
 
 def test_a_long_output_loses_its_beginning_which_may_be_half_a_secret() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.paths import gymcp_home
 
-LAST_WORDS_CHARS = 500
-"""Characters of a program's output that an error message quotes."""
+MAX_QUOTE_CHARS = 500
+"""Most characters of a program's output that an error message quotes."""
 MAX_LOGS = 200
 """Files with the output of programs that failed that are kept; the oldest are removed."""
 LONG_CHARS, CUT_CHARS = 10_000, 1_000
@@ -37,8 +37,8 @@ def show_output(output: str) -> str:
     return plain_text("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n"))).strip()
 
 
-def describe_last_words(shown: str, name: str) -> str:
-    """Words to add to an error: the log of the program `name`, and its last words; empty if it wrote nothing.
+def describe_output(shown: str, name: str) -> str:
+    """Text to add to an error: the log of the program `name`, and its last words; empty if it wrote nothing.
 
     `shown`: the result of `show_output`, without secrets. There is a log only if the error does not quote all of it.
     """
@@ -64,7 +64,7 @@ def _shows_progress(line: str) -> bool:
     return bool(_SPINNER.search(line) or (_PERCENT.search(line) and _BAR.search(line)))
 
 
-def quote_last_lines(lines: list[str], chars: int = LAST_WORDS_CHARS) -> str:
+def quote_last_lines(lines: list[str], chars: int = MAX_QUOTE_CHARS) -> str:
     """The last whole lines with at most `chars` characters together; the end of a longer last line."""
     text = "\n".join(lines)
     tail = text[-chars:]

@@ -1,4 +1,4 @@
-"""The MCP endpoint of a host: the episode's token opens it, for one session at a time.
+"""The MCP endpoint of a host: the episode's token gives access to it, for one session at a time.
 
 A second session on one token is a second agent in one world, so it is refused until the first has ended with DELETE.
 Sessions are those of the protocol versions with a handshake; a client of a later version, which has none, is told which
@@ -33,7 +33,7 @@ _EPISODE = "gymcp.episode"
 """Key of the episode in the scope of a request."""
 
 
-class McpDoor:
+class McpApp:
     """An ASGI application. Its `run` context must be open while it serves."""
 
     def __init__(self, host: Host) -> None:
@@ -107,7 +107,7 @@ class McpDoor:
 
 
 def _get_exchange(request: Any) -> ToolExchange:
-    """The tools of the episode that the door has found for the request."""
+    """The tools of the episode that `McpApp` has found for the request."""
     episode: HostedEpisode = request.scope[_EPISODE]
     return episode.conversation.exchange
 

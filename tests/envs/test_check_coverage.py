@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gymcp.agents.runner.tool_trials import ToolTrial, UnusedTools
-from gymcp.cli.servers.unchecked import list_unchecked
+from gymcp.cli.servers.check_coverage import list_unchecked
 from gymcp.envs.spec import EnvSpec, LoadedEnv
 from gymcp.evaluators.graders import calls_made
 from gymcp.mcp_servers.spec import FileState, ServerSpec

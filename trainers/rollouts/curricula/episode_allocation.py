@@ -17,7 +17,7 @@ from gymcp.trainers.rollouts.curricula.protocol import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allocated:
+class AllocatedCurriculum:
     """The groups of another curriculum, with more episodes for tasks of which further ones are expected to teach more.
 
     The expected success rate is that of the group's kind if the curriculum tells kinds apart. Otherwise each task is a

@@ -1,4 +1,4 @@
-"""Environments that a record names: a run's ``run.json``, a training run's ``training.json``.
+"""Sources of environments: names and files, as the user or a record (``run.json``, ``training.json``) gives them.
 
 An environment file is code. A record from someone else may name any file, so a file is only run if the user has named
 it: on this command line, or in an earlier run on this machine, by the same user, with the same content.

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gymcp.trainers.rollouts.curricula.at_frontier import plan_kinds
+from gymcp.trainers.rollouts.curricula.frontier import plan_kinds
 from gymcp.trainers.rollouts.curricula.protocol import (
     CurriculumState,
     GroupResult,
@@ -18,7 +18,7 @@ from gymcp.trainers.rollouts.curricula.task_kinds import TaskKinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FromFailures:
+class FailureCurriculum:
     """New tasks of the kinds of failed groups first, as long as the policy solves the kind neither hardly ever nor
     nearly always; then one of each kind in turn.
 
@@ -36,7 +36,7 @@ class FromFailures:
     explore: float
     """Share of the groups that are taken from all kinds in turn, whatever failed: on average over the iterations."""
     memory: float
-    """As in `AtFrontier`."""
+    """As in `FrontierCurriculum`."""
 
     def plan(self, state: CurriculumState, count: int) -> tuple[list[PlannedGroup], CurriculumState]:
         """Groups from failures, then groups of each kind in turn.

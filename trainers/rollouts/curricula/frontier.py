@@ -16,7 +16,7 @@ from gymcp.trainers.rollouts.curricula.task_kinds import TaskKinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtFrontier:
+class FrontierCurriculum:
     """Draws each group's kind by how near the expected success rate of the kind is to a target.
 
     Source: arXiv:2601.04809 (SCALER), which moves one difficulty per environment and exchanges environments; here every

@@ -1,4 +1,4 @@
-"""The parts of an environment that `gymcp check` has not seen, each with the reason."""
+"""Coverage of `gymcp check`: the parts of an environment that it has not seen, each with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded asynchronous run, learnt again from its log: the same episodes in the same order, so the same weights."""
+"""Replay of a recorded asynchronous run from its log: the same episodes in the same order, so the same weights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReplayedRollouts:
         return {ref: self._recorded.state(ref) for ref in refs if ref}
 
 
-def check_replayed(recorded: Path, recipe: Recipe) -> None:
+def check_replay(recorded: Path, recipe: Recipe) -> None:
     """Raise ConfigError if the folder has no log of so many updates, or was trained with another recipe or preset."""
     lines = read_updates(recorded)
     if len(lines) < recipe.learn.iterations:

@@ -12,7 +12,7 @@ from gymcp.trainers.rollouts.curriculum import tasks_in_sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InSequence:
+class SequentialCurriculum:
     """Tasks in the order of `tasks_in_sequence`."""
 
     env: LoadedEnv

@@ -1,0 +1,223 @@
+"""A head over a model's hidden states that tells, from an episode so far, the score that it will have.
+
+It is the value Q(s, a) of a step, which the hidden state at the end of the step's tokens stands for. It is trained on
+recorded episodes towards the mean score of the leaves below each step: a Monte-Carlo estimate, better the more of them
+branch.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gymcp.agents.policies.specs import TRAINED, locate_folder, parse_policy
+from gymcp.atomic import write_atomically
+from gymcp.errors import ConfigError
+from gymcp.store import TrajectoryStore
+from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.tree.step_tree import measure_values
+from gymcp.trainers.credit.tree.tree_batch import find_tree, join_episodes
+from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.forward import FeaturePlaces
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_checkpoint import fingerprint
+from gymcp.trainers.learner.learner_settings import LearnerSettings
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.recipe.model import load_trainable
+from gymcp.trainers.recipe.recipe import ModelRecipe
+from gymcp.trainers.run.model_columns import LearnerSignals
+from gymcp.trainers.settings.arrays import Floats
+from gymcp.types import Trajectory
+
+PLACES: FeaturePlaces = "step end"
+"""The place of a step's feature: its last token."""
+EPOCHS_A_ROUND = 10
+"""Epochs between two looks at the tasks that are held out."""
+_HEAD = "head.pt"
+_ABOUT = "head.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepValueSettings:
+    """Settings of the training of a head."""
+
+    learning_rate: float = 1e-3
+    rounds: int = 30
+    """Rounds of `EPOCHS_A_ROUND` epochs; the head of the round that fits held-out tasks best is kept."""
+    held_out: float = 0.2
+    """Share of the tasks that are not trained on; fewer than one task: none is held out."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepValues:
+    """A trained head with the model whose hidden states it reads."""
+
+    learner: Learner
+    head: Critic
+    model: Path
+    """Folder of the model."""
+    explained: float
+    """Share of the variance of the values of held-out tasks' steps that the head explains; NaN if none was held out, or
+    their values do not vary."""
+    tasks: frozenset[str]
+    """``ENV/TASK`` of the episodes that it was trained on, the held-out ones included."""
+
+    def rate(self, record: Trajectory) -> float:
+        """The score in [0, 1] that the episode will have, by its steps so far; 0 without a step.
+
+        Raises ConfigError if its last step has no tokens, or those of another tokenizer.
+        """
+        if not record.steps:
+            return 0.0
+        last = len(record.steps) - 1
+        row = next((row for row in rows_of(record) if any(step == last for step, _, _ in row.steps)), None)
+        if row is None:
+            raise ConfigError(f"{record.env}/{record.task}: step {last} has no tokens, so a head cannot tell its value")
+        place = [step for step, _, _ in row.steps].index(last)
+        vocabulary = self.learner.model.config.get_text_config().vocab_size
+        if max(row.token_ids) >= vocabulary:
+            raise ConfigError(
+                f"{record.env}/{record.task}: token {max(row.token_ids)} is none of the {vocabulary} that the head's"
+                f" model {self.model} has; search with a policy of the same tokenizer, or train a head on its runs"
+            )
+        value = self.head.values(self.learner.features([row], places=PLACES)[place : place + 1])[0]
+        return min(max(float(value), 0.0), 1.0)
+
+
+def fit_step_values(run: Path, policy: str, settings: StepValueSettings | None = None) -> StepValues:
+    """A head trained on the scored episodes of a run, and on those that branched off them.
+
+    `policy`: the model that played them, or another one with its tokenizer: ``local:PATH``, ``smollm2`` or ``tiny``.
+    Raises ConfigError if nothing in the run has a score, if a step has no tokens, and for a model that is not on this
+    machine.
+    """
+    settings = settings or StepValueSettings()
+    model = _find_model(policy)
+    learner = _make_learner(model)
+    batch = _read_batch(run)
+    values = measure_values(find_tree(batch))[: int(batch.starts[-1])]
+    features = LearnerSignals(batch, learner).features(PLACES)
+    is_held = _hold_out_tasks(batch, settings)
+    trained, held = torch.as_tensor(~is_held), torch.as_tensor(is_held)
+    head = _make_head(learner, settings)
+    best, kept = math.inf, head.state()
+    for _ in range(settings.rounds):
+        head.fit(features[trained], values[~is_held])
+        left = values[is_held] - head.values(features[held]) if is_held.any() else np.zeros(0)
+        error = float(np.square(left).mean()) if len(left) else -math.inf
+        if error <= best:
+            best, kept = error, copy.deepcopy(head.state())
+    head.load(kept)
+    explained = _measure_explained(values[is_held], head.values(features[held])) if is_held.any() else math.nan
+    tasks = frozenset(f"{record.env}/{record.task}" for record in batch.sources)
+    return StepValues(learner=learner, head=head, model=model, explained=explained, tasks=tasks)
+
+
+def save_step_values(values: StepValues, folder: Path) -> None:
+    """Write the head; the model stays where it is. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(values.head.state()["head"], folder / _HEAD)
+    about = {
+        "model": str(values.model),
+        "weights": _fingerprint(values.learner),
+        "explained": None if math.isnan(values.explained) else values.explained,
+        "tasks": sorted(values.tasks),
+    }
+    write_atomically(folder / _ABOUT, json.dumps(about).encode())
+
+
+def hash_head(folder: Path) -> str:
+    """Hash of a saved head: the same for the same values. Raises OSError."""
+    return hashlib.sha256((folder / _HEAD).read_bytes() + (folder / _ABOUT).read_bytes()).hexdigest()
+
+
+def load_step_values(folder: Path) -> StepValues:
+    """The inverse of `save_step_values`.
+
+    Raises ConfigError if there is no head, or its model has changed or is gone.
+    """
+    try:
+        about: Mapping[str, Any] = json.loads((folder / _ABOUT).read_text())
+        state = torch.load(folder / _HEAD, map_location="cpu", weights_only=True)
+        model, explained, weights = Path(about["model"]), about["explained"], about["weights"]
+        tasks = frozenset(about["tasks"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ConfigError(
+            f"head {folder}: cannot be read ({type(error).__name__}: {error}); fit_step_values and save_step_values"
+            " make one (docs/search.md)"
+        ) from error
+    learner = _make_learner(model)
+    if _fingerprint(learner) != weights:
+        raise ConfigError(
+            f"head {folder}: it reads the hidden states of {model}, whose weights have changed since it was trained;"
+            " train a new one"
+        )
+    head = _make_head(learner, StepValueSettings())
+    try:
+        head.load({**head.state(), "head": state})
+    except RuntimeError as error:
+        raise ConfigError(f"head {folder}: does not fit its model {model}: {error}") from error
+    explained = math.nan if explained is None else explained
+    return StepValues(learner=learner, head=head, model=model, explained=explained, tasks=tasks)
+
+
+def _find_model(policy: str) -> Path:
+    spec = parse_policy(policy)
+    if spec.kind in ("vllm", "openai") or (spec.kind == "tiny" and spec.model):
+        raise ConfigError(
+            f"head: policy '{policy}' has no folder on this machine whose hidden states can be read; name the model by"
+            " its folder: local:PATH"
+        )
+    return TRAINED if spec.kind == "tiny" else locate_folder(spec).absolute()
+
+
+def _make_learner(model: Path) -> Learner:
+    recipe = ModelRecipe(path=str(model))
+    return Learner(load_trainable(recipe, model).model, LearnerSettings())
+
+
+def _make_head(learner: Learner, settings: StepValueSettings) -> Critic:
+    width = learner.model.config.get_text_config().hidden_size
+    rate, seed = settings.learning_rate, settings.seed
+    return Critic(width, learner.model.device, learning_rate=rate, epochs=EPOCHS_A_ROUND, seed=seed)
+
+
+def _fingerprint(learner: Learner) -> str:
+    """Hash of all weights, none of which is trained."""
+    learner.model.requires_grad_(False)
+    return fingerprint(learner.model)
+
+
+def _read_batch(run: Path) -> StepBatch:
+    """Each step of a run's scored episodes once, those of branches among them."""
+    with TrajectoryStore.open(run) as store:
+        branches = {row.episode.id: (row.episode.parent or "", row.shared) for row in store.branches()}
+        records = [
+            *store.iter_trajectories(latest=True, graded=True),
+            *(store.load(id, graded=True) for id in branches),
+        ]
+    return join_episodes(records, branches)
+
+
+def _hold_out_tasks(batch: StepBatch, settings: StepValueSettings) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """[S]: true for the steps of tasks that are held out."""
+    tasks = sorted({record.task for record in batch.sources})
+    count = int(settings.held_out * len(tasks))
+    held = set(np.random.default_rng(settings.seed).permutation(tasks)[:count].tolist())
+    return np.repeat([record.task in held for record in batch.sources], batch.lengths)
+
+
+def _measure_explained(values: Floats, found: Floats) -> float:
+    variance = float(values.var())
+    return 1 - float(np.square(values - found).mean()) / variance if variance > 0 else math.nan
