@@ -164,7 +164,7 @@ def test_an_answer_is_found_by_its_number_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bad_error", "no_result"])
-def test_an_answer_that_is_no_message_ends_the_connection(name: str) -> None:
+def test_a_malformed_answer_ends_the_connection(name: str) -> None:
     async def body(pair: Both) -> None:
         with pytest.raises(ProtocolError, match="is not a JSON-RPC message"):
             async with pair.past.boundary("call", WAIT_S):
