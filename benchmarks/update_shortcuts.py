@@ -16,9 +16,10 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,10 +49,10 @@ FORKS = (2, 2, 2)
 """Ways in which every episode of a tree goes on, at each depth: eight leaves."""
 BETWEEN = 80
 """Tokens of two steps, before the first fork and behind each: a leaf has 320 behind its prompt."""
-SHARING = {
-    "nothing shared": {"share_prefixes": False},
-    "the prompt shared": {"nest_prefixes": False},
-    "shared at every depth": {},
+SHARING: Mapping[str, Mapping[str, Any]] = {
+    "nothing shared": LearnerSettings(learning_rate=0.0, share_prefixes=False),
+    "the prompt shared": LearnerSettings(learning_rate=0.0, nest_prefixes=False),
+    "shared at every depth": LearnerSettings(learning_rate=0.0),
 }
 """Settings of the learner, the first as the baseline."""
 
@@ -179,10 +180,7 @@ def measure_uneven(folder: Path, rounds: int) -> list[Result]:
 
 def measure_trees(folder: Path, rounds: int) -> list[Result]:
     """CPU seconds of an update on trees for each way to share, every one beside the first."""
-    learners = [
-        Learner(AutoModelForCausalLM.from_pretrained(folder), LearnerSettings(learning_rate=0.0, **settings))
-        for settings in SHARING.values()
-    ]
+    learners = [Learner(AutoModelForCausalLM.from_pretrained(folder), settings) for settings in SHARING.values()]
     examples = make_trees(learners[0].model.config.vocab_size)
     seconds: list[list[float]] = [[] for _ in learners]
     for _ in range(rounds):

@@ -6,10 +6,10 @@ import pytest
 from trajectories import verdict
 
 from gymcp.envs.suites.generation.git_objects import repository_equals
-from gymcp.envs.suites.generation.memory_graph import FILE, graph_equals, write_graph
+from gymcp.envs.suites.generation.memory_graph import FILE, Graph, graph_equals, write_graph
 from gymcp.types import Json
 
-GRAPH = {"entities": {"tea": ["drink", ["is\u2028hot", "is\x85black"]]}, "relations": []}
+GRAPH: Graph = {"entities": {"tea": ["drink", ["is\u2028hot", "is\x85black"]]}, "relations": []}
 
 
 def files(text: str | None) -> Json:

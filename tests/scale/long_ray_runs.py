@@ -108,6 +108,22 @@ rollout = {groups = 4, episodes = 4, max_tokens = 8, max_turns = 4, concurrency 
 learn = {iterations = 4}
 evaluation = {every = 2, tasks = 4}
 """
+TREE_RECIPE = f"""
+env = "{Path(__file__).parents[1] / "trainers" / "prompted_bank.py"}"
+deterministic = true
+model = {{vocabulary = 600, hidden = 32, layers = 1, heads = 2, context = 900}}
+credit = {{preset = "treepo"}}
+learn = {{iterations = 1}}
+evaluation = {{every = 0, tasks = 1}}
+[rollout]
+groups = 2
+episodes = 2
+max_tokens = 3
+max_turns = 4
+concurrency = 4
+controller = "treepo"
+branching.max_episodes = 3
+"""
 
 
 def start_training(recipe: Path, run: Path, cluster: RayCluster | None, *more: object) -> subprocess.Popen[str]:
@@ -166,9 +182,7 @@ def test_a_training_beside_its_updates_keeps_the_bound_and_a_killed_driver_resum
 
 def test_a_training_branches_on_nodes_as_here(two_nodes: RayCluster, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
-    trees = 'slots = 8, controller = "treepo", branching = {ways = 2, steps = [1], max_episodes = 3}}'
-    text = RECIPE.replace("slots = 8}", trees).replace("iterations = 4", "iterations = 1")
-    recipe.write_text(text + 'credit = {preset = "treepo"}\n')
+    recipe.write_text(TREE_RECIPE)
     branches = []
     for run, cluster in (("there", two_nodes), ("here", None)):
         process = start_training(recipe, tmp_path / run, cluster)

@@ -15,7 +15,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, EnvInfraError, NodeLost
 from gymcp.outcome import Outcome
-from gymcp.scale.distribution import NODE_KEY, DistributionSettings, distribute
+from gymcp.scale.distribution import NODE_KEY, DistributionSettings, distribute, open_distribution
 from gymcp.scale.records import Lease
 from gymcp.scale.worker import Worker
 
@@ -77,6 +77,34 @@ def test_a_node_that_joins_later_takes_over() -> None:
     recorded = play(Pool(WorkerNode("a", loses_answer=1), late=WorkerNode("b")), 24, rejoin_s=WAIT_S)
     assert Counter(rollout.job.trial for rollout, last in recorded if last) == Counter(range(24))
     assert {rollout.trajectory.provenance[NODE_KEY] for rollout, last in recorded if last} == {"b"}
+
+
+def test_jobs_of_a_source_are_taken_as_places_become_free() -> None:
+    waiting, under_way, most = jobs(12), 0, 0
+    played: list[int] = []
+
+    class Source:
+        async def take(self) -> Job | None:
+            nonlocal under_way, most
+            if not waiting:
+                return None
+            under_way += 1
+            most = max(most, under_way)
+            return waiting.pop(0)
+
+    def keep(rollout: Rollout, last: bool) -> None:
+        nonlocal under_way
+        under_way -= 1
+        played.append(rollout.job.trial)
+
+    async def run() -> None:
+        settings = DistributionSettings(env="bank", concurrency=CONCURRENCY)
+        async with open_distribution(Pool(WorkerNode("a")), RunBudget(), settings) as distribution:
+            await distribution.play(Source(), keep)
+
+    asyncio.run(run())
+    assert sorted(played) == list(range(12))
+    assert most == CONCURRENCY + 1, "one waits, so that no free place does"
 
 
 def test_money_that_is_spent_elsewhere_stops_a_worker() -> None:

@@ -14,7 +14,7 @@ from gymcp.aio import hold_open
 from gymcp.cli.evaluation.cluster.node import enter_folder
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
-from gymcp.envs.recorded import load_named
+from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
