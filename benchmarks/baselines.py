@@ -35,8 +35,7 @@ async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Seque
     records: list[Trajectory] = []
     async with open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)) as warm:
         jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
-        schedule = Schedule(concurrency=recipe.rollout.concurrency)
-        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: records.append(done.trajectory))
+        await run_jobs(env, warm, agent, jobs, Schedule(), lambda done, last: records.append(done.trajectory))
     return [record for record in records if record.outcome.has_score]
 
 

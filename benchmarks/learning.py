@@ -58,7 +58,7 @@ def run_training(run: Run, folder: Path, tell: Tell, on_start: Callable[[], None
             here,
             resume=(here / "training.json").is_file(),
             on_row=lambda row: tell(run.name, row),
-            on_start=on_start,
+            on_start=lambda concurrency: on_start(),
         )
         note = {"iterations": ending.iterations, "reason": ending.reason}
         write_atomically(here / ENDED, json.dumps(note).encode())

@@ -125,7 +125,7 @@ def run_policy(latency_s: float) -> Iterator[PolicyServer]:
         server.requests, server.seconds = counts["requests"], counts["seconds"]
 
 
-def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:
+def play_rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:
     """Play episodes through scheduler and store, as `gymcp eval` does it."""
     ended: list[Trajectory] = []
     env = load_env(ENV)
@@ -154,7 +154,7 @@ def _steady(episodes: int) -> tuple[list[Result], list[str]]:
     gate = Gate(episodes)
     with run_policy(LATENCY_S) as server:
         started = time.perf_counter()
-        ended = _rollouts(server.url, episodes, episodes, gate)
+        ended = play_rollouts(server.url, episodes, episodes, gate)
         wall_s, cpu_s = time.perf_counter() - started, time.process_time() - gate.cpu_s
     return [
         Result(metric=f"gymcp, {episodes} episodes at once, servers up", value=server.rate, unit="turns/s"),
@@ -166,10 +166,10 @@ def _steady(episodes: int) -> tuple[list[Result], list[str]]:
 
 def _long(episodes: int, concurrency: int) -> tuple[list[Result], list[str]]:
     with run_policy(LATENCY_S) as server:
-        _rollouts(server.url, 2, 2)  # makes what is made once
+        play_rollouts(server.url, 2, 2)  # makes what is made once
         before = _count_resources()
         started = time.perf_counter()
-        ended = _rollouts(server.url, episodes, concurrency)
+        ended = play_rollouts(server.url, episodes, concurrency)
         seconds = time.perf_counter() - started
         after = _count_resources()
     grown = {name: after[name] - before[name] for name in before}
@@ -248,7 +248,7 @@ def _breakdown(episodes: int) -> list[Result]:
         setattr(TrajectoryStore, "append", append_with_clock)  # noqa: B010
         with run_policy(0.0) as server:
             began = time.process_time()
-            _rollouts(server.url, episodes, 1)
+            play_rollouts(server.url, episodes, 1)
             whole = time.process_time() - began
     cpu_s = clock.seconds
     state = cpu_s["digest and state"] + cpu_s["last check of the state"]

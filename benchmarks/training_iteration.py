@@ -51,7 +51,7 @@ TABLE: Mapping[str, Any] = {
     "model": {"vocabulary": 1024, "hidden": 128, "layers": 4, "heads": 4, "context": 768},
     "tasks": {"levels": [1]},
     "warm_start": {"tasks": 200, "epochs": 6, "batch_size": 16, "learning_rate": 2e-3},
-    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "max_turns": 6},
+    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "max_turns": 6, "concurrency": 64},
     "learn": {"iterations": 4, "learning_rate": 3e-4},
     "evaluation": {"every": 0, "tasks": 4},
 }

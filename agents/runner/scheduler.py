@@ -19,10 +19,13 @@ from gymcp.agents.runner.trees.play import play_tree
 from gymcp.agents.runner.trees.tree import Steers
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, open_warm_sandbox
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 
+DEFAULT_CONCURRENCY = 8
+"""Episodes at once if nothing says how many (`gymcp.agents.runner.concurrency` can)."""
 RETRY_PAUSE_S = 0.5
 """Seconds before the second attempt at an episode; doubled for every further attempt."""
 MEMORY_POLL_S = 0.5
@@ -35,7 +38,7 @@ log = logging.getLogger(__name__)
 class Schedule:
     """Limits of a run: how many episodes run at once, how long, how often, and for how much money."""
 
-    concurrency: int = 8
+    concurrency: int = DEFAULT_CONCURRENCY
     """Maximum number of episodes at once."""
     harness_timeout_s: float = 600.0
     """Maximum seconds of the harness's own work in an episode, the backstop behind the timeouts of every single wait.
@@ -46,8 +49,7 @@ class Schedule:
     max_attempts: int = 3
     """Maximum number of attempts at a job whose harness failed. A mistake of the model is never tried again."""
     min_free_mb: float | None = None
-    """Free memory (MB) below which no further episode starts beside others; None for `FREE_MEMORY_FACTOR` times the
-    largest memory limit among the servers."""
+    """Free memory (MB) below which no further episode starts beside others; None: `memory_to_keep_free_mb`."""
     max_cost: float | None = None
     """Maximum cost of the whole run, resumed or not. Once it is spent no model is asked any more, and the episodes
     under way are cancelled. So a run exceeds it by less than one answer and its calls for each of them."""
@@ -199,8 +201,8 @@ class _MemoryGate:
     """A context that is entered once there is memory for one more episode, or no other episode is under way."""
 
     def __init__(self, env: LoadedEnv, schedule: Schedule) -> None:
-        largest = max((server.limits.memory_mb for server in env.servers), default=0)
-        self._min_free_mb = FREE_MEMORY_FACTOR * largest if schedule.min_free_mb is None else schedule.min_free_mb
+        needed_mb = memory_to_keep_free_mb(server.limits for server in env.servers)
+        self._min_free_mb = needed_mb if schedule.min_free_mb is None else schedule.min_free_mb
         self._running = 0
         self._ended = asyncio.Event()
         self._warned = False

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.client import ForkServer, open_fork_server
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
+from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
 from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
@@ -24,8 +24,6 @@ from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 
 _PING_TIMEOUT_S = 30.0
-FREE_MEMORY_FACTOR = 2
-"""Memory that must be free for one more prestarted server, as a multiple of the server's memory limit."""
 _PING_ID = "gymcp-awake"
 _PING = json.dumps({"jsonrpc": "2.0", "id": _PING_ID, "method": "ping"}).encode() + b"\n"
 log = logging.getLogger(__name__)
@@ -92,7 +90,7 @@ class WarmSandbox:
                 partial(self._start_and_ping, launch),
                 size=launch.warm_pool_size,
                 alive=lambda process: process.returncode is None,
-                has_room=lambda: free_memory_mb() > FREE_MEMORY_FACTOR * launch.limits.memory_mb,
+                has_room=lambda: free_memory_mb() > memory_to_keep_free_mb([launch.limits]),
             )
             self._pools[key] = await self._stack.enter_async_context(pool)
         async with AsyncExitStack() as stack:
@@ -189,12 +187,6 @@ def _describe_output(process: SandboxProcess, launch: Launch) -> str:
 def _redact(text: str, launch: Launch) -> str:
     redaction = redaction_of(launch.secrets)
     return text if redaction is None else redaction.text(text)
-
-
-def free_memory_mb() -> float:
-    """Megabytes of memory that the kernel could give out without swapping."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024 / 1e6
 
 
 def _is_mounted(launch: Launch) -> bool:

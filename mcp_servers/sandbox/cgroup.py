@@ -174,7 +174,17 @@ def usable_hierarchy() -> Hierarchy | None:
 
 
 def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
-    """This process's own cgroup folders, writable or not, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
+    """This process's own cgroup folders, writable or not, by /proc/self/mountinfo and /proc/self/cgroup."""
+    places = find_folders(mountinfo, own_cgroups)
+    if "memory" in places and "pids" in places:
+        return Hierarchy(version=1, memory=places["memory"], pids=places["pids"], cpu=places.get("cpuacct"))
+    if "" in places and not {"memory", "pids"} & places.keys():
+        return Hierarchy(version=2, memory=places[""], pids=places[""], cpu=places[""])
+    return None
+
+
+def find_folders(mountinfo: str, own_cgroups: str) -> dict[str, Path]:
+    """This process's own cgroup folder by the name of its controller; that of version 2 by an empty name.
 
     A container sees a hierarchy from its own root on: a folder is the mount point plus the path below the mount's root.
     """
@@ -193,11 +203,7 @@ def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
         for name, key in names.items():
             if key in own and PurePosixPath(own[key]).is_relative_to(root):
                 places.setdefault(name, mountpoint / PurePosixPath(own[key]).relative_to(root))
-    if "memory" in places and "pids" in places:
-        return Hierarchy(version=1, memory=places["memory"], pids=places["pids"], cpu=places.get("cpuacct"))
-    if "" in places and not {"memory", "pids"} & places.keys():
-        return Hierarchy(version=2, memory=places[""], pids=places[""], cpu=places[""])
-    return None
+    return places
 
 
 def _enable_controllers(own: Path) -> None:

@@ -21,6 +21,7 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.sessions.state_trackers import FileTracker, StateTracker, make_tracker
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.transports.cassette_transport import REPLAY_WIRE, open_remote_transport
+from gymcp.mcp_servers.transports.direct_requests import DirectRequests
 from gymcp.mcp_servers.transports.http_bridge import bridge_launch
 from gymcp.mcp_servers.transports.http_remote import RemoteProcess, fault_of_url, is_live, redaction_for
 from gymcp.mcp_servers.transports.service_launch import add_services
@@ -139,17 +140,23 @@ async def connect(
     `through`: a transport, and the record in which it notes violations; None: the pipes of the process. `tracker`: None
     stands for the one of `spec.state`. `share`: the server's budget of the loop's time; None: a new one.
     """
-    redaction = redaction_for(spec)
+    redaction, direct = redaction_for(spec), None
     if through is None:
         recorded = ProtocolViolation(redaction.text if redaction else None, share)
-        streams = pipe_transport(process, recorded, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
+        # a bridge needs headers and a redaction sees all messages, which the client's streams bring
+        direct = DirectRequests() if redaction is None and spec.http is None else None
+        streams = pipe_transport(
+            process, recorded, line_bytes=spec.limits.line_bytes, headers=spec.http is not None, direct=direct
+        )
         through = redact_transport(streams, redaction, recorded.share), recorded
     transport, violation = through
     tracker = tracker or make_tracker(spec)
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
         client = mcp.Client(transport, mode=spec.wire, cache=None)
-        server = ServerConnection(spec, client, process, violation, redaction=redaction, error_rule=tracker.error_class)
+        server = ServerConnection(
+            spec, client, process, violation, redaction=redaction, error_rule=tracker.error_class, direct=direct
+        )
         async with server.boundary("handshake", spec.opening_timeout_s):
             await stack.enter_async_context(client)
         client.session.validate_tool_result = _skip_sdk_output_validation  # type: ignore[method-assign]

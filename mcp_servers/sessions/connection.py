@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import mcp
 import mcp_types
+from mcp.client.session import DEFAULT_CLIENT_INFO
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel, ValidationError
+from mcp_types.methods import SERVER_RESULTS
+from mcp_types.version import LATEST_PROTOCOL_VERSION
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.loop_share import Deadline
@@ -19,6 +23,7 @@ from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.direct_requests import DirectRequests
 from gymcp.mcp_servers.transports.messages import TOO_LARGE
 from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.types import Json
@@ -27,6 +32,13 @@ END_TIMEOUT_S = 5.0
 """Seconds to wait for the end of a server that closed its pipe. Its exit status is the reason, and comes late on a busy
 machine."""
 
+_ENVELOPE: dict[str, Json] = {
+    mcp_types.PROTOCOL_VERSION_META_KEY: LATEST_PROTOCOL_VERSION,
+    mcp_types.CLIENT_INFO_META_KEY: DEFAULT_CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+    mcp_types.CLIENT_CAPABILITIES_META_KEY: {},
+}
+"""Metadata of each request in the newest version of the protocol, as the SDK's client writes it. Earlier versions have
+none, and their results other fields, so their requests go through that client."""
 START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
 ResultT = TypeVar("ResultT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
@@ -46,8 +58,10 @@ class ServerConnection:
         *,
         redaction: Redaction | None,
         error_rule: ErrorRule,
+        direct: DirectRequests | None = None,
     ) -> None:
-        """`redaction`: removes secret values from messages. `error_rule`: see `StateTracker.error_class`."""
+        """`redaction`: removes secret values from messages. `error_rule`: see `StateTracker.error_class`. `direct`:
+        requests past the client, for a server whose messages need no further step; None: all go through the client."""
         self.spec = spec
         self.client = client
         self.process = process
@@ -56,6 +70,7 @@ class ServerConnection:
         self._violation = violation
         self._redaction = redaction
         self._error_rule = error_rule
+        self._direct = direct
 
     @property
     def is_lost(self) -> bool:
@@ -63,9 +78,17 @@ class ServerConnection:
         return self._violation.text is not None or self.process.returncode is not None
 
     async def request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
-        """Answer to a request that is not part of MCP but of the native runtime, such as ``gymcp/state``."""
-        request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
-        return await self.client.session.send_request(request, result)
+        """Answer to a tool call, or to a request of the native runtime such as ``gymcp/state``.
+
+        It has passed the checks of the SDK's client for a result of that method.
+        """
+        if self._direct is None or self.client.session.protocol_version != LATEST_PROTOCOL_VERSION:
+            request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
+            return await self.client.session.send_request(request, result)
+        answer = await self._direct.send(method, {**params, "_meta": {**params.get("_meta", {}), **_ENVELOPE}})
+        if (check := _find_result_check(method)) is not None:
+            check.validate_python(answer, by_name=False)
+        return result.model_validate(answer, by_name=False)
 
     @contextlib.asynccontextmanager
     async def boundary(self, stage: str, timeout_s: float) -> AsyncIterator[None]:
@@ -130,6 +153,13 @@ async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
             return await answer
     except TimeoutError:
         raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
+
+
+@functools.cache
+def _find_result_check(method: str) -> TypeAdapter[Any] | None:
+    """Check of the protocol for results of that method; None for the native runtime's own methods."""
+    row: Any = SERVER_RESULTS.get((method, LATEST_PROTOCOL_VERSION))
+    return None if row is None else TypeAdapter(row)
 
 
 def _innermost(error: BaseException) -> BaseException:

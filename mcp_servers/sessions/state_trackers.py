@@ -183,10 +183,9 @@ class DeclaredTracker(StateTracker):
         self._fetched_state = self._state_in_result = None
         # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
         meta = {TIMEOUT_KEY: RUNTIME_TIME_SHARE * timeout_s, STATE_WITHIN_KEY: MAX_STATE_IN_RESULT_CHARS}
-        params = {"name": name, "arguments": arguments, "_meta": meta}
-        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams.model_validate(params))
+        params: dict[str, Json] = {"name": name, "arguments": arguments, "_meta": meta}
         try:
-            return await await_answer(timeout_s, server.client.session.send_request(request, mcp_types.CallToolResult))
+            return await await_answer(timeout_s, server.request("tools/call", params, mcp_types.CallToolResult))
         except MCPError as error:
             if error.code == STATE_UNAVAILABLE:  # the result is lost with the state
                 raise Undigestible(server.message(f"tool '{name}'", error.message)) from error

@@ -15,17 +15,17 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types
 from anyio.streams.memory import MemoryObjectSendStream
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared.message import SessionMessage
 
 from gymcp.mcp_servers.loop_share import LoopShare, charge_steps
 from gymcp.mcp_servers.programs import http_bridge
 from gymcp.mcp_servers.sandbox.spec import SandboxProcess
+from gymcp.mcp_servers.transports.direct_requests import DirectRequests
 from gymcp.mcp_servers.transports.messages import (
     MANY_VALUES,
     TOO_LARGE,
@@ -34,6 +34,7 @@ from gymcp.mcp_servers.transports.messages import (
     has_many_values,
     to_message,
 )
+from gymcp.mcp_servers.transports.pipe_writer import MAX_ID_CHARS, IntakeCounter, PipeWriter
 from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.types import Json
 
@@ -49,12 +50,6 @@ READ_AHEAD_MESSAGES = 64
 """Messages that are read before the session takes them. A server that floods is held back by its own pipe."""
 MAX_BLOCKS = 250
 """Blocks of content in one result; consecutive texts count as one. Checking a block takes up to 0.1 ms."""
-MAX_MESSAGES = 100_000
-"""Messages before the answer to one request."""
-MAX_SERVER_REQUESTS = 100
-"""Requests of a server before its answer to one of ours. Its pings count as messages."""
-MAX_ID_CHARS = 256
-"""Characters of the id of a server's own request, which is sent back."""
 TOO_LONG = "is longer than any message may be"
 _CHUNK_BYTES = 262_144
 _MAX_SKIPPED_BYTES = 64_000_000
@@ -78,83 +73,27 @@ _ID_IN_FRONT = re.compile(
 _ID_AT_END = re.compile(rb"[}\]]\s*,\s*(?:\"jsonrpc\"\s*:\s*\"2\.0\"\s*,\s*)?" + _ID + rb"\s*\}\s*$")
 
 
-class PipeWriter:
-    """Writes messages straight to the server's standard input (the SDK's WriteStream).
-
-    `headers`: write each message together with its HTTP headers, for a bridge that posts it.
-    """
-
-    def __init__(self, stdin: asyncio.StreamWriter, intake: IntakeCounter, *, headers: bool = False) -> None:
-        self._stdin = stdin
-        self._intake = intake
-        self._headers = headers
-
-    async def send(self, item: SessionMessage, /) -> None:
-        if isinstance(item.message, mcp_types.JSONRPCRequest):
-            self._intake.start_request()
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        if self._headers:
-            headers = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
-            line = f'{{"headers": {json.dumps(headers or {})}, "message": {line}}}'
-        try:
-            self._stdin.write(line.encode() + b"\n")
-            await self._stdin.drain()
-        except (ConnectionError, RuntimeError) as error:
-            raise anyio.BrokenResourceError from error
-
-    async def aclose(self) -> None:
-        self._stdin.close()
-
-    async def __aenter__(self) -> PipeWriter:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class IntakeCounter:
-    """Count of the messages that a server has sent since the last request to it."""
-
-    def __init__(self, share: LoopShare) -> None:
-        self._share = share
-        self._messages = 0
-        self._requests = 0
-
-    def start_request(self) -> None:
-        """Start to count anew, because another request is sent."""
-        self._messages = self._requests = 0
-        self._share.grant()
-
-    def count_message(self) -> None:
-        """Count a message. Raises TooMuch."""
-        self._messages += 1
-        if self._messages > MAX_MESSAGES:
-            raise TooMuch(f"it sends more than {MAX_MESSAGES} messages before it answers")
-
-    def count_request(self, number: object) -> None:
-        """Count a request of the server. Raises TooMuch."""
-        self._requests += 1
-        if self._requests > MAX_SERVER_REQUESTS:
-            raise TooMuch(f"it sends more than {MAX_SERVER_REQUESTS} requests before it answers")
-        if isinstance(number, str) and len(number) > MAX_ID_CHARS:
-            raise TooMuch(f"the id of its request has more than {MAX_ID_CHARS} characters")
-
-
 @contextlib.asynccontextmanager
 async def pipe_transport(
-    process: SandboxProcess, violation: ProtocolViolation, *, line_bytes: int, headers: bool = False
+    process: SandboxProcess,
+    violation: ProtocolViolation,
+    *,
+    line_bytes: int,
+    headers: bool = False,
+    direct: DirectRequests | None = None,
 ) -> AsyncIterator[TransportStreams]:
     """The (read, write) streams that the SDK's Client takes. A breach of the framing is recorded in `violation`.
 
-    `line_bytes`: most bytes of one message. `headers`: see `PipeWriter`.
+    `line_bytes`: most bytes of one message. `headers`: see `PipeWriter`. `direct`: requests that go over the same pipes
+    without the client.
     """
     send, receive = anyio.create_memory_object_stream[Received](READ_AHEAD_MESSAGES)
     intake = IntakeCounter(violation.share)
     writer = PipeWriter(process.stdin, intake, headers=headers)
     lines = _LineReader(process.stdout, line_bytes, violation.share)
-    reader = asyncio.create_task(_MessageReader(lines, send, writer, intake, violation).run(bridged=headers))
+    direct = direct or DirectRequests()
+    direct.open(writer)
+    reader = asyncio.create_task(_MessageReader(lines, send, writer, intake, violation, direct).run(bridged=headers))
     try:
         yield receive, writer
     finally:
@@ -249,15 +188,15 @@ class _OversizedLine:
         match = _ID_IN_FRONT.match(head) or _ID_AT_END.search(tail)
         self._id: str | int | None = json.loads(match[1]) if match is not None else None
 
-    def to_error(self) -> mcp_types.JSONRPCMessage:
+    def to_error(self) -> Json:
         """An error in place of the answer. Raises TooMuch if its request is not known."""
         if self._id is None:
             raise TooMuch(f"a line on standard output {self._why}")
         return _error_message(self._id, f"its answer {self._why}")
 
 
-def _error_message(number: Any, why: str) -> mcp_types.JSONRPCMessage:
-    return to_message({"jsonrpc": "2.0", "id": number, "error": {"code": TOO_LARGE, "message": why}})
+def _error_message(number: Any, why: str) -> Json:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": TOO_LARGE, "message": why}}
 
 
 class _MessageReader:
@@ -270,9 +209,10 @@ class _MessageReader:
         writer: PipeWriter,
         intake: IntakeCounter,
         violation: ProtocolViolation,
+        direct: DirectRequests,
     ) -> None:
         self._lines, self._send, self._writer = lines, send, writer
-        self._intake, self._violation = intake, violation
+        self._intake, self._violation, self._direct = intake, violation, direct
 
     async def run(self, *, bridged: bool) -> None:
         await charge_steps(self._lines.share, self._read(bridged=bridged))
@@ -284,7 +224,7 @@ class _MessageReader:
                 while line := await self._lines.next():
                     self._intake.count_message()
                     if isinstance(line, _OversizedLine):
-                        await self._pass_on(line.to_error())
+                        await self._pass_on(self._select(line.to_error()))
                     elif line.isspace():
                         continue
                     elif bridged and line.startswith(http_bridge.FAILURE_MARK.encode()):
@@ -299,13 +239,15 @@ class _MessageReader:
             except (ValueError, RecursionError) as error:
                 # After a malformed line, later lines cannot be trusted to belong to the requests that they name.
                 self._violation.text = _describe(error, line if isinstance(line, bytes) else b"", self._violation)
+            finally:
+                self._direct.close()
         with contextlib.suppress(ConnectionError):
             await self._lines.drain()
 
     async def _handle(self, line: bytes) -> None:
         began = time.thread_time() if len(line) > _MEASURED_LINE_BYTES else None
         if has_many_values(line):
-            message = _OversizedLine(line[:_END_BYTES], line[-_END_BYTES:], MANY_VALUES).to_error()
+            message = self._select(_OversizedLine(line[:_END_BYTES], line[-_END_BYTES:], MANY_VALUES).to_error())
         else:
             value = decode_line(line)
             if _is_notification(value):
@@ -313,31 +255,37 @@ class _MessageReader:
             if _is_ping(value):
                 await self._writer.send(SessionMessage(to_message({"jsonrpc": "2.0", "id": value["id"], "result": {}})))
                 return
-            message = self._check_size(value)
+            message = self._select(self._check_size(value))
         if began is not None:
             self._lines.share.charge(_SDK_TIME_FACTOR * (time.thread_time() - began))
         await self._pass_on(message)
 
-    async def _pass_on(self, message: mcp_types.JSONRPCMessage) -> None:
+    def _select(self, value: Json) -> mcp_types.JSONRPCMessage | None:
+        """The message for the session; None for the answer to a direct request, which has it now. Raises ValueError."""
+        return None if self._direct.resolve(value) else to_message(value)
+
+    async def _pass_on(self, message: mcp_types.JSONRPCMessage | None) -> None:
+        if message is None:
+            return
         try:
             self._send.send_nowait(SessionMessage(message))  # a turn of the loop sooner
         except anyio.WouldBlock:
             await self._send.send(SessionMessage(message))
 
-    def _check_size(self, value: Json) -> mcp_types.JSONRPCMessage:
-        """The message, or an error in its place if it has too many blocks. Raises TooMuch, ValueError."""
+    def _check_size(self, value: Json) -> Json:
+        """The message, or an error in its place if it has too many blocks. Raises TooMuch."""
         share = self._lines.share
         if isinstance(value, dict) and "method" in value:
             self._intake.count_request(value.get("id"))
             share.charge(_REQUEST_S)
-            return to_message(value)
+            return value
         share.charge(_ANSWER_S)
         if isinstance(value, dict):
             if (fault := _join_texts(result := value.get("result"))) is not None:
                 return _error_message(value.get("id"), f"its answer {fault}")
             if isinstance(result, dict) and isinstance(content := result.get("content"), list):
                 share.charge(len(content) * _BLOCK_S)
-        return to_message(value)
+        return value
 
 
 def _is_notification(value: Json) -> bool:

@@ -62,6 +62,25 @@ def test_resuming_returns_the_run_that_was_started(tmp_path: Path) -> None:
         assert again == first
 
 
+def test_each_start_of_a_run_is_recorded_and_none_is_compared(tmp_path: Path) -> None:
+    for number, chosen in enumerate(({"episodes": 4}, {"episodes": 9})):
+        with create_run(tmp_path, CONFIG, resume=bool(number), start=chosen) as run:
+            assert [{**each, "at": ""} for each in run.starts][-1] == {"at": "", **chosen}
+    run = open_run(tmp_path)
+    assert [each["episodes"] for each in run.starts] == [4, 9]
+    assert run.created <= run.starts[0]["at"] <= run.starts[1]["at"]
+    assert run.config == {**CONFIG, "tasks": ["a", "b"]}
+
+
+def test_starts_that_were_edited_are_one_line(tmp_path: Path) -> None:
+    start(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    for wrong in (3, [3], ["x"]):
+        (tmp_path / "run.json").write_text(json.dumps({**record, "starts": wrong}))
+        with pytest.raises(StoreError, match=r"run\.json is not the record of a run"):
+            open_run(tmp_path)
+
+
 def test_resuming_with_another_config_names_every_difference(tmp_path: Path) -> None:
     start(tmp_path)
     other = {"env": "shop", "agent": "null", "limits": {"steps": True, "agent_s": None}, "seed": 1}

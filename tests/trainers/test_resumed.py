@@ -15,6 +15,7 @@ import warm_command
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.viewer.summary import summarise_run
+from gymcp.store import open_run
 from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.run.checkpoints import CHECKPOINT
@@ -78,8 +79,9 @@ def first(recipe: Path) -> Path:
     return run_training(recipe, recipe.parent / "first", resume=False)
 
 
-def run_training(recipe: Path, folder: Path, *, resume: bool) -> Path:
-    ending = train(load_recipe(recipe), load_env(load_spec("backoffice")), folder, resume=resume)
+def run_training(recipe: Path, folder: Path, *, resume: bool, concurrency: int = 6) -> Path:
+    loaded = load_recipe(recipe, [("rollout.concurrency", concurrency)])
+    ending = train(loaded, load_env(load_spec("backoffice")), folder, resume=resume)
     assert (ending.iterations, ending.reason) == (3, "finished")
     return folder
 
@@ -102,6 +104,15 @@ def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first:
     assert {"kl_reference", "critic/loss", "demonstrations/loss", "entropy", "success"} <= rows[3].keys()
     assert rows[1]["entropy"] != rows[2]["entropy"]
     assert not any("seconds" in name for row in rows for name in row)
+
+
+def test_a_chosen_number_of_episodes_at_a_time_is_recorded_and_changes_no_digit(first: Path, recipe: Path) -> None:
+    chosen = run_training(recipe, recipe.parent / "chosen", resume=False, concurrency=0)
+    assert (chosen / METRICS_FILE).read_bytes() == (first / METRICS_FILE).read_bytes()
+    assert has_same_weights(chosen, first)
+    (given,), (start,) = (open_run(folder).starts for folder in (first, chosen))
+    assert given["concurrency"] == {"episodes": 6, "limit": "given"}
+    assert (start["concurrency"]["episodes"], start["concurrency"]["limit"]) == (4, "slots")
 
 
 def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, recipe: Path) -> None:
@@ -133,13 +144,14 @@ def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, rec
 def test_a_finished_run_can_be_continued_for_more_iterations(first: Path, recipe: Path) -> None:
     """The metrics are those of the longer run, except for the evaluation at the earlier end."""
     folder = recipe.parent / "longer"
-    shorter = load_recipe(recipe, [("learn.iterations", 2)])
+    shorter = load_recipe(recipe, [("learn.iterations", 2), ("rollout.concurrency", 1)])
     env = load_env(load_spec("backoffice"))
     assert train(shorter, env, folder, resume=False).iterations == 2
     with pytest.raises(ConfigError, match="another recipe: learn; only"):
         train(load_recipe(recipe, [("learn.iterations", 1)]), env, folder, resume=True)
     with pytest.raises(ConfigError, match="another recipe: learn; only"):
         train(load_recipe(recipe, [("learn.schedule", "linear")]), env, folder, resume=True)
-    run_training(recipe, folder, resume=True)
+    run_training(recipe, folder, resume=True)  # with another number of episodes at a time
+    assert len(open_run(folder).starts) == 2
     assert read_metrics(folder)[3] == read_metrics(first)[3]
     assert has_same_weights(folder, first)

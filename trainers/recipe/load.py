@@ -46,7 +46,7 @@ RENAMED_KEYS: Mapping[str, str] = {
 _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "model": ("vocabulary", "hidden", "layers", "context"),
     "warm_start": ("batch_size",),
-    "rollout": ("groups", "episodes", "max_tokens", "max_turns", "concurrency", "slots"),
+    "rollout": ("groups", "episodes", "max_tokens", "max_turns", "slots"),
     "learn": ("minibatches", "epochs", "patience", "micro_batch_tokens", "critic_epochs"),
     "curriculum": ("horizon_every",),
     "replay": ("per_group",),

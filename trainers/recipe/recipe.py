@@ -165,8 +165,9 @@ class RolloutRecipe:
     """Keep one process of a program, which reads each message of the user as a line of JSON."""
     agent_mounts: tuple[str, ...] = ()
     """Files and folders that a program may read, beside those that its command names."""
-    concurrency: int = 64
-    """Episodes that run at the same time."""
+    concurrency: int = 0
+    """Episodes that run at the same time; 0: chosen by memory, CPU and engine. A resumed run may have another number,
+    on which no result depends."""
     staleness: int = 0
     """Most weight versions between a drawn token and the update that learns from it. Above 0 rollouts go on while the
     learner updates (docs/asynchronous.md); 0: rollouts and updates alternate."""

@@ -23,7 +23,7 @@ def check_staleness(recipe: Recipe) -> None:
             " batch (rollout.groups): a whole batch would always be waiting and go stale; raise rollout.staleness"
             " instead"
         )
-    if rollout.concurrency < rollout.episodes:
+    if 0 < rollout.concurrency < rollout.episodes:
         raise ConfigError(
             f"{who}: rollout.concurrency is {rollout.concurrency}, and a group has {rollout.episodes} episodes"
             " (rollout.episodes): with rollout.staleness its first ones go stale while the last wait; raise"

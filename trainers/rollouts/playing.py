@@ -13,7 +13,7 @@ from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import REACT, check_resumes
-from gymcp.agents.runner.scheduler import JobSource, Schedule, run_jobs
+from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, JobSource, Schedule, run_jobs
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.agents.strategies.user_agents import make_user_agents
@@ -87,7 +87,7 @@ class LocalPlayer:
     def plain_schedule(self) -> Schedule:
         """The limits of the recipe, without its controller."""
         rollout = self.recipe.rollout
-        return Schedule(concurrency=rollout.concurrency, agent_s=rollout.max_seconds or None)
+        return Schedule(concurrency=rollout.concurrency or DEFAULT_CONCURRENCY, agent_s=rollout.max_seconds or None)
 
     async def play(
         self,

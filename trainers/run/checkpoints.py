@@ -131,10 +131,10 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     named = recipe
     recipe = _remove_recorded(with_absolute_paths(recipe), before, settings)
     if recipe_as_json(_extend(before, recipe)) != recipe_as_json(recipe):
-        differing = ", ".join(_differing_sections(recipe_as_json(before), recipe_as_json(recipe)))
+        differing = ", ".join(_differing_sections(recipe_as_json(_extend(before, recipe)), recipe_as_json(recipe)))
         raise ConfigError(
             f"training run {folder}: was started with another recipe: {differing};"
-            " only learn.iterations may grow, where learn.schedule is 'constant'"
+            " only learn.iterations may grow, where learn.schedule is 'constant', and rollout.concurrency may differ"
         )
     check_settings(folder, settings, named)
     return TrainingState(
@@ -168,10 +168,17 @@ def _refuse_other_files(folder: Path, recipe: Recipe) -> None:
 
 
 def _extend(before: Recipe, recipe: Recipe) -> Recipe:
-    """The older recipe with the iterations of the newer, if these are more and change nothing about the older ones."""
+    """The older recipe with the iterations of the newer, if these are more and change nothing about the older ones.
+
+    It also takes the newer one's number of episodes at a time, on which no result depends.
+    """
     more = recipe.learn.iterations > before.learn.iterations and before.learn.schedule == "constant"
     iterations = recipe.learn.iterations if more else before.learn.iterations
-    return replace(before, learn=replace(before.learn, iterations=iterations))
+    return replace(
+        before,
+        learn=replace(before.learn, iterations=iterations),
+        rollout=replace(before.rollout, concurrency=recipe.rollout.concurrency),
+    )
 
 
 def _remove_recorded(recipe: Recipe, before: Recipe, settings: Mapping[str, Json]) -> Recipe:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.store.heldout import HeldoutResult, record_heldout
@@ -28,6 +29,7 @@ from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.heldout_evaluation import evaluate_heldout
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
@@ -47,7 +49,7 @@ from gymcp.trainers.run.experience.replay_buffer import remember
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
-from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
+from gymcp.trainers.run.provenance import append_training_start, check_code_unchanged, record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, OpenPlayer, RunInputs, TrainingRun, open_run
 from gymcp.types import Json
@@ -83,17 +85,17 @@ def train(
     *,
     resume: bool,
     on_row: OnRow = lambda row: None,
-    on_start: Callable[[], None] = lambda: None,
+    on_start: Callable[[ConcurrencyChoice], None] = lambda concurrency: None,
     processes: Accelerated | None = None,
     replay: Path | None = None,
     open_player: OpenPlayer | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
-    `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
-    the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness`` whose episodes are learnt from in
-    the order of its log, so nothing is played but evaluations. `open_player`: opens a player of the trained model's
-    episodes; None: this machine plays them.
+    `on_start` gets the number of episodes at a time, once nothing is left that would refuse the run. With `processes`,
+    this is the main process, and the others run `worker_loop`. `replay`: folder of a run with ``rollout.staleness``
+    whose episodes are learnt from in the order of its log, so nothing is played but evaluations. `open_player`: opens a
+    player of the trained model's episodes; None: this machine plays them.
 
     Raises ConfigError for a folder that holds another run or for tasks that lack what the preset needs, StoreError
     if another process works on the run, EnvInfraError if no episode can be rolled out.
@@ -108,6 +110,7 @@ def train(
     own_preset = (
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)
     )
+    concurrency = choose_rollout_concurrency(recipe, env, agent)
     inputs = RunInputs(
         recipe=recipe,
         preset=preset,
@@ -116,6 +119,7 @@ def train(
         on_row=on_row,
         processes=processes,
         agent=agent,
+        concurrency=concurrency,
         open_player=open_player,
     )
     with create_run_folder(folder):
@@ -127,7 +131,8 @@ def train(
             if not saved.settings:
                 log.warning("training run %s: recorded no defaults of its preset, so it takes today's", folder)
                 saved = replace(saved, settings=list_settings(recipe, preset))
-        on_start()
+        append_training_start(folder, {"concurrency": concurrency.to_json()})
+        on_start(concurrency)
         disable_progress_bar()
         with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
             return asyncio.run(_train(inputs, saved, server, replay))

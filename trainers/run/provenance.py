@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import open_run
-from gymcp.store.run_folder import RUN_FILE, record_start
+from gymcp.store.run_folder import RUN_FILE, append_start, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.environment import digest_grader, select_wrappers
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.checkpoints import recipe_as_json
 from gymcp.types import Json
 from gymcp.user_code import UserObject
+
+log = logging.getLogger(__name__)
 
 _RECIPE, _AGENT_DIGEST, _PRESET_DIGEST, _GRADER_DIGEST = "recipe", "agent_digest", "preset_digest", "grader_digest"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
@@ -49,6 +52,16 @@ def record_training_start(
         record_start(folder, config, seeds=[recipe.seed], versions={name: version(name) for name in _LIBRARIES})
     except StoreError as error:
         raise ConfigError(str(error)) from error
+
+
+def append_training_start(folder: Path, start: Mapping[str, Json]) -> None:
+    """Add a start or resumption to the record of the run; a run of an older gymcp may have no record."""
+    if not (folder / RUN_FILE).exists():
+        return
+    try:
+        append_start(open_run(folder), start)
+    except StoreError as error:
+        log.warning("%s; so it does not say with what the training goes on", error)
 
 
 def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | None, preset: UserObject | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.agents.policies.local_model import load_tokenizer, read_context_length
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.runner.rollout import Job, Rollout
-from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.envs.spec import LoadedEnv
@@ -94,7 +94,7 @@ async def _play(
             records.append(done.trajectory)
 
     jobs = [Job(task=task, trial=0, seed=recipe.seed) for task in tasks]
-    schedule = Schedule(concurrency=recipe.rollout.concurrency)
+    schedule = Schedule(concurrency=recipe.rollout.concurrency or DEFAULT_CONCURRENCY)
     await run_jobs(env, sandbox, agents, jobs, schedule, take)
     for record in records:
         what = f"recipe '{recipe.name}': the episode of task '{record.task}' that was tried"

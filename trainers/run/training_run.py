@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.agents.strategies.user_agents import UserAgent
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
@@ -27,6 +28,7 @@ from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.concurrency import fill_concurrency
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
@@ -65,6 +67,8 @@ class RunInputs:
     """None: this process trains alone."""
     agent: RolloutAgent | None = None
     """Agent of the user that plays over the trained model; None: react."""
+    concurrency: ConcurrencyChoice | None = None
+    """Episodes at a time on this machine; None: as many as the recipe says."""
     open_player: OpenPlayer | None = None
     """Opens a player of the trained model's episodes; None: this machine plays them."""
 
@@ -100,8 +104,9 @@ async def open_run(
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
         env = await stack.enter_async_context(open_judge(recipe, inputs.env, folder))
         shown = load_shown_actions(env, recipe)
+        playing = recipe if inputs.concurrency is None else fill_concurrency(recipe, inputs.concurrency)
         episodes = TrainingEpisodes(
-            env=env, recipe=recipe, sandbox=sandbox, store=store, agent=inputs.agent, shown=shown
+            env=env, recipe=playing, sandbox=sandbox, store=store, agent=inputs.agent, shown=shown
         )
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []

@@ -79,8 +79,9 @@ class EvalConfig:
     """Branches of episodes, as ``ways=2,steps=1+4,depth=1,episodes=8``; None: episodes do not branch."""
     search: str | None = None
     """Search for each task's answer, as ``beam,width=3,episodes=40``; None: no search."""
-    concurrency: int = 8
-    """Episodes at a time; with `ray`, on each node."""
+    concurrency: int | None = None
+    """Episodes at a time; with `ray`, on each node. None: chosen (`gymcp.agents.runner.concurrency`), and
+    `DEFAULT_CONCURRENCY` on each node."""
     ray: str | None = None
     """Address of the Ray cluster whose nodes play the episodes, or ``auto``; None: this process plays them."""
     seed: int = 0

@@ -16,7 +16,7 @@ from gymcp.host.episode import LOST, HostedEpisode
 from gymcp.host.runs import HostedRun, Runs
 from gymcp.host.tokens import episode_named_by
 from gymcp.http_headers import is_same_token
-from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb
+from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
 from gymcp.mcp_servers.sandbox import Sandbox
 
 KEPT_VERDICTS = 2_000
@@ -132,8 +132,7 @@ class Host:
             raise RequestRefused(429, f"{why}; gymcp host --max-live allows more", "too_many_episodes")
 
     def _check_memory(self, run: HostedRun) -> None:
-        largest = max((server.limits.memory_mb for server in run.env.servers), default=0)
-        free, least = free_memory_mb(), FREE_MEMORY_FACTOR * largest
+        free, least = free_memory_mb(), memory_to_keep_free_mb(server.limits for server in run.env.servers)
         if self._live and free < least:
             why = f"{free:.0f} MB of memory are free on the host, and an episode needs {least:.0f}"
             raise RequestRefused(503, f"{why}: finish one, or wait and try again", "no_memory")

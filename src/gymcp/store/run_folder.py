@@ -59,6 +59,9 @@ class Run:
     """Revision of the working directory's repository, with ``-dirty`` if it had changes; None outside a repository."""
     growths: tuple[Growth, ...] = ()
     """Resumptions that raised a part of the config, oldest first."""
+    starts: tuple[Mapping[str, Json], ...] = ()
+    """For each start and resumption, oldest first, its time (``at``) and what it chose that scores do not depend on.
+    Runs of an older gymcp have none."""
 
 
 @contextmanager
@@ -70,11 +73,13 @@ def create_run(
     versions: Mapping[str, str] | None = None,
     resume: bool = False,
     growing: Set[str] = frozenset(),
+    start: Mapping[str, Json] | None = None,
 ) -> Iterator[Run]:
     """The run in `folder`, locked while the context lasts: a new one, or with `resume` the one that is there, if any.
 
     `versions` are added to gymcp's and Python's. `growing`: keys of the config whose number may be higher than that of
-    the run to resume; ``run.json`` then records both. 0 is more than any other number: it stands for all.
+    the run to resume; ``run.json`` then records both. 0 is more than any other number: it stands for all. `start`: what
+    this start or resumption chose that scores do not depend on; nothing of it is compared.
     Raises StoreError if the folder holds a run (without `resume`), holds one of another config, holds something else,
     is in use by another process, or cannot be written.
     """
@@ -95,7 +100,14 @@ def create_run(
         run = open_run(folder)
         if _list_differences(run.config, plain_config):
             run = _grow(run, plain_config, growing)
-        yield run
+        yield run if start is None else append_start(run, start)
+
+
+def append_start(run: Run, start: Mapping[str, Json]) -> Run:
+    """The run with one more start or resumption, recorded. Raises StoreError if it cannot be written."""
+    starts = (*run.starts, {"at": _now(), **start})
+    _update_record(run, {"starts": list(starts)})
+    return replace(run, starts=starts)
 
 
 def record_start(
@@ -118,7 +130,7 @@ def _write_record(
 ) -> None:
     record = {
         "format": RUN_FORMAT,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": _now(),
         "config": plain_config,
         "seeds": list(seeds),
         "versions": {"gymcp": __version__, "python": platform.python_version(), **versions},
@@ -137,18 +149,26 @@ def _grow(run: Run, config: Mapping[str, Json], growing: Set[str]) -> Run:
         why = "; a run can grow but not shrink: its episodes are kept" if lowered else ""
         raise StoreError(f"{where}: was started with another config: {'; '.join(different)}{why}")
     growth = Growth(
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=_now(),
         was={key: run.config[key] for key in sorted(changed)},
         now={key: config[key] for key in sorted(changed)},
     )
     growths = (*run.growths, growth)
-    record = json.loads(read_foreign(run.folder, RUN_FILE))
-    record |= {"config": dict(config), "growths": [asdict(each) for each in growths]}
+    _update_record(run, {"config": dict(config), "growths": [asdict(each) for each in growths]})
+    return replace(run, config=config, growths=growths)
+
+
+def _update_record(run: Run, entries: Mapping[str, Json]) -> None:
+    record = {**json.loads(read_foreign(run.folder, RUN_FILE)), **entries}
     try:
         write_atomically(run.folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
     except OSError as error:
-        raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
-    return replace(run, config=config, growths=growths)
+        raise StoreError(f"run folder {run.folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _now() -> str:
+    """UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _is_raised(old: Json, new: Json) -> bool:
@@ -194,6 +214,7 @@ def open_run(folder: Path) -> Run:
                 Growth(at=growth["at"], was=dict(growth["was"]), now=dict(growth["now"]))
                 for growth in record.get("growths", ())
             ),
+            starts=tuple(dict(start) for start in record.get("starts", ())),
         )
     except KeyError as error:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: it has no {error}") from error

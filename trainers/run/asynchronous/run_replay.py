@@ -74,4 +74,5 @@ def open_replay(run: TrainingRun, recorded: Path) -> Iterator[ReplayedRollouts]:
 def _select_compared(recipe: Recipe) -> dict[str, Json]:
     table = recipe_as_json(recipe)
     table["learn"] = {key: value for key, value in table["learn"].items() if key != "iterations"}
+    table["rollout"] = {key: value for key, value in table["rollout"].items() if key != "concurrency"}
     return {key: value for key, value in table.items() if key not in ("name", "evaluation")}

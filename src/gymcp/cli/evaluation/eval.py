@@ -17,6 +17,7 @@ from gymcp.cli.evaluation.eval_options import (
     AttackOption,
     BranchOption,
     CassetteOption,
+    ConcurrencyOption,
     DeviceOption,
     JudgeOption,
     KeyEnvOption,
@@ -54,7 +55,7 @@ from gymcp.cli.evaluation.eval_options import (
     UserPolicyOption,
 )
 from gymcp.cli.lazy_verbs import import_place
-from gymcp.cli.option_types import AsJson, Concurrency, EnvNames, MinCoverage, SandboxName, Seed, TaskPatterns
+from gymcp.cli.option_types import AsJson, EnvNames, MinCoverage, SandboxName, Seed, TaskPatterns
 from gymcp.types import Sampling
 
 
@@ -70,7 +71,7 @@ def command(
     trials: TrialsOption = 1,
     branch: BranchOption = None,
     search: SearchOption = None,
-    concurrency: Concurrency = 8,
+    concurrency: ConcurrencyOption = None,
     ray: RayOption = None,
     seed: Seed = 0,
     out: OutOption = None,

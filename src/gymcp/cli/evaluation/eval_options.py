@@ -69,6 +69,14 @@ LimitOption = Annotated[
     _of(TASKS_PANEL, "Maximum number of tasks, evenly spread; 0: all; default: all.", "--limit", "-n", min=0),
 ]
 TrialsOption = Annotated[int, _of(TASKS_PANEL, "Number of episodes per task.", min=1)]
+ConcurrencyOption = Annotated[
+    int | None,
+    _of(
+        TASKS_PANEL,
+        "Number of episodes that run at a time; default: chosen by memory, CPU and the model, and printed.",
+        min=1,
+    ),
+]
 BranchOption = Annotated[
     str | None,
     _of(

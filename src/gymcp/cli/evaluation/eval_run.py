@@ -16,6 +16,15 @@ from typing import Any
 
 import typer
 
+from gymcp.agents.runner.concurrency import (
+    MAX_EPISODES,
+    ConcurrencyChoice,
+    choose_concurrency,
+    describe_load,
+    keep_given,
+    limit_by_policy,
+    limit_by_tasks,
+)
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.run import (
     Plan,
@@ -26,7 +35,7 @@ from gymcp.agents.runner.run import (
     run_plan,
     select_tasks,
 )
-from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.scheduler import DEFAULT_CONCURRENCY, Schedule
 from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.branch_steps import parse_branches
@@ -50,6 +59,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY
 from gymcp.evaluators.names import UPPER_BOUND_KEY
 from gymcp.evaluators.report import write_report
+from gymcp.mcp_servers.machine_limits import read_machine_limits
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.store import RUN_FILE, TrajectoryStore, create_run, open_run
@@ -145,15 +155,38 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
             agents = stack.enter_context(import_with_ray("evaluation.cluster.driver:open_cluster")(prepared))
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
+        choice = _choose_concurrency(prepared)
+        if choice.is_chosen:
+            print(f"gymcp: {choice.describe('--concurrency')}", file=sys.stderr)
         display = progress or stack.enter_context(Progress(f"{env.spec.name} · {prepared.plan.agent}"))
-        return _record(prepared, env, agents, runner, display)
+        return _record(prepared, choice, env, agents, runner, display)
+
+
+def _choose_concurrency(prepared: PreparedRun) -> ConcurrencyChoice:
+    """The number of episodes at a time that was named; else one by the machine, once all models are in its memory.
+
+    The nodes of a cluster play as many as the schedule says.
+    """
+    config = prepared.config
+    if config.concurrency is not None or config.ray is not None:
+        return keep_given(prepared.schedule.concurrency)
+    models = [plan for plan in (prepared.agent.policy, prepared.user) if plan is not None]
+    limits = [limit for plan in models for limit in limit_by_policy(plan.spec, plan.options)]
+    load = describe_load(
+        prepared.env,
+        forks=prepared.sandbox.name == "bwrap",
+        waits_for_model=bool(models),
+        program=prepared.agent.program,
+        limits=(limit_by_tasks(len(prepared.tasks) * config.trials), *limits),
+    )
+    return choose_concurrency(read_machine_limits(), load)
 
 
 def prepare_run(config: EvalConfig) -> PreparedRun:
     """The run of the config, before its models are opened. Raises UsageError, before a folder is made."""
     _check(config)
     agent, user = _plan_agent_and_user(config)
-    judge = plan_judge(config.judge, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
+    judge = plan_judge(config.judge, config.model, concurrency=_max_requests(config), max_cost=config.max_cost)
     wrappers = WrapperSelection(
         attack=config.attack,
         privileges=read_privileges(config.privileges) if config.privileges else None,
@@ -227,7 +260,8 @@ def _check(config: EvalConfig) -> None:
 
 def _plan_schedule(config: EvalConfig) -> Schedule:
     """The limits of the run with its controller or search. Raises ConfigError for one that cannot be read."""
-    schedule = Schedule(concurrency=config.concurrency, max_cost=config.max_cost, agent_s=config.model.budget.seconds)
+    concurrency = config.concurrency or DEFAULT_CONCURRENCY
+    schedule = Schedule(concurrency=concurrency, max_cost=config.max_cost, agent_s=config.model.budget.seconds)
     if config.branch is not None and config.search is not None:
         raise ConfigError("--branch and --search: a search decides itself which episodes branch; give one of them")
     if config.branch is not None:
@@ -275,11 +309,16 @@ def _plan_agent_and_user(config: EvalConfig) -> tuple[AgentPlan, PolicyPlan | No
         config.agent,
         config.policy,
         config.model,
-        concurrency=config.concurrency,
+        concurrency=_max_requests(config),
         max_cost=config.max_cost,
         program=plan_program(config.agent, config.program, config.env),
     )
-    return agent, plan_user(config.user_policy, config.model, concurrency=config.concurrency)
+    return agent, plan_user(config.user_policy, config.model, concurrency=_max_requests(config))
+
+
+def _max_requests(config: EvalConfig) -> int:
+    """Requests at a time to a model behind an address: as many as episodes, which is not known yet if it is chosen."""
+    return config.concurrency or MAX_EPISODES
 
 
 def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:
@@ -292,6 +331,7 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
 
 def _record(
     prepared: PreparedRun,
+    choice: ConcurrencyChoice,
     env: LoadedEnv,
     agents: AgentFactory | PlayedElsewhere,
     runner: asyncio.Runner,
@@ -304,7 +344,13 @@ def _record(
     versions = list_versions(prepared.sandbox, env)
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
     run = create_run(
-        folder, prepared.recorded, seeds=[config.seed], versions=versions, resume=config.resume, growing=growing
+        folder,
+        prepared.recorded,
+        seeds=[config.seed],
+        versions=versions,
+        resume=config.resume,
+        growing=growing,
+        start={"concurrency": choice.to_json()},
     )
     with run:
         with (
@@ -316,7 +362,7 @@ def _record(
                 prepared.sandbox,
                 plan,
                 store,
-                prepared.schedule,
+                replace(prepared.schedule, concurrency=choice.episodes),
                 progress.start,
                 progress.advance,
                 make_agent=agents,

@@ -14,6 +14,7 @@ import typer
 from transformers.utils.logging import disable_progress_bar
 
 from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.training.train_run import folder_of
 from gymcp.envs.environment_sources import load_named
@@ -26,6 +27,7 @@ from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
 from gymcp.trainers.run.forecast import (
@@ -61,6 +63,7 @@ class RunPlan:
     env: LoadedEnv
     agent: RolloutAgent | None
     """None: react."""
+    concurrency: ConcurrencyChoice
     folder: Path
     played: Rehearsal
     tokens: TokenCounts
@@ -124,6 +127,7 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
         preset=preset,
         env=env,
         agent=agent,
+        concurrency=choose_rollout_concurrency(recipe, env, agent),
         folder=folder,
         played=played,
         tokens=tokens,
@@ -199,7 +203,7 @@ def _check_memory(plan: RunPlan) -> Finding:
 def describe_size(plan: RunPlan) -> list[str]:
     """Lines on what the run will take: episodes, tokens, updates, memory, and time by the played episode."""
     recipe, episodes, tokens = plan.recipe, plan.episodes, plan.tokens
-    rollout, n = recipe.rollout, plan.recipe.rollout.concurrency
+    rollout, n = recipe.rollout, plan.concurrency.episodes
     alone = episodes.all * plan.played.seconds
     about = "" if tokens.exact else "about "
     warm_epochs = recipe.warm_start.epochs if recipe.warm_start.tasks else 0
@@ -212,6 +216,7 @@ def describe_size(plan: RunPlan) -> list[str]:
         f" {tokens.drawn * episodes.rollouts:,} are drawn",
         f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
         f"memory: {_check_memory(plan).detail}",
+        f"concurrency: {plan.concurrency.describe('rollout.concurrency')}",
         f"time: {plan.played.agent}'s episode took {plan.played.seconds:.2f} s; {episodes.all:,} such episodes take"
         f" {_format_time(alone)} one after the other, {_format_time(alone / n)} if {n} at a time do not slow each other"
         " down; the model's time for drawing and learning comes on top",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from gymcp.agents.runner.concurrency import ConcurrencyChoice
 from gymcp.cli.lazy_verbs import import_with_ray
 from gymcp.cli.output import console, print_json
 from gymcp.envs.environment_sources import load_named
@@ -69,9 +70,12 @@ def _train(
     folder = folder_of(recipe, out)
     env = wrap_environment(recipe, load_named(recipe.env))
 
-    def say_start() -> None:
-        if not as_json:
-            console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+    def say_start(concurrency: ConcurrencyChoice) -> None:
+        if as_json:
+            return
+        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+        if concurrency.is_chosen and ray is None:
+            console.print(concurrency.describe("rollout.concurrency"), highlight=False, soft_wrap=True)
 
     tell = (lambda row: None) if as_json else teller(recipe)
     with _open_cluster(ray, recipe, env) as open_player:

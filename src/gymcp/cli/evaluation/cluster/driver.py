@@ -25,11 +25,18 @@ def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     config = prepared.config
     settings = DistributionSettings(
         env=prepared.env.spec.name,
-        concurrency=config.concurrency,
+        concurrency=prepared.schedule.concurrency,
         known_tasks={task.id: task for task in prepared.env.suite.tasks},
         max_losses=prepared.schedule.max_attempts,
     )
-    on_nodes = replace(config, env=source_of(config.env), out=None, resume=False, ray=None)
+    on_nodes = replace(
+        config,
+        env=source_of(config.env),
+        concurrency=prepared.schedule.concurrency,
+        out=None,
+        resume=False,
+        ray=None,
+    )
     run = RunToOpen(open_play=partial(open_play, on_nodes, Path.cwd()), config=prepared.recorded)
     with connect_ray(config.ray or "auto"):
         pool = RayPool(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.training_run import OpenPlayer
 
+NODE_CONCURRENCY = 64
+"""Episodes at a time on a node if the recipe names no number."""
+
 
 @contextlib.contextmanager
 def open_cluster(address: str, recipe: Recipe, env: LoadedEnv) -> Iterator[OpenPlayer]:
@@ -27,6 +31,8 @@ def open_cluster(address: str, recipe: Recipe, env: LoadedEnv) -> Iterator[OpenP
             f"--ray: recipe '{recipe.name}' names reward.judge, whose answers are kept in the run's folder, which nodes"
             " do not have; take it out, or train without --ray"
         )
+    if not recipe.rollout.concurrency:
+        recipe = replace(recipe, rollout=replace(recipe.rollout, concurrency=NODE_CONCURRENCY))
     config = describe_run(recipe, env, load_rollout_agent(recipe))
     settings = DistributionSettings(
         env=env.spec.name,
