@@ -3,7 +3,7 @@
 Scaling: episodes of 10 turns behind a policy that thinks for a fixed time (`stub_policy.py`), a few at a time per node,
 so that the machine is mostly idle and only the wait for the policy limits the rate. The time is from the start of the
 first episode to the end of the last one, by their records. Overhead: episodes without a policy, one at a time, on one
-node and without Ray; steps of a training's rollouts, one at a time, whose policy is the driver's. Faults: two of four
+node and without Ray; episodes of a training, whose policy is the driver's, in the same way. Faults: two of four
 nodes are ended with SIGKILL in mid-run. Exit code 1 if an episode was lost, counted twice, or scored otherwise than
 without Ray.
 """
@@ -97,7 +97,7 @@ def _measure_overhead(at: Path, episodes: int, cluster: RayCluster) -> list[Resu
 
 
 def _measure_training(at: Path, cluster: RayCluster) -> list[Result]:
-    """Milliseconds for a step of a training's rollouts, one at a time: without Ray, on one node, and the difference."""
+    """Milliseconds for an episode of a training, one at a time: without Ray, on one node, and the difference."""
     recipe = at / "recipe.toml"
     recipe.write_text(RECIPE)
     times = []
@@ -105,13 +105,12 @@ def _measure_training(at: Path, cluster: RayCluster) -> list[Result]:
         run_gymcp(["train", recipe, "--out", run, "--json"], where)
         seconds = sum(row.get("seconds/rollout", 0.0) for row in read_metrics(run))
         with TrajectoryStore.open(run) as store:
-            steps = sum(len(record.steps) for record in store.iter_trajectories())
-        times.append(1e3 * seconds / steps)
-    base = Result(metric="a step of a training's rollouts, one at a time, without Ray", value=times[0], unit="ms")
+            times.append(1e3 * seconds / len(store.summaries()))
+    base = Result(metric="an episode of a training, one at a time, without Ray", value=times[0], unit="ms")
     return [
         base,
         against("the same on one node", times[1], "ms", base),
-        Result(metric="overhead of a step", value=times[1] - times[0], unit="ms"),
+        Result(metric="overhead of an episode of a training", value=times[1] - times[0], unit="ms"),
     ]
 
 
