@@ -156,8 +156,6 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
         choice = _choose_concurrency(prepared)
-        if choice.is_chosen:
-            print(f"gymcp: {choice.describe('--concurrency')}", file=sys.stderr)
         display = progress or stack.enter_context(Progress(f"{env.spec.name} · {prepared.plan.agent}"))
         return _record(prepared, choice, env, agents, runner, display)
 
@@ -357,6 +355,8 @@ def _record(
             TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store,
             keep_answers(env, folder) as judged,
         ):
+            if choice.is_chosen:
+                print(f"gymcp: {choice.describe('--concurrency')}", file=sys.stderr)
             ended = run_plan(
                 judged,
                 prepared.sandbox,
