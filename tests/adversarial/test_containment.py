@@ -163,7 +163,7 @@ for name, number in NUMBERS.items():
     if (result, ctypes.get_errno()) != (-1, 1): print(name, result, ctypes.get_errno())
 print("end")
 """
-UNKNOWN_TO_OLD_ENGINES = {"listmount", "open_tree_attr", "statmount"}
+UNKNOWN_TO_OLD_ENGINES = {"file_getattr", "file_setattr", "listmount", "open_tree_attr", "statmount"}
 """Newer than their libseccomp; all take a capability."""
 
 
