@@ -45,7 +45,7 @@ class DirectRequests:
         self._writer = None
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(_closed())
+                future.set_exception(_make_closed_error())
 
     async def send(self, method: str, params: Mapping[str, Json]) -> dict[str, Any]:
         """The result. A request that is cancelled is taken back at the server, as the SDK's client does.
@@ -54,7 +54,7 @@ class DirectRequests:
         """
         writer = self._writer
         if writer is None:
-            raise _closed()
+            raise _make_closed_error()
         number = next(self._ids)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
@@ -63,7 +63,7 @@ class DirectRequests:
             await writer.send(SessionMessage(request))
             return await future
         except anyio.BrokenResourceError:
-            raise _closed() from None
+            raise _make_closed_error() from None
         except asyncio.CancelledError:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 writer.write(SessionMessage(_cancellation(number)))
@@ -100,7 +100,7 @@ def _settle(future: asyncio.Future[dict[str, Any]], outcome: object) -> None:
             future.set_result(outcome)
 
 
-def _closed() -> MCPError:
+def _make_closed_error() -> MCPError:
     return MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 
 

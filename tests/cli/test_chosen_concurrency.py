@@ -16,7 +16,7 @@ from gymcp.types import Json
 CONFIG: dict[str, Any] = {"env": str(BANK), "agent": "random", "trials": 2, "seed": 7}
 
 
-def played(run: Path) -> dict[tuple[str, int], Json]:
+def read_episodes(run: Path) -> dict[tuple[str, int], Json]:
     """(task, trial) -> everything of the episode that does not depend on time."""
     with TrajectoryStore.open(run) as store:
         records = [store.load(row.id) for row in store.summaries()]
@@ -55,8 +55,8 @@ def test_a_named_number_is_taken_without_a_word(tmp_path: Path, capsys: pytest.C
 def test_the_chosen_number_changes_no_result(tmp_path: Path) -> None:
     for name, concurrency in (("chosen", None), ("one", 1), ("many", 16)):
         run_eval(EvalConfig(**CONFIG, concurrency=concurrency, out=tmp_path / name))
-    assert len(played(tmp_path / "chosen")) == 6
-    assert played(tmp_path / "chosen") == played(tmp_path / "one") == played(tmp_path / "many")
+    assert len(read_episodes(tmp_path / "chosen")) == 6
+    assert read_episodes(tmp_path / "chosen") == read_episodes(tmp_path / "one") == read_episodes(tmp_path / "many")
     configs = [open_run(tmp_path / name).config for name in ("chosen", "one", "many")]
     assert configs[0] == configs[1] == configs[2]
 

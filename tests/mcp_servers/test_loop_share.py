@@ -83,11 +83,11 @@ def test_charged_work_sees_its_cancellation_and_its_errors(clock: Clock) -> None
             seen.append("cancelled")
             raise ValueError("after the end") from None
 
-    async def charged() -> None:
+    async def charge_work() -> None:
         await charge_steps(share, work())
 
     async def main() -> None:
-        task = asyncio.create_task(charged())
+        task = asyncio.create_task(charge_work())
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(ValueError, match="after the end"):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from equipment import lacking
 
 from gymcp.mcp_servers.machine_limits import MAX_OPEN_FILES, free_memory_mb, read_machine_limits
 from gymcp.mcp_servers.sandbox.cgroup import create, usable_hierarchy
@@ -129,8 +130,9 @@ def test_the_cores_and_files_of_a_process_are_those_that_it_may_use() -> None:
     assert 0 < read_machine_limits().open_files <= MAX_OPEN_FILES
 
 
-@pytest.mark.skipif(usable_hierarchy() is None, reason="no control group can be made here")
 def test_a_process_in_a_real_control_group_has_what_that_leaves() -> None:
+    if usable_hierarchy() is None:
+        lacking("cgroup", "no control group can be made here")
     _, free, _, is_limit, gate = report("", group=f"gymcp-test-limits-{os.getpid()}")
     assert is_limit == "True"
     assert 0 < float(free) <= 300 < free_memory_mb()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shop import ENV as SHOP
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.specs import TRAINED
@@ -30,7 +29,6 @@ from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.heldout import read_heldout
 from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.learner.token_rows import Row, rows_of
-from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
@@ -358,45 +356,3 @@ def test_an_agent_without_a_model_cannot_be_trained(env: LoadedEnv, tmp_path: Pa
         with pytest.raises(ConfigError, match=says):
             train(make_recipe({**TABLE, "rollout": rollout}), env, tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_recipe_puts_wrappers_between_the_agent_and_its_tools(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.toml"
-    rules.write_text('[[rule]]\ntools = ["cancel_order"]\neffect = "forbid"\n')
-    wrappers = {"stress": ["renamed"], "retrieve": 4, "privileges": str(rules)}
-    recipe = make_recipe({**SHORT, "wrappers": wrappers})
-    env = wrap_environment(recipe, load_spec("backoffice"))
-    assert len(env.spec.layers) == 3
-    train(recipe, env, tmp_path / "run", resume=False)
-    with TrajectoryStore.open(tmp_path / "run") as store:
-        tools = {tool.name for each in store.iter_trajectories() for tool in each.steps[0].observation.tools}
-    assert "search_tools" in tools
-    assert not any("_" in name for name in tools - {"search_tools"}), "all other names are stressed"
-    config = open_run(tmp_path / "run").config
-    assert (config["stress"], config["retrieval"]["top_k"]) == (["renamed"], 4)
-
-
-def test_a_recipe_trains_under_an_attack(tmp_path: Path) -> None:
-    less = {"tasks": {}, "reward": {}, "learn": {"iterations": 1}, "warm_start": {"tasks": 1, "epochs": 1}}
-    sizes = {"rollout": TABLE["rollout"] | {"groups": 1}, "evaluation": {"every": 1, "tasks": 1}}
-    recipe = make_recipe({**TABLE, **less, **sizes, "env": "shop", "wrappers": {"attack": "direct"}})
-    train(recipe, wrap_environment(recipe, SHOP), tmp_path / "run", resume=False)
-    with TrajectoryStore.open(tmp_path / "run") as store:
-        episodes = list(store.iter_trajectories())
-    assert [each.task for each in episodes] == ["pay_the_grocer.rob"] * 2
-    assert all(each.components.keys() == {"utility", "attack"} for each in episodes)
-    assert open_run(tmp_path / "run").config["attack"] == "direct"
-
-
-@pytest.mark.parametrize(
-    ("wrappers", "says"),
-    [
-        ({"stress": ["rain"]}, "no stressor 'rain'; have latency"),
-        ({"attack": "direct"}, "its tasks name no place where an attacker could write"),
-        ({"privileges": "/no/such.toml"}, "privileges '/no/such.toml': cannot be read"),
-        ({"tool_budget": 9}, "say how many with --retrieve"),
-    ],
-)
-def test_wrappers_that_do_not_fit_are_one_line(wrappers: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        wrap_environment(make_recipe({**TABLE, "wrappers": wrappers}), load_spec("backoffice"))
