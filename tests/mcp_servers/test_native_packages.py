@@ -296,7 +296,7 @@ def test_an_environment_with_packages_passes_its_checks_once_they_are_locked(ind
         "crier: locked loudly 2.0, 2 packages of a native server: loudly==2.0; start: as declared\n",
     ), added.stderr
     passed = gymcp("check", "crier.py", cwd=tmp_path)
-    assert (passed.returncode, passed.stdout.count("pass")) == (0, 8), passed.stdout
+    assert (passed.returncode, passed.stdout.count("pass")) == (0, 9), passed.stdout
     checked = gymcp("servers", "check", cwd=tmp_path)
     assert checked.stdout.endswith("loudly==2.0: files and version are as locked\n")
     for verb in ("lock", "sync", "list"):
