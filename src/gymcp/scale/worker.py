@@ -142,6 +142,7 @@ class Worker:
         concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
         if future.done() and not future.cancelled():  # the end of the loop cancels it
             return future.result()
+        answer.close()  # the loop may have ended before it began
         self._ended.result()
         raise EnvInfraError("the worker has ended")
 
