@@ -444,6 +444,12 @@ def is_others(section: str, name: str, old: Section, new: Section) -> bool:
     return name not in new or is_new_and_others(name if Path(name).is_dir() else str(Path(name).parent))
 
 
+def identify(line: str) -> str:
+    """The part of a difference by which it is found again: a process's number and start, since it may run another program
+    by then; of all others the whole line."""
+    return line.partition(" -> ")[0] if line.startswith("processes: ") else line
+
+
 def lasting(before: Snapshot, only: list[str], excepted: list[Path], settle_s: float) -> list[str]:
     """Differences that are still the same a while later."""
     found = differences(before, look(only, excepted))
@@ -451,7 +457,8 @@ def lasting(before: Snapshot, only: list[str], excepted: list[Path], settle_s: f
     while found and time.monotonic() < deadline:
         time.sleep(min(2.0, settle_s))
         again = differences(before, look(sorted({line.partition(":")[0] for line in found}), excepted))
-        found = [line for line in again if line in found]
+        earlier = {identify(line) for line in found}
+        found = [line for line in again if identify(line) in earlier]
     return found
 
 

@@ -101,6 +101,13 @@ def test_a_process_that_outlives_its_command_is_named_even_without_its_environme
     assert done.stdout.endswith("absent -> started by this run: sleep 600\n")
 
 
+def test_a_process_that_becomes_another_program_meanwhile_is_named(tmp_path: Path) -> None:
+    pid, goes_on = tmp_path / "pid", "sh -c 'sleep 0.7; exec sleep 600'"
+    done = around("sh", "-c", f"setsid {goes_on} >&- 2>&- & echo $! >{shlex.quote(str(pid))}")
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert "absent -> started by this run: sleep 600\n" in done.stdout
+
+
 def test_the_commands_own_failure_is_kept() -> None:
     done = around("sh", "-c", "exit 7")
     assert (done.returncode, done.stdout) == (7, "the host is as it was: devices, processes\n")

@@ -38,6 +38,23 @@ def _mix(numbers: Ints) -> Codes:
     return (numbers.astype(np.uint64) + np.uint64(1)) * FACTOR
 
 
+def _find_first(numbers: Codes) -> Ints:
+    """[n] -> [n]: place of the first number that equals each, by hashing: sorting would take several times as long."""
+    first = np.zeros(len(numbers), np.int64)
+    rest = np.arange(len(numbers))
+    bits = max(2 * len(numbers), 2).bit_length()
+    slots = np.empty(1 << bits, np.int64)
+    while len(rest):  # each round settles the numbers whose slot has one of their own, most of those that are left
+        slot = numbers[rest] >> np.uint64(64 - bits)
+        slots[slot[::-1]] = rest[::-1]  # the first of a slot's numbers is written last, and stays
+        found = slots[slot]
+        is_settled = numbers[found] == numbers[rest]
+        first[rest[is_settled]] = found[is_settled]
+        rest = rest[~is_settled]
+        numbers = numbers * FACTOR  # odd, so different numbers stay different
+    return first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDistance:
     """Column ``nearness``: gamma^d for a step to a state that is d recorded steps from the end of a solved episode, by
@@ -80,13 +97,13 @@ def _join_earlier(graph: StateGraph, batch: StepBatch, states: Codes, earlier: T
     owner = np.zeros(graph.states, np.int64)
     owner[graph.before] = group
     named = np.concatenate((states, known[:, 0], known[:, 1])) ^ _mix(np.concatenate((owner, of_group, of_group)))
-    _, first, place = np.unique(named, return_index=True, return_inverse=True)
-    is_further = first >= graph.states
-    node = np.where(is_further, graph.nodes + np.cumsum(is_further) - 1, first)[place]
+    first = _find_first(named)
+    further = np.cumsum((first == np.arange(len(first))) & (first >= graph.states))
+    node = np.where(first < graph.states, first, graph.nodes + further[first] - 1)
     starts, ends = np.split(node[graph.states :], 2)
     ends = np.where(known[:, 1] == GOAL, graph.states + of_group, ends)
     edges = np.concatenate((graph.before, starts)), np.concatenate((graph.after, ends))
-    return *edges, graph.nodes + int(is_further.sum())
+    return *edges, graph.nodes + int(further.max(initial=0))
 
 
 def _remember(graph: StateGraph, batch: StepBatch, states: Codes, earlier: Transitions) -> Transitions:
@@ -100,7 +117,8 @@ def _remember(graph: StateGraph, batch: StepBatch, states: Codes, earlier: Trans
     of_new = np.repeat([numbers[task] for task in batch.tasks], batch.lengths)[leads_on]
     known, of_known = decode_transitions([earlier.get(task, "") for task in numbers])
     pairs, of_pairs = np.concatenate((known, new)), np.concatenate((of_known, of_new))
-    kept = np.sort(np.unique((pairs[:, 0] * FACTOR + pairs[:, 1]) ^ _mix(of_pairs), return_index=True)[1])
+    first = _find_first((pairs[:, 0] * FACTOR + pairs[:, 1]) ^ _mix(of_pairs))
+    kept = np.flatnonzero(first == np.arange(len(first)))
     kept = kept[np.argsort(of_pairs[kept], kind="stable")]
     texts, ends = encode_transitions(pairs[kept]), np.cumsum(np.bincount(of_pairs[kept], minlength=len(numbers)))
     cuts = [0, *(ends * TRANSITION_LENGTH).tolist()]
