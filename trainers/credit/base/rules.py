@@ -84,10 +84,10 @@ class RankFailures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoveltyBonus:
-    """XRPO: a solved trajectory that was less likely than its group gets min(max(novelty (1 - eta), 0), bound |A|) more.
+    """XRPO: a solved trajectory that was less likely than its group gets min(novelty (1 - eta), bound |A|) more.
 
     eta is exp(s - mean of s in the group), s the mean log-probability of the tokens that the policy drew in the
-    episode. Reads the column ``logprob``.
+    episode; an eta above 1 gives nothing. Reads the column ``logprob``.
 
     Source: arXiv:2510.06672, through secondary sources.
     """
