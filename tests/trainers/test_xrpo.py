@@ -35,7 +35,7 @@ from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json, Task
 
 QUANTILES = {2: 12.7062047, 3: 4.3026527, 5: 2.7764451, 9: 2.3060041, 31: 2.0422725}
-"""Number n of scores -> 97.5 % quantile of Student's distribution with n - 1 degrees of freedom, from printed tables."""
+"""Number n of scores -> 97.5 % quantile of Student's distribution with n - 1 degrees of freedom, from tables."""
 
 
 class Interruption(Exception):

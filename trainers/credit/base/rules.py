@@ -100,7 +100,8 @@ class NoveltyBonus:
         likely = batch.totals(batch.column("logprob") * tokens) / np.maximum(batch.totals(tokens), 1.0)
         mean = np.bincount(group, likely) / np.maximum(np.bincount(group), 1)
         bonus = np.where(is_solved(batch), np.maximum(self.novelty * (1.0 - np.exp(likely - mean[group])), 0.0), 0.0)
-        return advantage + np.minimum(np.asarray(batch.per_step(bonus), float), self.bound * np.abs(advantage))
+        wanted = np.asarray(batch.per_step(bonus), float)
+        return np.asarray(advantage + np.minimum(wanted, self.bound * np.abs(advantage)), float)
 
 
 def _share_above(values: Floats, group: Ints) -> Floats:
