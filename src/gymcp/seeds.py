@@ -21,6 +21,7 @@ name is a number would only share its draws with an answer of a model.
 For the same reason some modules keep a derivation of their own, which seeds `random.Random` with a text:
 `envs/layers.py` (draws of a layer), `trainers/rollouts/curriculum.py` (order of the training tasks),
 `trainers/rollouts/curricula/frontier.py` and `trainers/rollouts/curricula/failures.py` (kinds of tasks),
+`trainers/rollouts/curricula/vade.py` (success rates of tasks),
 `trainers/rollouts/recorded_demonstrations.py` (order of the demonstrations),
 `trainers/run/experience/replay_buffer.py` (recalled episodes) and `envs/suites/rounds/demonstrators.py` (draws of an
 imperfect agent, from the seed of its episode). Suites make each task from a text that names the task, without the seed

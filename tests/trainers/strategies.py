@@ -72,6 +72,7 @@ def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
         tokens=tokens,
         entropy=calls + 0.1 * tokens,
         value=0.1 * calls,
+        logprob=likely,
         gold_logprob=likely,
         gold_logprob_after=after,
         observation_gain=np.where(np.isnan(after), np.nan, 0.1 * tokens),

@@ -152,12 +152,31 @@ def test_a_ranked_failure_keeps_what_earlier_steps_earned() -> None:
     assert shaped.totals(shaped.column("ranked")).tolist() == pytest.approx([0.55, 0.5], abs=1e-9)
 
 
+def test_solved_episodes_that_were_unlikely_get_a_bonus_within_its_bound() -> None:
+    """Mean log-probabilities of the solved ones: -.6, -1 and -.2; of the failed one -1.4; their mean is -.8."""
+    batch = batch_of_columns(
+        [[1.0], [0.0, 1.0], [0.0], [1.0], [1.0]],
+        "ggggh",
+        logprob=[[-0.6], [-1.5, -0.5], [-1.4], [-0.2], [-9.0]],
+        tokens=[[1.0], [1.0, 1.0], [1.0], [4.0], [1.0]],
+    )
+    plain = assign_credit(batch, make_preset("grpo")).advantage
+    assert plain[0] == pytest.approx(0.25 / (0.5 + 1e-6), abs=1e-9)
+    bonus = min(2.5 * (1 - math.exp(-0.2)), 0.5 * 0.5)  # the second: .4532, more than half of its advantage
+    found = assign_credit(batch, make_preset("xrpo")).advantage
+    assert found == pytest.approx(plain + np.array([0.0, bonus, bonus, 0.0, 0.0, 0.0]), abs=1e-6)
+    little = assign_credit(batch, make_preset("xrpo", novelty=0.5)).advantage
+    gain = 0.5 * (1 - math.exp(-0.2))  # .0906
+    assert little == pytest.approx(plain + np.array([0.0, gain, gain, 0.0, 0.0, 0.0]), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("opmd", {"tau": 0.0}, "tau is 0.0; it must not be less than 1e-09"),
         ("opmd", {"baseline": "median"}, "baseline is 'median'; have 'mean', 'log_mean_exp'"),
         ("r3", {"scale": 2.0}, "scale is 2.0; it must be from 0 to 1"),
+        ("xrpo", {"novelty": -1.0}, "novelty is -1.0; it must not be negative"),
         ("dapo", {"shift": 1.0}, "no option 'shift'"),
     ],
 )

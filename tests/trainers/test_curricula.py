@@ -298,7 +298,7 @@ def test_the_differences_from_a_plain_sequence_are_explained(rounds: LoadedEnv) 
         ({"curriculum": {"target": 0.3}}, r"target is 0.3, which is read with curriculum.order = 'frontier' only"),
         (
             {"curriculum": {"memory": 0.5}},
-            r"memory is 0.5, which is read with curriculum.order = 'frontier' or curriculum.order = 'failures' only",
+            r"memory is 0.5, which is read with curriculum.order = 'frontier' or .* or curriculum.order = 'vade' only",
         ),
         ({"curriculum": {"order": "frontier", "low": 0.2}}, r"low is 0.2, which is read with .*'failures' only"),
         ({"curriculum": {"horizon": "add"}}, r"horizon is 'add', which is read with curriculum.start_turns only"),

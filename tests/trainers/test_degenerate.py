@@ -149,6 +149,8 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
     "expert_iteration": ("compared with nothing", [[1.0], [0.0]], {}, (1.0, 1.5)),
     # Two failures are ranked by entropy; both are solved then.
     "r3": ("failures are ranked", [[0.5], [0.5]], {"entropy": [[0.0], [1.0]]}, (0.7071, 0.0)),
+    # The first is solved then, and less likely than the mean: 2.5 (1 - e^-.5) is more than the bound, .5 of .7071.
+    "xrpo": ("unlikely success is of the solved", [[0.5], [0.0]], {"logprob": [[-1.0], [0.0]]}, (0.7071, 1.0607)),
 }
 """Reason, and advantages of the first episode before and after a half is added to all scores."""
 TO_SOLVED["tigpo"] = TO_SOLVED["graphgpo"]  # it differs by what it remembers of earlier batches

@@ -17,7 +17,7 @@ from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, SegmentGain, TreeValues
 from gymcp.trainers.credit.tree.tree_batch import MISMATCH
 from gymcp.trainers.recipe.entropy_branching import BranchByEntropy
-from gymcp.trainers.recipe.recipe import BranchingRecipe, Recipe
+from gymcp.trainers.recipe.recipe import REPEATING, BranchingRecipe, Recipe
 from gymcp.types import Action
 
 EVERY_STEP = 2**31
@@ -41,7 +41,9 @@ class ControllerTraits:
 
 
 ALLOCATING = "knapsack"
-"""Controller that gives tasks different numbers of episodes."""
+"""Controller that gives tasks different numbers of episodes before the iteration."""
+PHASED = "xrpo"
+"""Controller that gives tasks different numbers of episodes during the iteration."""
 PATCHING = "ui_s1"
 """Controller that replaces actions which differ from a demonstration's."""
 _STEPS = ("ways", "depth", "steps")
@@ -54,6 +56,7 @@ RULES: Mapping[str, ControllerTraits] = {
     "cleaner": ControllerTraits(reads=("retries",), episodes=1, branches=False),
     PATCHING: ControllerTraits(reads=("patches", "texts"), episodes=1, branches=False),
     ALLOCATING: ControllerTraits(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
+    PHASED: ControllerTraits(reads=("fewest", "weight"), episodes=1, branches=False, steers=False),
 }
 """Controllers by the names that ``rollout.controller`` takes."""
 _LIMITS = ("max_episodes", "max_tokens", "max_calls")
@@ -111,14 +114,33 @@ def find_bounds(recipe: Recipe) -> AllocateEpisodes:
     return bounds
 
 
+def find_first_episodes(recipe: Recipe) -> int:
+    """Episodes of each task in the first phase of an iteration, by the recipe's controller; half of the mean if it does
+    not say.
+
+    Raises ConfigError if so few have no deviation, or if they leave nothing for later phases.
+    """
+    episodes = recipe.rollout.episodes
+    first = recipe.rollout.branching.fewest or max(FEWEST_EPISODES, episodes // 2)
+    if not FEWEST_EPISODES <= first < episodes:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.controller = '{PHASED}' plays {first} episodes of each task first"
+            f" (rollout.branching.fewest): it must be {FEWEST_EPISODES} or more, for a deviation, and less than"
+            f" rollout.episodes, {episodes}, for later phases"
+        )
+    return first
+
+
 def check_branching(recipe: Recipe, preset: Preset) -> None:
     """Raise ConfigError if the recipe's controller and preset do not fit, or if a number is set that nothing reads."""
     rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
     name = rollout.controller
     _check_patching(recipe, preset)
     if not plays_trees(recipe):
-        if name:
+        if name == ALLOCATING:
             find_bounds(recipe)
+        if name == PHASED:
+            find_first_episodes(recipe)
         _refuse_unread(recipe, RULES[name].reads if name else ())
         if reads_trees(preset):
             controller = f"'{name}'" if name else "empty"
@@ -180,7 +202,7 @@ def _check_patching(recipe: Recipe, preset: Preset) -> None:
             f"{who}: rollout.demonstrations is set, and only rollout.controller = '{PATCHING}' reads it; take it out,"
             " or name the run in warm_start.run"
         )
-    if patches and recipe.curriculum.order != "sequence":
+    if patches and recipe.curriculum.order not in REPEATING:
         raise ConfigError(
             f"{who}: curriculum.order is '{recipe.curriculum.order}', which makes tasks that no recorded episode is of;"
             " make it 'sequence'"

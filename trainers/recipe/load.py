@@ -18,7 +18,7 @@ from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
 from gymcp.trainers.recipe.branching import ALLOCATING, check_branching
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
-from gymcp.trainers.recipe.recipe import CurriculumRecipe, Recipe, ReplayRecipe
+from gymcp.trainers.recipe.recipe import REPEATING, CurriculumRecipe, Recipe, ReplayRecipe
 from gymcp.trainers.recipe.staleness_check import check_stale_loss, check_staleness
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.trainers.settings.validate import check_range
@@ -55,7 +55,7 @@ _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
 _ORDERS_THAT_READ: Mapping[str, Sequence[str]] = {
     "target": ("frontier",),
     "explore": ("frontier", "failures"),
-    "memory": ("frontier", "failures"),
+    "memory": ("frontier", "failures", "vade"),
     "low": ("failures",),
     "high": ("failures",),
 }
@@ -218,7 +218,7 @@ def _check_curriculum(recipe: Recipe) -> None:
         raise ConfigError(
             f"{who}: curriculum.{name} is {getattr(rule, name)!r}, which is read with {reader} only; take it out"
         )
-    if rule.order != "sequence" and recipe.tasks.pool:
+    if rule.order not in REPEATING and recipe.tasks.pool:
         raise ConfigError(
             f"{who}: tasks.pool is {recipe.tasks.pool}, and curriculum.order = '{rule.order}' always makes new tasks;"
             " take one of the two out"

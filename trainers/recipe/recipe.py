@@ -46,15 +46,16 @@ class TaskRecipe:
 class CurriculumRecipe:
     """The choice of training tasks. Its state is in every checkpoint, so a resumed run plays the same tasks."""
 
-    order: Literal["sequence", "frontier", "failures"] = "sequence"
+    order: Literal["sequence", "frontier", "failures", "vade"] = "sequence"
     """sequence: every kind (family and level) in turn. frontier: more of the kinds whose success rate is near `target`.
-    failures: new tasks of the kinds that failed."""
+    failures: new tasks of the kinds that failed. vade: of the tasks that are repeated, those which promise most."""
     target: float = 0.5
     """Success rate that `frontier` seeks."""
     explore: float = 0.1
     """Share of the groups whose kind is chosen evenly, with `frontier` and `failures`."""
     memory: float = 0.9
-    """Weight of a kind's earlier episodes when a further group of it was played; 1: nothing is forgotten."""
+    """Weight of a kind's earlier episodes, with `vade` and `knapsack` a task's, when a further group of it was played;
+    1: nothing is forgotten."""
     low: float = 0.05
     """Lowest expected success rate of a kind that `failures` makes further tasks of."""
     high: float = 0.75
@@ -67,6 +68,10 @@ class CurriculumRecipe:
     """Iterations after which the turns grow."""
     refill: int = 0
     """Most further waves of groups in an iteration, in place of groups that all scored alike (DAPO); 0: none."""
+
+
+REPEATING = ("sequence", "vade")
+"""Orders in which a task can come again; the others make a new one each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +115,8 @@ class BranchingRecipe:
     base: float = 0.5
     """`arpo`: probability of a branch if the entropy is that of the episode's first answer."""
     weight: float = 0.2
-    """`arpo`: what the probability grows by for each unit of entropy above that."""
+    """`arpo`: what the probability grows by for each unit of entropy above that. `xrpo`: weight of the bonus for tasks
+    with few episodes."""
     tokens: int = 0
     """`arpo`: first tokens of an answer over which its entropy is summed."""
     retries: int = 0
@@ -120,7 +126,7 @@ class BranchingRecipe:
     texts: bool = False
     """`ui_s1`: True: what is said without a call must be what the demonstration says."""
     fewest: int = 0
-    """`knapsack`: fewest episodes of a task."""
+    """`knapsack`: fewest episodes of a task. `xrpo`: episodes of each task in the first phase."""
     most: int = 0
     """`knapsack`: most episodes of a task."""
     max_episodes: int = 0
@@ -138,9 +144,11 @@ class RolloutRecipe:
     episodes: int = 8
     """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
     begins a tree."""
-    controller: Literal["", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack"] = ""
-    """Rule that decides after each step whether the episode branches, or the step is drawn again or replaced; knapsack:
-    rule that decides how many episodes a task has, `episodes` on average; empty: none does."""
+    controller: Literal[
+        "", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack", "xrpo"
+    ] = ""
+    """Rule that decides after each step whether the episode branches, or the step is drawn again or replaced; knapsack,
+    xrpo: rules that decide how many episodes a task has, `episodes` on average; empty: none does."""
     demonstrations: str = ""
     """`ui_s1`: folder of a recorded run, whose first solved episode of each task its actions are compared with."""
     branching: BranchingRecipe = field(default_factory=BranchingRecipe)

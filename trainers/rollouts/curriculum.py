@@ -38,6 +38,13 @@ def tasks_in_sequence(env: LoadedEnv, recipe: Recipe, first: int, count: int) ->
     return found
 
 
+def repeated_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
+    """The tasks that come again: those of a fixed suite, or the first ``tasks.pool`` generated ones; empty if none
+    do."""
+    count = len(_suite_tasks(env)) if env.spec.more_tasks is None else recipe.tasks.pool
+    return [task for task, _ in tasks_in_sequence(env, recipe, 0, count)]
+
+
 def _training_block(env: LoadedEnv, recipe: Recipe, number: int) -> list[Task]:
     """The block of that number in the run's sequence: the fixed suite, or one generated task of each kind, shuffled."""
     is_fixed = env.spec.more_tasks is None

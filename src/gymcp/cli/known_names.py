@@ -41,7 +41,7 @@ PRESETS = (
     "reinforce_pp", "rloo", "grpo", "dr_grpo", "loop", "rebn", "gigpo", "otc", "hdpo", "matchtir", "san", "eapo",
     "gdpo", "bnpo", "aspo", "empg", "flow_grpo", "ppo", "hgpo", "graphgpo", "g2po", "gagpo", "tigpo",
     "epo", "igpo", "infopo", "capo", "poad", "spa", "hiper", "seeupo", "spo", "dapo", "tapo", "gspo", "cispo", "dart",
-    "decoupled_ppo", "opmd", "asymre", "expert_iteration", "r3",
+    "decoupled_ppo", "opmd", "asymre", "expert_iteration", "r3", "xrpo",
 )  # fmt: skip
 LOCK_FILE = "servers.lock"
 """Lock file of servers, in the working folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from gymcp.trainers.credit.base.rules import KeepSolved, RankFailures, ShiftBaseline, SubtractSoftMean
+from gymcp.trainers.credit.base.rules import KeepSolved, NoveltyBonus, RankFailures, ShiftBaseline, SubtractSoftMean
 from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale
 from gymcp.trainers.credit.filters import DropUninformative
 from gymcp.trainers.credit.preset import REWARD, LossTerm, Preset, Singleton, make_single_loss
@@ -123,6 +123,19 @@ def r3(*, scale: float = 0.1, singleton: Singleton = "zero") -> Preset:
     )
 
 
+def xrpo(*, novelty: float = 2.5, bound: float = 0.5) -> Preset:
+    """GRPO with a bonus for solved episodes that the policy was unlikely to draw. arXiv:2510.06672.
+
+    ``rollout.controller = "xrpo"`` shares out the episodes. The paper's seeding, solved examples in the prompt of tasks
+    that all failed, is not a part of it.
+    """
+    term = LossTerm(
+        advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),),
+        transforms=(NoveltyBonus(novelty=novelty, bound=bound),),
+    )
+    return Preset(loss_terms=(term,), loss=Loss(), needs=frozenset({"logprob"}))
+
+
 MAKERS: Mapping[str, Callable[..., Preset]] = {
     "dapo": dapo,
     "tapo": tapo,
@@ -134,8 +147,9 @@ MAKERS: Mapping[str, Callable[..., Preset]] = {
     "asymre": asymre,
     "expert_iteration": expert_iteration,
     "r3": r3,
+    "xrpo": xrpo,
 }
 """Preset functions of this folder, by name."""
 
-OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"tau": (1e-9,), "scale": (0, 1)}
+OPTION_RANGES: Mapping[str, tuple[float, ...]] = {"tau": (1e-9,), "scale": (0, 1), "novelty": (0,)}
 """As `presets._OPTION_RANGES`, for the options of these functions."""

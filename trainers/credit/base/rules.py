@@ -82,6 +82,28 @@ class RankFailures:
         return batch.with_columns(ranked=ranked), trackers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoveltyBonus:
+    """XRPO: a solved trajectory that was less likely than its group gets min(novelty (1 - eta), bound |A|) more.
+
+    eta is exp(s - mean of s in the group), s the mean log-probability of the tokens that the policy drew in the
+    episode; an eta above 1 gives nothing. Reads the column ``logprob``.
+
+    Source: arXiv:2510.06672, through secondary sources.
+    """
+
+    novelty: float = 2.5
+    bound: float = 0.5
+
+    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
+        group, tokens = batch.keys["group"][batch.starts[:-1]], batch.column("tokens")
+        likely = batch.totals(batch.column("logprob") * tokens) / np.maximum(batch.totals(tokens), 1.0)
+        mean = np.bincount(group, likely) / np.maximum(np.bincount(group), 1)
+        bonus = np.where(is_solved(batch), np.maximum(self.novelty * (1.0 - np.exp(likely - mean[group])), 0.0), 0.0)
+        wanted = np.asarray(batch.per_step(bonus), float)
+        return np.asarray(advantage + np.minimum(wanted, self.bound * np.abs(advantage)), float)
+
+
 def _share_above(values: Floats, group: Ints) -> Floats:
     """[M] values, [M] groups -> [M]: share of the group's members with a larger value; an equal one counts half."""
     if not len(values):

@@ -1,4 +1,5 @@
-"""Signals that a model in training gives to every step: the entropies of its tokens, and the critic's value."""
+"""Signals that a model in training gives to every step: entropies and log-probabilities of its tokens, and the critic's
+value."""
 
 from __future__ import annotations
 
@@ -24,6 +25,22 @@ class Entropy:
     def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
         assert model is not None
         return SignalColumns(steps={self.name: model.entropies(batch)})
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Column ``logprob``: mean log-probability (nats) of the tokens drawn in the step."""
+
+    name: ClassVar[str] = "logprob"
+    describes: ClassVar[str] = "mean log-probability of the step's tokens, which the current weights give"
+    needs: ClassVar[frozenset[Need]] = frozenset({"model"})
+    cost: ClassVar[SignalCost] = SignalCost(per_episode=1)
+
+    def compute(self, batch: StepBatch, model: SignalModel | None) -> SignalColumns:
+        assert model is not None
+        of_steps = model.drawn_logprobs(batch)
+        means = [float(of_tokens.mean()) if len(of_tokens) else 0.0 for of_tokens in of_steps]
+        return SignalColumns(steps={self.name: np.array(means)})
 
 
 TOKEN_ENTROPY = "token_entropy"

@@ -8,7 +8,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.preset import GOLD, Preset
 from gymcp.trainers.credit.signals.critique import Critique, check_gold_calls
 from gymcp.trainers.credit.signals.gold_logprob import GoldLogprob, check_gold_answers
-from gymcp.trainers.credit.signals.model_values import Entropy, TokenEntropy, Value
+from gymcp.trainers.credit.signals.model_values import Entropy, Logprob, TokenEntropy, Value
 from gymcp.trainers.credit.signals.observation_gain import ObservationGain
 from gymcp.trainers.credit.signals.options import OptionValues
 from gymcp.trainers.credit.signals.progress import Progress
@@ -23,6 +23,7 @@ SIGNALS: Mapping[str, Signal] = {
     for signal in (
         Entropy(),
         TokenEntropy(),
+        Logprob(),
         Value(),
         GoldLogprob(),
         ObservationGain(),

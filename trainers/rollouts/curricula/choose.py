@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
-from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.recipe.branching import ALLOCATING, PHASED, find_bounds
+from gymcp.trainers.recipe.recipe import REPEATING, Recipe
 from gymcp.trainers.rollouts.curricula.episode_allocation import AllocatedCurriculum
 from gymcp.trainers.rollouts.curricula.failures import FailureCurriculum
 from gymcp.trainers.rollouts.curricula.frontier import FrontierCurriculum
 from gymcp.trainers.rollouts.curricula.protocol import Curriculum, CurriculumState, PlannedGroup
 from gymcp.trainers.rollouts.curricula.sequence import SequentialCurriculum
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
-from gymcp.trainers.rollouts.curriculum import tasks_in_sequence
+from gymcp.trainers.rollouts.curricula.vade import VadeCurriculum
+from gymcp.trainers.rollouts.curriculum import repeated_tasks, tasks_in_sequence
 from gymcp.types import Json, Task
 
 
@@ -23,7 +24,8 @@ def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
     """The recipe's curriculum, with the numbers of episodes that its controller allocates.
 
     Raises ConfigError if it chooses among kinds of tasks and there are fewer than two, or if it repeats a number of
-    generated tasks and the suite is fixed, or if episodes are allocated among tasks that never come again.
+    generated tasks and the suite is fixed, or if tasks are chosen, or episodes allocated, among tasks that never come
+    again.
     """
     rule, rollout = recipe.curriculum, recipe.rollout
     ordered = _make_order(env, recipe)
@@ -49,13 +51,13 @@ def make_curriculum(env: LoadedEnv, recipe: Recipe) -> Curriculum:
 
 def _make_order(env: LoadedEnv, recipe: Recipe) -> Curriculum:
     rule = recipe.curriculum
-    if rule.order == "sequence":
+    if rule.order in REPEATING:
         if recipe.tasks.pool and env.spec.more_tasks is None:
             raise ConfigError(
                 f"recipe '{recipe.name}': tasks.pool is {recipe.tasks.pool}, and '{recipe.env}' has a fixed suite,"
                 " which is repeated in any case; take it out"
             )
-        return SequentialCurriculum(env=env, recipe=recipe)
+        return _make_vade(env, recipe) if rule.order == "vade" else SequentialCurriculum(env=env, recipe=recipe)
     kinds = find_kinds(env, recipe)
     if rule.order == "frontier":
         return FrontierCurriculum(
@@ -63,6 +65,25 @@ def _make_order(env: LoadedEnv, recipe: Recipe) -> Curriculum:
         )
     return FailureCurriculum(
         kinds=kinds, seed=recipe.seed, low=rule.low, high=rule.high, explore=rule.explore, memory=rule.memory
+    )
+
+
+def _make_vade(env: LoadedEnv, recipe: Recipe) -> VadeCurriculum:
+    who, rollout = f"recipe '{recipe.name}': curriculum.order = 'vade'", recipe.rollout
+    tasks = repeated_tasks(env, recipe)
+    if not tasks:
+        raise ConfigError(
+            f"{who} goes by each task's success so far, and every task is a new one; set tasks.pool to the number of"
+            " tasks that are repeated"
+        )
+    if len(tasks) <= rollout.groups:
+        raise ConfigError(
+            f"{who} chooses {rollout.groups} tasks for an iteration (rollout.groups) of {len(tasks)}: there must be"
+            " more tasks than that, or fewer groups"
+        )
+    most = rollout.groups if rollout.controller == ALLOCATING else 1  # one task may get the episodes of all groups
+    return VadeCurriculum(
+        tasks=tasks, seed=recipe.seed, trials=most * rollout.episodes, memory=recipe.curriculum.memory
     )
 
 
@@ -89,6 +110,9 @@ def tasks_so_far(env: LoadedEnv, recipe: Recipe, state: CurriculumState) -> Iter
     if recipe.curriculum.order == "sequence":
         yield from (task for task, _ in tasks_in_sequence(env, recipe, 0, state.groups + under_way))
         return
+    if recipe.curriculum.order == "vade":
+        yield from repeated_tasks(env, recipe)
+        return
     kinds = find_kinds(env, recipe)
     counts = {kind: state.tally(kind).made + under_way for kind in kinds.names}
     for number in range(max(counts.values())):
@@ -107,10 +131,10 @@ def curriculum_metrics(
     metrics: dict[str, Json] = {"curriculum/turns": turns_of(recipe, iteration)} if rule.start_turns else {}
     if rule.refill:
         metrics |= {"curriculum/waves": waves, "curriculum/groups": len(planned)}
-    if recipe.rollout.controller == ALLOCATING:
+    if recipe.rollout.controller in (ALLOCATING, PHASED):
         episodes = [group.episodes for group in planned]
         metrics |= {"allocation/fewest": min(episodes), "allocation/most": max(episodes)}
-    if rule.order != "sequence":
+    if rule.order not in REPEATING:
         count = Counter(group.kind for group in planned)
         for kind, tally in sorted(state.kinds.items()):
             metrics[f"curriculum/{kind}/share"] = count[kind] / len(planned)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gymcp.envs.spec import LoadedEnv
-from gymcp.trainers.recipe.branching import ALLOCATING, find_bounds
-from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.recipe.branching import ALLOCATING, PHASED, find_bounds, find_first_episodes
+from gymcp.trainers.recipe.recipe import REPEATING, Recipe
+from gymcp.trainers.rollouts.curricula.phases import CONFIDENCE, PHASES
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
+from gymcp.trainers.rollouts.curricula.vade import UNPLAYED_MEMORY
+from gymcp.trainers.rollouts.curriculum import repeated_tasks
 
 
 def explain_experience(recipe: Recipe, env: LoadedEnv) -> list[str]:
@@ -27,7 +30,16 @@ def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
     rule = recipe.curriculum
     if recipe.tasks.pool:
         yield f"tasks: {recipe.tasks.pool} different ones, which are repeated"
-    if rule.order == "sequence":
+    if rule.order == "vade":
+        yield (
+            f"tasks: the {recipe.rollout.groups} of {len(repeated_tasks(env, recipe))} with the largest p (1 - p)^2, p"
+            " drawn from Beta(solved + 1, failed + 1) of the task"
+        )
+        yield (
+            f"  earlier episodes count {rule.memory:g} times with each group of the task, {UNPLAYED_MEMORY:g} times in"
+            " an iteration without one"
+        )
+    if rule.order in REPEATING:
         return
     kinds = len(find_kinds(env, recipe).names)
     rate = "p = (solved + 1) / (solved + failed + 2) of the kind"
@@ -44,9 +56,19 @@ def _explain_order(recipe: Recipe, env: LoadedEnv) -> Iterator[str]:
 
 def _explain_allocation(recipe: Recipe) -> Iterator[str]:
     rollout = recipe.rollout
+    total = rollout.groups * rollout.episodes
+    if rollout.controller == PHASED:
+        yield (
+            f"episodes: {find_first_episodes(recipe)} of each task, then one at a time, in {PHASES - 1} further phases,"
+            f" up to {total} an iteration: to the task with the largest h(n) - h(n + 1) +"
+            f" {rollout.branching.weight:g} sqrt(log(1 + T) / n)"
+        )
+        yield (
+            f"  h: half of the {CONFIDENCE:.0%} confidence interval of the task's mean score after n episodes;"
+            " T: episodes of all tasks"
+        )
     if rollout.controller == ALLOCATING:
-        bounds, whose = find_bounds(recipe), "task" if recipe.curriculum.order == "sequence" else "kind"
-        total = rollout.groups * rollout.episodes
+        bounds, whose = find_bounds(recipe), "task" if recipe.curriculum.order in REPEATING else "kind"
         yield (
             f"episodes: {bounds.fewest} to {bounds.most} of each task, {total} an iteration:"
             " the N with the largest sum of (1 - p^N - (1 - p)^N) p (1 - p)^2"

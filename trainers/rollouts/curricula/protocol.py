@@ -15,7 +15,7 @@ class KindTally:
     """Tasks and episodes of one kind of tasks (family and level) so far."""
 
     made: int = 0
-    """Tasks that were planned: the number of the next one. Of a single task: its episodes that were planned."""
+    """Tasks that were planned: the number of the next one. Of a single task: the number of its next episode."""
     solved: float = 0.0
     """Solved episodes, older ones with a smaller weight."""
     failed: float = 0.0
@@ -35,7 +35,7 @@ class CurriculumState:
     """Groups that were planned so far."""
     kinds: Mapping[str, KindTally] = field(default_factory=dict)
     """By the name of the kind; empty if the curriculum does not tell kinds apart. A task is a kind, named by its id, if
-    episodes are allocated by task."""
+    tasks are chosen, or episodes allocated, by task."""
     waiting: tuple[str, ...] = ()
     """Kinds of failed groups from which no task has been generated yet, the oldest first."""
 

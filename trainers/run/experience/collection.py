@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gymcp.trainers.recipe.branching import plays_trees
+from gymcp.trainers.recipe.branching import PHASED, plays_trees
 from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics, turns_of
+from gymcp.trainers.rollouts.curricula.phases import begin_phases, extend_groups, later_phases, share_episodes
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
 from gymcp.trainers.run.checkpoints import TrainingState
 from gymcp.trainers.run.training_run import TrainingRun
@@ -63,10 +64,10 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
     records: list[Trajectory] = []
     while count > 0 and waves <= recipe.curriculum.refill:
         groups, curriculum = run.curriculum.plan(curriculum, count)
-        jobs = run.episodes.rollout_jobs(groups, state.iteration)
-        played = await run.episodes.rollouts(
-            jobs, run.trainable, run.sampler.policy, turns=turns_of(recipe, state.iteration)
-        )
+        if recipe.rollout.controller == PHASED:
+            groups, played = await _play_phases(run, groups, state.iteration)
+        else:
+            played = await _play_groups(run, groups, state.iteration)
         found = group_results(groups, played, recipe.rollout.episodes)
         curriculum = run.curriculum.observe(curriculum, found)
         planned, records, results = planned + groups, records + played, results + found
@@ -85,6 +86,27 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
             **(branch_metrics(records, branches) if forks is not None else {}),
         },
     )
+
+
+async def _play_groups(run: TrainingRun, groups: Sequence[PlannedGroup], iteration: int) -> list[Trajectory]:
+    jobs = run.episodes.rollout_jobs(groups, iteration)
+    turns = turns_of(run.inputs.recipe, iteration)
+    return await run.episodes.rollouts(jobs, run.trainable, run.sampler.policy, turns=turns)
+
+
+async def _play_phases(
+    run: TrainingRun, groups: Sequence[PlannedGroup], iteration: int
+) -> tuple[list[PlannedGroup], list[Trajectory]]:
+    """The groups, each with the number of episodes that it has in the end, and the records."""
+    recipe = run.inputs.recipe
+    extended = begin_phases(recipe, groups)
+    records = await _play_groups(run, extended, iteration)
+    for count in later_phases(recipe, len(groups)):
+        scores = [result.scores for result in group_results(extended, records, recipe.rollout.episodes)]
+        counts = share_episodes(scores, count, recipe.rollout.branching.weight)
+        further, extended = extend_groups(extended, counts)
+        records += await _play_groups(run, further, iteration)
+    return extended, records
 
 
 def branch_metrics(records: Sequence[Trajectory], branches: Sequence[Trajectory]) -> dict[str, Json]:
