@@ -50,7 +50,7 @@ def test_a_training_that_nodes_cannot_play_is_refused(ray: None, options: list[s
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError('no ray', name='ray')\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['ray'] = None  # as if it were not installed\n")
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, "PYTHONPATH": path}
     out = ["--out", tmp_path / "run"]

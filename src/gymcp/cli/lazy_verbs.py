@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gymcp.cli.verbs import VERBS, Verb
-from gymcp.errors import ConfigError
 
 log = logging.getLogger(__name__)
 Face = TypeVar("Face", bound=Callable[..., None])
@@ -49,16 +48,6 @@ def import_place(place: str) -> Any:
         value = getattr(importlib.import_module(path), name)
     log.debug("imported %s in %.2f s", path, time.perf_counter() - started)
     return value
-
-
-def import_with_ray(place: str) -> Any:
-    """`import_place` for a module that imports Ray. Raises ConfigError if Ray is not installed."""
-    try:
-        return import_place(place)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise ConfigError("--ray: needs Ray, which is not installed: pip install 'gymcp[scale]'") from error
 
 
 def defer_to(place: str) -> Callable[[Face], Face]:

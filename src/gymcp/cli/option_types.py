@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,6 +73,13 @@ RunEnvironment = Annotated[
         autocompletion=complete_environment,
     ),
 ]
+
+
+def require_ray(address: str | None) -> str | None:
+    """The address as it is, as a callback of ``--ray``. Raises ConfigError if Ray is not installed."""
+    if address is not None and importlib.util.find_spec("ray") is None:
+        raise ConfigError("--ray: needs Ray, which is not installed: pip install 'gymcp[scale]'")
+    return address
 
 
 def replaced_option(old: str, new: str) -> Any:

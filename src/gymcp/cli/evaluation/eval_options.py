@@ -10,6 +10,7 @@ import typer
 from gymcp.agents.strategies.budgets import MAX_SECONDS
 from gymcp.cli.completion import complete_agent, complete_run, offer
 from gymcp.cli.known_names import AGENTS, ATTACKS, POLICY_FORMS, SEARCHES, STRESSORS, TOOL_FORMATS
+from gymcp.cli.option_types import require_ray
 
 AGENT_PANEL = "Agent"
 TASKS_PANEL = "Tasks and the run"
@@ -97,6 +98,7 @@ RayOption = Annotated[
     _of(
         TASKS_PANEL,
         "Play on all nodes of a Ray cluster: auto or its address; --concurrency counts per node; default: here.",
+        callback=require_ray,
         autocompletion=offer(("auto",)),
     ),
 ]

@@ -42,7 +42,7 @@ from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
-from gymcp.cli.lazy_verbs import import_with_ray
+from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
@@ -152,7 +152,7 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
         runner = stack.enter_context(asyncio.Runner())
         env = prepared.env
         if config.ray is not None:
-            agents = stack.enter_context(import_with_ray("evaluation.cluster.driver:open_cluster")(prepared))
+            agents = stack.enter_context(import_place("evaluation.cluster.driver:open_cluster")(prepared))
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
         choice = _choose_concurrency(prepared)

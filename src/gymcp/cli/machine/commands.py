@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gymcp.cli.lazy_verbs import defer_to
-from gymcp.cli.option_types import AsJson
+from gymcp.cli.option_types import AsJson, require_ray
 
 sandbox = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -18,7 +18,10 @@ def doctor(
     as_json: AsJson = False,
     ray: Annotated[
         str | None,
-        typer.Option(help="Check all nodes of a Ray cluster instead: auto or its address; default: this machine."),
+        typer.Option(
+            help="Check all nodes of a Ray cluster instead: auto or its address; default: this machine.",
+            callback=require_ray,
+        ),
     ] = None,
 ) -> None:
     """Check this machine; print the command that mends each failure.

@@ -18,7 +18,7 @@ from uv import find_uv_bin
 from gymcp import __version__
 from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, look_up, plan_build
 from gymcp.agents.policies.pretrained.smollm2 import PRECISIONS, WHEEL, cached_folder
-from gymcp.cli.lazy_verbs import import_with_ray
+from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.output import console, print_json
 from gymcp.envs.suites.scienceworld.java import INSTALL as JAVA_INSTALL
 from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
@@ -57,7 +57,7 @@ class Finding:
 def execute(*, as_json: bool, ray: str | None = None) -> None:
     """Check this machine, and print the command that mends each failure. Exit code 1 if a requirement is missing."""
     if ray is not None:
-        import_with_ray("machine.doctor_ray:execute")(ray, as_json=as_json)
+        import_place("machine.doctor_ray:execute")(ray, as_json=as_json)
         return
     findings = check_machine()
     if as_json:

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from gymcp.cli.completion import offer
-from gymcp.cli.option_types import AsJson, PresetOption, PresetSettings, RunEnvironment, RunFolder, replaced_option
+from gymcp.cli.option_types import (
+    AsJson,
+    PresetOption,
+    PresetSettings,
+    RunEnvironment,
+    RunFolder,
+    replaced_option,
+    require_ray,
+)
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
@@ -26,6 +34,7 @@ RayOption = Annotated[
     typer.Option(
         help="Play episodes on all nodes of a Ray cluster: auto or its address; rollout.concurrency counts per node;"
         " default: here.",
+        callback=require_ray,
         autocompletion=offer(("auto",)),
     ),
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from gymcp.agents.runner.concurrency import ConcurrencyChoice
-from gymcp.cli.lazy_verbs import import_with_ray
+from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.output import console, print_json
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
@@ -104,7 +104,7 @@ def _open_cluster(address: str | None, recipe: Recipe, env: LoadedEnv) -> Abstra
     """Nodes that play the episodes; None without an address. Raises ConfigError."""
     if address is None:
         return nullcontext()
-    opened: AbstractContextManager[OpenPlayer] = import_with_ray("training.cluster.driver:open_cluster")(
+    opened: AbstractContextManager[OpenPlayer] = import_place("training.cluster.driver:open_cluster")(
         address, recipe, env
     )
     return opened
