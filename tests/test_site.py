@@ -41,6 +41,8 @@ def test_every_key_of_a_recipe_is_in_the_reference() -> None:
         for field in fields(kind) if is_dataclass(kind) else ():
             assert f"| `{field.name}` |" in page
     assert "| `hidden` | `int` | `128` | Width of the tiny model's hidden states. |" in page
+    assert "\n## [rollout.branching]\n" in page
+    assert [line for line in page.splitlines() if re.match(r"\| `\w+` \|.*\|\s*\|$", line)] == []
 
 
 def test_links_out_of_the_folder_lead_to_the_copy_or_name_the_file() -> None:

@@ -24,6 +24,9 @@ def describe_recipe() -> str:
     ]
     for name, kind in sections.items():
         parts += [f"## [{name}]", _table(kind, described)]
+        nested = {key: inner for key, inner in get_type_hints(kind).items() if is_dataclass(inner)}
+        for key, inner in nested.items():
+            parts += [f"## [{name}.{key}]", _table(inner, described)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -17,11 +17,13 @@ class ModelRecipe:
     style: Literal["qwen", "llama", "compact", "terse"] = "compact"
     """Chat template and architecture of the tiny model."""
     vocabulary: int = 1024
-    """Most tokens in the vocabulary of the tiny model."""
+    """Maximum size of the tiny model's vocabulary."""
     hidden: int = 128
     """Width of the tiny model's hidden states."""
     layers: int = 4
+    """Layers of the tiny model."""
     heads: int = 4
+    """Attention heads of each layer of the tiny model."""
     context: int = 1024
     """Context length in tokens; a model from a folder uses at most its own."""
     lora_rank: int = 0
@@ -35,11 +37,11 @@ class ModelRecipe:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecipe:
     levels: tuple[int, ...] = ()
-    """Difficulty levels, in environments that generate tasks without end; empty: all levels."""
+    """Difficulty levels, in environments that generate tasks; empty: all levels."""
     families: tuple[str, ...] = ()
     """Task families; empty: every family that is allowed for training."""
     pool: int = 0
-    """Different training tasks, after which the sequence repeats them; 0: every generated task is a new one."""
+    """Number of different training tasks, which are then repeated; 0: every generated task is a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +54,22 @@ class CurriculumRecipe:
     target: float = 0.5
     """Success rate that `frontier` seeks."""
     explore: float = 0.1
-    """Share of the groups whose kind is chosen evenly, with `frontier` and `failures`."""
+    """Share of the groups whose kind is chosen uniformly, with `frontier` and `failures`."""
     memory: float = 0.9
-    """Weight of a kind's earlier episodes, with `vade` and `knapsack` a task's, when a further group of it was played;
-    1: nothing is forgotten."""
+    """Factor on the earlier counts of a kind, with `vade` and `knapsack` of a task, with each new group of it; 1: no
+    decay."""
     low: float = 0.05
-    """Lowest expected success rate of a kind that `failures` makes further tasks of."""
+    """Lowest expected success rate of a kind of which `failures` makes new tasks."""
     high: float = 0.75
     """Highest such rate."""
     start_turns: int = 0
-    """Most turns of an episode in the first iteration, growing to rollout.max_turns (TTI); 0: always max_turns."""
+    """Maximum turns of an episode in the first iteration, growing to rollout.max_turns (TTI); 0: always max_turns."""
     horizon: Literal["multiply", "add"] = "multiply"
     """multiply: the turns grow by start_turns; add: by one."""
     horizon_every: int = 1
     """Iterations after which the turns grow."""
     refill: int = 0
-    """Most further waves of groups in an iteration, in place of groups that all scored alike (DAPO); 0: none."""
+    """Maximum number of extra waves of groups in an iteration, to replace groups with equal scores (DAPO); 0: none."""
 
 
 REPEATING = ("sequence", "vade")
@@ -87,14 +89,16 @@ class WarmStartRecipe:
     """Agent that plays the demonstrations: a scripted one, or one of your own without a model, as ``FILE.py:NAME`` or
     ``MODULE:NAME``; empty: the oracle."""
     min_score: float = 1.0
-    """Lowest score at which an episode is a demonstration; 0: failed episodes are shown, too."""
+    """Lowest score at which an episode is a demonstration; 0: failed episodes are used, too."""
     prompt_loss_weight: float = 0.0
-    """Loss weight of prompt and tool-result tokens; action tokens have weight 1. Much of what an action copies stands
-    in the prompt twice, so predicting the prompt teaches to copy."""
+    """Loss weight of prompt and tool-result tokens; action tokens have weight 1. Texts that actions copy often occur
+    twice in the prompt, so predicting the prompt teaches to copy."""
     epochs: int = 4
+    """Epochs over the demonstrations."""
     batch_size: int = 32
     """Examples per optimiser step."""
     learning_rate: float = 1e-3
+    """Learning rate of the warm start."""
     families: tuple[str, ...] = ()
     """Task families of the demonstrations; empty: those of `Recipe.tasks`."""
     levels: tuple[int, ...] = ()
@@ -104,35 +108,35 @@ class WarmStartRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchingRecipe:
-    """Numbers of `RolloutRecipe.controller`. 0: the controller's own number."""
+    """Settings of `RolloutRecipe.controller`. 0: the controller's default."""
 
     ways: int = 0
-    """Ways in which an episode goes on at a branching, its own included."""
+    """Continuations at a branching point, the episode's own included."""
     depth: int = 0
-    """Branchings on one path."""
+    """Maximum number of branchings on one path."""
     steps: tuple[int, ...] = ()
     """Numbers of the steps after which episodes branch, from 1; empty: every step."""
     base: float = 0.5
     """`arpo`: probability of a branch if the entropy is that of the episode's first answer."""
     weight: float = 0.2
-    """`arpo`: what the probability grows by for each unit of entropy above that. `xrpo`: weight of the bonus for tasks
+    """`arpo`: increase of the probability for each unit of entropy above that. `xrpo`: weight of the bonus for tasks
     with few episodes."""
     tokens: int = 0
-    """`arpo`: first tokens of an answer over which its entropy is summed."""
+    """`arpo`: number of first tokens of an answer over which its entropy is summed."""
     retries: int = 0
-    """`cleaner`: times that a step whose call failed is drawn again."""
+    """`cleaner`: maximum number of times that a step with a failed call is sampled again."""
     patches: int = 0
     """`ui_s1`: actions of an episode that are replaced by a demonstration's before the next one ends it."""
     texts: bool = False
-    """`ui_s1`: True: what is said without a call must be what the demonstration says."""
+    """`ui_s1`: True: a text without a call must equal the demonstration's."""
     fewest: int = 0
     """`knapsack`: fewest episodes of a task. `xrpo`: episodes of each task in the first phase."""
     most: int = 0
     """`knapsack`: most episodes of a task."""
     max_episodes: int = 0
-    """Most episodes of a tree, the first one included."""
+    """Maximum number of episodes of a tree, the first one included."""
     max_tokens: int = 0
-    """Tokens drawn in a tree after which no further branch begins; 0: no limit."""
+    """Sampled tokens in a tree after which no further branch begins; 0: no limit."""
     max_calls: int = 0
     """Tool calls in a tree after which no further branch begins; 0: no limit."""
 
@@ -147,44 +151,47 @@ class RolloutRecipe:
     controller: Literal[
         "", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack", "xrpo"
     ] = ""
-    """Rule that decides after each step whether the episode branches, or the step is drawn again or replaced; knapsack,
-    xrpo: rules that decide how many episodes a task has, `episodes` on average; empty: none does."""
+    """Rule that decides after each step whether the episode branches, or the step is sampled again or replaced;
+    knapsack, xrpo: rule for the number of episodes of each task, `episodes` on average; empty: no rule."""
     demonstrations: str = ""
-    """`ui_s1`: folder of a recorded run, whose first solved episode of each task its actions are compared with."""
+    """`ui_s1`: folder of a recorded run; its first solved episode of each task is the demonstration."""
     branching: BranchingRecipe = field(default_factory=BranchingRecipe)
-    """Numbers of the controller."""
+    """Settings of the controller."""
     temperature: float = 1.0
+    """Sampling temperature."""
     max_tokens: int = 64
-    """Most tokens of one answer."""
+    """Maximum tokens of one answer."""
     max_turns: int = 12
-    """Most answers in one episode."""
+    """Maximum number of answers in one episode."""
     max_seconds: float = 0.0
-    """Most seconds of the agent's own time in one episode, which is then graded as it stands; 0: as the environment
-    says, an hour if it says nothing."""
+    """Maximum seconds of the agent's own time in one episode, which is then graded as it stands; 0: the environment's
+    limit, else an hour."""
     request_timeout_s: float = 0.0
-    """Most seconds of one answer of the policy, after which its episode is graded as it stands; 0: the agent's time
-    alone bounds it."""
+    """Maximum seconds of one answer of the policy, after which its episode is graded as it stands; 0: only the agent's
+    time bounds it."""
     agent: str = ""
-    """Agent that plays over the trained model: one of your own, as ``FILE.py:NAME`` or ``MODULE:NAME``, or any program,
+    """Agent that plays with the trained model: one of your own, as ``FILE.py:NAME`` or ``MODULE:NAME``, or any program,
     as ``cmd:PROGRAM ARGS``; empty: react."""
     agent_sandbox: Literal["bwrap", "none"] = "bwrap"
     """Sandbox of a program; none: for a program that cannot run in one."""
     agent_stdin: bool = False
     """Keep one process of a program, which reads each message of the user as a line of JSON."""
     agent_mounts: tuple[str, ...] = ()
-    """Files and folders that a program may read, beside those that its command names."""
+    """Files and folders that a program may read, in addition to those that its command names."""
     concurrency: int = 0
-    """Episodes that run at the same time; 0: chosen by memory, CPU and engine. A resumed run may have another number,
-    on which no result depends."""
+    """Number of concurrent episodes; 0: chosen by memory, CPU and engine. It may change when a run is resumed: no
+    result depends on it."""
     staleness: int = 0
-    """Most weight versions between a drawn token and the update that learns from it. Above 0 rollouts go on while the
-    learner updates (docs/asynchronous.md); 0: rollouts and updates alternate."""
+    """Maximum number of weight versions between a sampled token and its update. Above 0, rollouts go on during updates
+    (docs/asynchronous.md); 0: rollouts and updates alternate."""
     over_provision: int = 0
-    """Further groups under way at a time, so that an update need not wait for the slowest, with `staleness` only."""
+    """Extra groups in progress, so that an update need not wait for the slowest; only with `staleness`."""
     slots: int = 64
-    """Samples that the embedded engine draws at the same time."""
+    """Number of concurrent requests of the embedded engine."""
     sandbox: str = "bwrap"
+    """Sandbox of the servers: bwrap, docker, or none (trusted servers only)."""
     engine: Literal["embedded", "vllm"] = "embedded"
+    """Engine that samples the tokens: embedded shares the learner's weights; vllm is a server."""
     server: str = ""
     """vLLM only: server on this machine, as ``vllm:URL#MODEL`` (printed by ``gymcp serve``); empty: one is started."""
     vllm_args: tuple[str, ...] = ()
@@ -202,28 +209,33 @@ class WrapperRecipe:
     privileges: str = ""
     """TOML file with rules over tool calls, as ``gymcp eval --privileges``; empty: no rules."""
     retrieve: int = 0
-    """Number of tools that are shown, while a search tool finds the others; 0: all are shown."""
+    """Number of offered tools, while a search tool finds the others; 0: all are offered."""
     tool_budget: int = 0
-    """Characters of all tools that are shown at a time, with `retrieve`; 0: the default of ``gymcp eval``."""
+    """Maximum characters of all offered tools, with `retrieve`; 0: the default of ``gymcp eval``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnRecipe:
     iterations: int = 20
+    """Number of iterations: a batch of rollouts and its updates."""
     minibatches: int = 1
     """Optimiser steps per epoch: the groups of an iteration's batch are divided among this many parts."""
     epochs: int = 1
-    """Passes over the batch of an iteration; the clipped ratios bound what the later ones can change."""
+    """Epochs over the batch of an iteration; the clipped ratios bound the changes of the later ones."""
     learning_rate: float = 1e-4
+    """Learning rate of the policy."""
     max_grad_norm: float = 1.0
+    """Norm to which gradients are clipped."""
     warmup_steps: int = 0
+    """Optimiser steps over which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Schedule of the learning rate; linear and cosine fall to 0 at the last iteration."""
     restart: bool = False
     """Begin the updates of each iteration with the weights before the first one (STaR), for losses without ratios."""
     drop_uninformative: bool = False
     """Leave out tasks whose episodes all have the same score (DAPO): they carry little signal and cost time."""
     keep_cleanest: int = 0
-    """Episodes of each task that are learnt from, solved ones with the fewest failed calls first
+    """Number of episodes of each task that are trained on, solved ones with the fewest failed calls first
     (`filters.KeepCleanest`, GRPO-RoC); 0: all."""
     overlong_tokens: int = 0
     """Sampled tokens of an episode at which the overlong penalty reaches 1 (`shapers.OverlongPenalty`, DAPO); 0: no
@@ -235,38 +247,40 @@ class LearnRecipe:
     negative_scale: float = 1.0
     """Factor on advantages below zero: see `transforms.ScaleNegative`."""
     demonstrations: int = 0
-    """Warm-start examples in an extra update after each update, so that the policy keeps what was demonstrated (PPO-ptx
-    in arXiv:2203.02155 mixes pretraining text in likewise); 0: none."""
+    """Warm-start examples in an extra update after each update, so that the policy does not forget the demonstrations
+    (PPO-ptx in arXiv:2203.02155 mixes in pretraining text); 0: none."""
     micro_batch_tokens: int = 8192
+    """Maximum tokens of a micro-batch, of which gradients are accumulated."""
     min_entropy: float = 0.001
     """Entropy in nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
     patience: int = 5
     """Iterations of low entropy, or of unusable actions, after which the policy counts as collapsed."""
     critic_learning_rate: float = 1e-3
+    """Learning rate of the critic."""
     critic_epochs: int = 4
     """Epochs over an iteration's steps, for presets that need a critic (`ppo`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRecipe:
-    """Earlier episodes that are learnt again, in place of new ones of the same task."""
+    """Replay buffer: earlier episodes that replace new ones of the same task."""
 
     keep: int = 0
-    """Solved episodes kept of each task, and with `recall` = alike as many others; 0: nothing is learnt again."""
+    """Solved episodes kept of each task, and with `recall` = alike as many others; 0: no replay."""
     recall: Literal["failed", "alike"] = "failed"
-    """failed: a group without a success recalls solved episodes. alike: a group that all scored the same recalls
-    episodes that scored otherwise."""
+    """failed: a group without a success recalls solved episodes. alike: a group with equal scores recalls episodes with
+    other scores."""
     per_group: int = 1
-    """Most episodes that a group recalls."""
+    """Maximum number of episodes that a group recalls."""
     max_age: int = 0
-    """Most iterations since the weights that drew an episode; 0: no limit."""
+    """Maximum age, in iterations, of the weights that played an episode; 0: no limit."""
     run: str = ""
     """Folder of a training run whose episodes are in the buffer from the start; empty: it starts empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRecipe:
-    """Rewards beside the score; by default there are none.
+    """Costs and rewards in addition to the score; none by default.
 
     The first seven are costs of a step (`gymcp.envs.tool_costs.CallCost`). Each is a weight: the amount times the
     weight is subtracted from the advantage of that step, and of no other.
@@ -275,13 +289,17 @@ class RewardRecipe:
     money: float = 0.0
     """Weight of the price of the step's calls, questions to the user left out."""
     seconds: float = 0.0
+    """Weight of the seconds of the step's calls."""
     calls: float = 0.0
+    """Weight of the number of the step's calls."""
     bytes: float = 0.0
+    """Weight of the bytes of the step's results."""
     risk: float = 0.0
+    """Weight of the risk of the step's calls."""
     asking: float = 0.0
-    """Weight of the price of questions to the user; 1: what the environment asks for them."""
+    """Weight of the price of questions to the user; 1: the price that the environment declares."""
     length: float = 0.0
-    """Weight of each token that the policy draws in the step."""
+    """Weight of each token that the policy samples in the step."""
     components: Mapping[str, Json] = field(default_factory=dict)
     """Weights of components of the verdict, by name, that are added to the score."""
     grader: str = ""
@@ -301,20 +319,21 @@ class EvaluationRecipe:
     every: int = 10
     """Iterations between evaluations; 0: only before the first and after the last."""
     splits: tuple[str, ...] = ("seeds",)
+    """Splits with held-out tasks."""
     levels: tuple[int, ...] = ()
     """Difficulty levels; empty: those of `Recipe.tasks`."""
     families: tuple[str, ...] = ()
     """Task families; empty: those of `Recipe.tasks`. A split that has none of them, such as one that holds out
     families, uses its own."""
     tasks: int = 64
-    """Most tasks of each split."""
+    """Maximum number of tasks of each split."""
     temperature: float = 0.0
     """Sampling temperature; 0: greedy. The temperature of the rollouts measures the policy as it is trained, sampling
     noise included."""
     final_splits: tuple[str, ...] = ()
     """Splits evaluated before the first iteration and after the last; empty: `splits`."""
     final_tasks: int = 0
-    """Most tasks of each split in those two evaluations; 0: `tasks`."""
+    """Maximum number of tasks of each split in those two evaluations; 0: `tasks`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,8 +341,11 @@ class Recipe:
     """The settings of a training run, as its TOML file gives them."""
 
     env: str
+    """Name of an environment, or path of its file, whose code is run."""
     name: str = "run"
+    """Name of the run, also in the default folder, runs/train-NAME."""
     seed: int = 0
+    """Seed of all random choices."""
     deterministic: bool = False
     """Give the same metrics to the last digit on the same machine, at the cost of speed."""
     model: ModelRecipe = field(default_factory=ModelRecipe)

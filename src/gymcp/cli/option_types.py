@@ -14,7 +14,7 @@ from gymcp.cli.known_names import AGENT_FORMS, MIN_COVERAGE, SANDBOXES
 from gymcp.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and no text.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Number of episodes that run at a time.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Number of concurrent episodes.")]
 MinCoverage = Annotated[
     float | None,
     typer.Option(

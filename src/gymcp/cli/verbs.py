@@ -44,7 +44,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="suites",
         group=EVALUATE,
-        help="List the environments, or install what they need.",
+        help="List the environments, or install their files.",
         place="evaluation.commands:suites",
         examples=("gymcp suites", "gymcp suites install bfcl", "gymcp suites --check --only 'workbench*'"),
     ),
@@ -62,7 +62,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="judge",
         group=EVALUATE,
-        help="Let a model judge a recorded run; measure how far people agree.",
+        help="Let a model judge a recorded run, or compare it with people.",
         place="evaluation.judge:app",
         examples=(
             "gymcp judge runs/mine --policy openai:http://127.0.0.1:8000/v1#judge --rubric rubric.toml",
@@ -179,7 +179,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="new",
         group=SERVERS,
-        help="Write an environment file over a server, ready to run.",
+        help="Write an environment file for a server, ready to run.",
         place="servers.commands:new",
         examples=(
             "gymcp new todo",
@@ -257,14 +257,14 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="doctor",
         group=MACHINE,
-        help="Check this machine; print the command that mends each failure.",
+        help="Check this machine; print the command that fixes each failure.",
         place="machine.commands:doctor",
         examples=("gymcp doctor", "gymcp doctor --json"),
     ),
     Verb(
         name="clean",
         group=MACHINE,
-        help="Remove what dead gymcp processes have left on this machine.",
+        help="Remove what killed gymcp processes left on this machine.",
         place="machine.commands:clean",
         examples=("gymcp clean --dry-run", "gymcp clean --servers --lock servers.lock"),
     ),

@@ -38,7 +38,7 @@ from gymcp.cli.option_types import (
 )
 
 suites = typer.Typer(
-    invoke_without_command=True, add_completion=False, help="List the environments, or install what they need."
+    invoke_without_command=True, add_completion=False, help="List the environments, or install their files."
 )
 
 
@@ -139,7 +139,7 @@ def host(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients send; default: $GYMCP_HOST_TOKEN, else none.")
     ] = None,
-    max_live: Annotated[int, typer.Option(min=1, help="Maximum number of episodes that live at a time.")] = 100,
+    max_live: Annotated[int, typer.Option(min=1, help="Maximum number of live episodes.")] = 100,
     idle_timeout: Annotated[
         float,
         typer.Option(
@@ -169,11 +169,11 @@ def host(
     """Serve the episodes of environments over HTTP until Ctrl-C.
 
     A trainer or a harness starts episodes, each with a prompt, an MCP server for its tools and a token for its agent;
-    it passes on what the agent says, gets the user's replies, and in the end a verdict. Episodes are sandboxed, reset,
+    it sends the agent's messages, gets the user's replies, and at the end a verdict. Episodes are sandboxed, reset,
     graded and recorded as by `gymcp eval`, one run folder for each environment and agent. The contract is docs/host.md.
     The address is printed, alone on its line.
 
-    Exit code: 0 if it was stopped, 2 for a usage error or a port that cannot be had.
+    Exit code: 0 if it was stopped, 2 for a usage error or a port that cannot be used.
     """
 
 

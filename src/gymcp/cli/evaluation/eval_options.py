@@ -74,7 +74,7 @@ ConcurrencyOption = Annotated[
     int | None,
     _of(
         TASKS_PANEL,
-        "Number of episodes that run at a time; default: chosen by memory, CPU and the model, and printed.",
+        "Number of concurrent episodes; default: chosen by memory, CPU and the model, and printed.",
         min=1,
     ),
 ]
@@ -165,9 +165,9 @@ RetrieveOption = Annotated[
 ToolBudgetOption = Annotated[
     int | None, _of(TOOLS_PANEL, "Maximum characters of all tools shown at a time, with --retrieve; default: no limit.")
 ]
-TemperatureOption = Annotated[float, _of(MODEL_PANEL, "Sampling temperature; 0: always the likeliest token.")]
-TopPOption = Annotated[float, _of(MODEL_PANEL, "Probability mass of the likeliest tokens to draw from.")]
-TopKOption = Annotated[int, _of(MODEL_PANEL, "Number of likeliest tokens to draw from; 0: all.")]
+TemperatureOption = Annotated[float, _of(MODEL_PANEL, "Sampling temperature; 0: greedy decoding.")]
+TopPOption = Annotated[float, _of(MODEL_PANEL, "Probability mass of the likeliest tokens to sample from.")]
+TopKOption = Annotated[int, _of(MODEL_PANEL, "Number of likeliest tokens to sample from; 0: all.")]
 MaxTokensOption = Annotated[int, _of(MODEL_PANEL, "Maximum number of tokens in one answer.")]
 StopOption = Annotated[list[str] | None, _of(MODEL_PANEL, "Text that ends an answer; repeatable; default: none.")]
 SystemOption = Annotated[Path | None, _of(MODEL_PANEL, "File with a system prompt; default: no system prompt.")]
@@ -214,14 +214,12 @@ StreamOption = Annotated[
         rich_help_panel=MODEL_PANEL,
     ),
 ]
-SlotsOption = Annotated[int, _of(MODEL_PANEL, "Number of answers that a local model draws at a time.", min=1)]
+SlotsOption = Annotated[int, _of(MODEL_PANEL, "Number of concurrent answers of a local model.", min=1)]
 DeviceOption = Annotated[
     str | None, _of(MODEL_PANEL, "Device of a local model, such as cpu or cuda; default: chosen automatically.")
 ]
 MaxTurnsOption = Annotated[int, _of(BUDGET_PANEL, "Maximum number of the model's answers in one episode.")]
-MaxEpisodeTokensOption = Annotated[
-    int, _of(BUDGET_PANEL, "Maximum number of tokens that the model draws in one episode.")
-]
+MaxEpisodeTokensOption = Annotated[int, _of(BUDGET_PANEL, "Maximum number of sampled tokens in one episode.")]
 MaxEpisodeSecondsOption = Annotated[
     float | None,
     _of(

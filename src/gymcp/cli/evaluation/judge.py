@@ -17,7 +17,7 @@ from gymcp.errors import ConfigError
 app = typer.Typer(
     cls=DefaultCommandGroup,
     add_completion=False,
-    help="Let a model judge a recorded run; measure how far people agree.",
+    help="Let a model judge a recorded run, or compare it with people.",
 )
 
 
@@ -29,14 +29,14 @@ def judge_run(
     votes: Annotated[int, typer.Option(min=1, help="Answers for each episode; the majority counts.")] = 1,
     temperature: Annotated[
         float | None,
-        typer.Option(help="Sampling temperature; default: 0 for one vote, 1 for several, which would else be alike."),
+        typer.Option(help="Sampling temperature; default: 0 for one vote, 1 for several, so that they differ."),
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Maximum tokens in one answer.")] = 1024,
     as_component: Annotated[
         bool, typer.Option("--as-component", help="Keep the scores; the verdict becomes a component named judge.")
     ] = False,
     beside: Annotated[bool, replaced_option("--beside", "--as-component")] = False,
-    concurrency: Annotated[int, typer.Option(min=1, help="Answers at a time.")] = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8,
     key_env: Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")] = KEY_VARIABLE,
     prices: Annotated[
         Path | None, typer.Option(help="TOML file with prices per million tokens (USD); default: no prices.")

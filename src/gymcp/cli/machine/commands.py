@@ -24,7 +24,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Check this machine; print the command that mends each failure.
+    """Check this machine; print the command that fixes each failure.
 
     Exit code 1 if a requirement is missing.
     """
@@ -44,7 +44,7 @@ def clean(
         typer.Option("--lock", help="Lock file whose servers and images are kept, as well; repeatable; default: none."),
     ] = None,
 ) -> None:
-    """Remove what dead gymcp processes have left on this machine.
+    """Remove what killed gymcp processes left on this machine.
 
     That is: processes, containers, folders, control groups, unfinished downloads. Everything that belongs to a living
     process stays. An image built from a Dockerfile is removed as well once no lock names it and the Dockerfile has

@@ -1,4 +1,4 @@
-"""``gymcp doctor``: check this machine, and print the command that mends each failure."""
+"""``gymcp doctor``: check this machine, and print the command that fixes each failure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Finding:
 
 
 def execute(*, as_json: bool, ray: str | None = None) -> None:
-    """Check this machine, and print the command that mends each failure. Exit code 1 if a requirement is missing."""
+    """Check this machine, and print the command that fixes each failure. Exit code 1 if a requirement is missing."""
     if ray is not None:
         import_place("machine.doctor_ray:execute")(ray, as_json=as_json)
         return

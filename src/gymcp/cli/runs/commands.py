@@ -35,8 +35,8 @@ def report(
 ) -> None:
     """Write the report of a run, or one report on several runs.
 
-    For one run: a table, summary.json and report.html. For several runs: the better one, with its certainty.
-    If too few episodes have a score, bounds stand in place of the headline figure.
+    For one run: a table, summary.json and report.html. For several runs: which is better, with intervals.
+    If too few episodes have a score, bounds replace the headline figure.
     Exit code 1 if a run could not be read or compared; the others are reported.
     """
 
@@ -60,7 +60,7 @@ def compare(
     """Compare runs of the same tasks, pair by pair.
 
     Differences that chance alone may explain are not ranked. Training runs are compared in held-out success, after the
-    last iteration that all were tested at.
+    last iteration at which all were evaluated.
     Exit code 1 if a run or a metric could not be compared, as with too few scored episodes; the others are compared
     nevertheless.
     """
@@ -86,7 +86,7 @@ def view(
         list[str] | None,
         typer.Option(
             help="Environment file of the runs, whose code is run, for gold and target beside the episodes; repeatable;"
-            " default: the catalog alone.",
+            " default: only the catalog.",
             autocompletion=complete_environment,
         ),
     ] = None,
@@ -119,7 +119,7 @@ def view(
 @defer_to("runs.watch:execute")
 def watch(
     run: RunFolder,
-    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks at the run.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two updates of the display.")] = 2.0,
 ) -> None:
     """Follow a run in the terminal until it ends.
 

@@ -30,7 +30,7 @@ def execute(
 ) -> None:
     """Compare runs of the same tasks, pair by pair.
 
-    Training runs are compared in held-out success, after the last iteration that all were tested at.
+    Training runs are compared in held-out success, after the last iteration at which all were evaluated.
     Exit code 1 if a run or a metric could not be compared, as with too few scored episodes; the others are compared
     nevertheless.
     """

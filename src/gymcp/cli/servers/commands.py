@@ -89,7 +89,7 @@ IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--include",
-        help="File or folder that a server of your own reads, beside its program; repeatable; default: none.",
+        help="Another file or folder that your own server reads; repeatable; default: none.",
     ),
 ]
 DevOption = Annotated[
@@ -170,10 +170,10 @@ def new(
     folder: Annotated[Path, typer.Option("--dir", help="Folder to write NAME.py and servers.lock into.")] = Path(),
     sandbox: SandboxOption = None,
 ) -> None:
-    """Write an environment file over a server, ready to run.
+    """Write an environment file for a server, ready to run.
 
-    It has the server's tools, a first task that works, and a grader. Without a server it is a file over a Python class,
-    with three tasks and a test. With --check, the exit code is 1 if a check fails; what was written stays.
+    It has the server's tools, a first task that works, and a grader. Without a server, the file has a Python class as
+    its server, three tasks and a test. With --check, the exit code is 1 if a check fails; the files stay.
     """
 
 
@@ -243,7 +243,7 @@ def add(
     lock: LockOption = Path(LOCK_FILE),
     sandbox: SandboxOption = None,
 ) -> None:
-    """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
+    """Lock servers: resolve and install the packages, start each server in the sandbox and record its tools."""
 
 
 @servers.command("lock")

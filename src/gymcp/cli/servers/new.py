@@ -1,4 +1,4 @@
-"""``gymcp new``: write an environment file over a server, ready to run, and check it if asked."""
+"""``gymcp new``: write an environment file for a server, ready to run, and check it if asked."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def execute(
     folder: Path,
     sandbox: str | None,
 ) -> None:
-    """Write an environment file over a server: its tools, a first task that works, and a grader.
+    """Write an environment file for a server: its tools, a first task that works, and a grader.
 
-    With `check`, the exit code is 1 if a check fails; what was written stays.
+    With `check`, the exit code is 1 if a check fails; the files stay.
     """
     file = folder / f"{_check_name(name)}.py"
     if file.exists():

@@ -58,7 +58,7 @@ def add(
     lock: Path,
     sandbox: str | None,
 ) -> None:
-    """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
+    """Lock servers: resolve and install the packages, start each server in the sandbox and record its tools."""
     if (config is None) == (not command and image is None and path is None):
         raise ConfigError("servers add: give either a command, --path FOLDER, --image IMAGE, or --config FILE")
     if config is not None and (http or header):

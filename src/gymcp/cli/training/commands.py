@@ -77,8 +77,8 @@ def serve(
     """Serve a model with vLLM on 127.0.0.1 until Ctrl-C.
 
     The value for --policy is printed. Every request needs the key: $VLLM_API_KEY, or a new key, which gymcp finds by
-    itself and other programs find in the file whose path is printed. Only this user can read that file, and so use the
-    server.
+    itself and other programs find in the file whose path is printed. Only this user can read that file, and thus
+    use the server.
 
     Exit code: 0 if it was stopped after it had started, 130 if interrupted before, 2 if vLLM fails or cannot start.
     """

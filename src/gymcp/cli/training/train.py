@@ -59,11 +59,11 @@ def command(
         bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Refuse what training would refuse, play one episode, and train nothing.")
+        bool, typer.Option("--check", help="Check the recipe, play one episode, and train nothing.")
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say what each advantage is made of and what the run takes; train nothing."),
+        typer.Option("--explain", help="Print the formula of the advantages and the size of the run; train nothing."),
     ] = False,
     replay: ReplayOption = None,
     ray: RayOption = None,
