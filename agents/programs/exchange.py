@@ -36,6 +36,8 @@ class Exchange:
         self._contexts = Contexts(model, self._new_id) if model is not None else None
         self._answers = Answers()
         self._count = 0
+        self.held_bytes = 0
+        """Bytes of the requests that are under way, for the gateway to bound."""
 
     @property
     def events(self) -> asyncio.Queue[Event]:
@@ -55,7 +57,8 @@ class Exchange:
         asked = min(most, max(1, request.max_tokens or most))
         try:
             async with self._budget.reserve(asked) as granted:
-                decision = await self._contexts.answer(request, self._choose_sampling(request, number, granted))
+                sampling = self._choose_sampling(request, number, granted)
+                decision, stop = await self._contexts.answer(request, sampling)
                 self._budget.spend(decision.spent or ModelUsage(model=""))
         except BudgetExhausted as error:
             self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=str(error)))
@@ -72,6 +75,7 @@ class Exchange:
             decision=decision,
             namespaces=request.namespaces,
             streams_usage=request.streams_usage,
+            stop_text=stop,
         )
 
     def _choose_sampling(self, request: ModelRequest, number: int, max_tokens: int) -> Sampling:

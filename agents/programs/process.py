@@ -30,9 +30,12 @@ class ProgramProcess:
     process: SandboxProcess
     reader: asyncio.Task[None]
     """Reads standard output until it ends, and tells the exchange how the turn or the program ended."""
+    turns: asyncio.Semaphore
+    """Answers of a program that serves several turns which are due: one for each message of the user."""
 
     async def say(self, prompt: str) -> None:
         """Write the user's message as a line of JSON, for a program that serves several turns."""
+        self.turns.release()
         with contextlib.suppress(ConnectionError):  # it has ended, which the reader tells
             self.process.stdin.write(json.dumps({"prompt": prompt}).encode() + b"\n")
             await self.process.stdin.drain()
@@ -50,10 +53,15 @@ async def run_program(
     async with sandbox.start(launch) as process:
         if not by_line:
             await _feed(process, standard_input or "")
-        read = _read_lines if by_line else _read_all
-        reader = asyncio.create_task(read(process, exchange, launch.secrets))
+        turns = asyncio.Semaphore(0)
+        reading = (
+            _read_lines(process, exchange, launch.secrets, turns)
+            if by_line
+            else _read_all(process, exchange, launch.secrets)
+        )
+        reader = asyncio.create_task(reading)
         try:
-            yield ProgramProcess(process=process, reader=reader)
+            yield ProgramProcess(process=process, reader=reader, turns=turns)
         finally:
             reader.cancel()
             await asyncio.wait([reader])
@@ -74,7 +82,10 @@ async def _read_all(process: SandboxProcess, exchange: Exchange, secrets: Mappin
     await _report_end(process, exchange, secrets, output.decode(errors="replace"))
 
 
-async def _read_lines(process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str]) -> None:
+async def _read_lines(
+    process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str], turns: asyncio.Semaphore
+) -> None:
+    """Read an answer for each turn: of a program that writes more, the rest stays in its pipe."""
     while True:
         try:
             line = await process.stdout.readline()
@@ -88,6 +99,7 @@ async def _read_lines(process: SandboxProcess, exchange: Exchange, secrets: Mapp
         with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(line)
             if isinstance(answer, dict) and isinstance(answer.get("text"), str):
+                await turns.acquire()
                 exchange.events.put_nowait(TurnEnded(text=cut_answer(answer["text"])))
 
 

@@ -133,6 +133,16 @@ def test_token_counts_are_streamed_on_demand() -> None:
     assert found == [[True, True], [True, True, False]]
 
 
+def test_a_stop_text_that_ended_an_answer_is_told_in_anthropics_dialect() -> None:
+    answer = ModelAnswer(id="1", model="m", decision=Decision(action=Action(text="I look.")), stop_text="Observation:")
+    told = {"stop_reason": "stop_sequence", "stop_sequence": "Observation:"}
+    whole = anthropic_messages.write_answer(answer)
+    assert {name: whole[name] for name in told} == told
+    events = dict(anthropic_messages.write_events(answer))
+    assert events["message_delta"]["delta"] == told
+    assert events["message_start"]["message"]["stop_sequence"] is None
+
+
 def test_the_page_names_every_field_that_is_refused() -> None:
     table = PAGE.partition("## Fields of a model request")[2].partition("\n## ")[0]
     refused = [

@@ -241,10 +241,10 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
     row = {"command": "uv", "args": ["--directory", str(tmp_path), "run", "kv_server.py"], "env": {"T": "${OWN_TOKEN}"}}
     (tmp_path / "claude_desktop_config.json").write_text(json.dumps({"mcpServers": {"mine": row}}))
     secret = "s3cr3t-of-mine"
-    options = ("servers", "add", "--config", "claude_desktop_config.json", "--runs-code")
+    options = ("servers", "add", "--config", "claude_desktop_config.json", "--runs-code", "--name", "ours")
     added = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
     assert added.returncode == 0, added.stderr
-    entry = read_lock(tmp_path / "servers.lock")["mine"]
+    entry = read_lock(tmp_path / "servers.lock")["ours"]
     assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
     assert secret not in (tmp_path / "servers.lock").read_text()
     options = ("new", "shop", "--config", "claude_desktop_config.json:mine", "--runs-code")
@@ -325,6 +325,10 @@ def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> No
         (["servers", "add", "--path", "."], "folder '.' has neither pyproject.toml nor package.json"),
         (["servers", "add", "npx -y x@1", "--dev"], "--include and --dev are for a server of your own"),
         (["servers", "add", "npx -y x@1", "--with", "y"], "--with and --constraint are for servers in Python"),
+        (["servers", "add", "npx -y x@1", "--only", "x"], "--only names a server of --config FILE, which is missing"),
+        (["servers", "add", "--config", "c.json", "--env", "A=b"], "the environment of each server is in the file"),
+        (["new", "kv", "--dev"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--runs-code"], "new: has options of a server, but no server: give --server LINE"),
         (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
         (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
         (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
@@ -340,7 +344,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str, 
 
 def test_a_dependency_that_does_not_resolve_is_one_line(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    done = gymcp("servers", "add", "python kv_server.py", "--with", "gymcp-no-such-package", cwd=tmp_path)
+    done = gymcp("servers", "add", "python kv_server.py", "--with", "gymcp-no-such-package>=1,<2", cwd=tmp_path)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "server 'kv': resolve: " in done.stderr
     assert not (tmp_path / "servers.lock").exists()

@@ -35,6 +35,16 @@ from gymcp.mcp_servers.packages.own_source.source import read_source
             "PEP 723 metadata: 'a b' is not a requirement",
         ),
         ({"s.py": SCRIPT.replace('["mcp', "[mcp")}, "python s.py", "its PEP 723 metadata: not TOML"),
+        (
+            {"s.py": SCRIPT.replace("# ///\nimp", '# [tool.uv.sources]\n# Rich = {path = "../rich"}\n# ///\nimp')},
+            "python s.py",
+            "its PEP 723 metadata: 'rich' is not from a package index ([tool.uv.sources]), so it cannot be locked by",
+        ),
+        (
+            {"p/pyproject.toml": f'{PROJECT}[tool.uv.sources]\nmcp = {{git = "https://h.invalid/mcp"}}\n'},
+            "uv run --directory p weather",
+            "pyproject.toml: 'mcp' is not from a package index ([tool.uv.sources])",
+        ),
         ({"s.py": "", "requirements.txt": "-r more.txt"}, "python s.py", "option '-r more.txt' is not understood"),
         ({"s.py": "", "pyproject.toml": "["}, "python s.py", "pyproject.toml: not TOML"),
         (

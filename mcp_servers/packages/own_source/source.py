@@ -119,7 +119,7 @@ def compare_source(server: LockedServer, source: OwnSource) -> None:
     """Raise IntegrityError if the source is not the locked one; with ``--dev``, only if its dependencies differ."""
     locked = server.source
     assert locked is not None
-    accept = f"to accept that run: gymcp servers lock {server.name}"
+    accept = f"to accept that run: {server.lock_command}"
     if tuple(source.requires) != tuple(locked.requires):
         raise IntegrityError(
             f"server '{server.name}': its dependencies were {_list(locked.requires)} when it was locked, and are now "

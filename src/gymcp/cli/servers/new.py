@@ -86,7 +86,8 @@ def execute(
         raise ConfigError(f"new: folder {folder} is not there; make it first")
     wanted, lock = None, folder / DEFAULT_LOCK
     if server is None and path is None and image is None and config is None:
-        _refuse_server_options(more, constraint, python, service, ready, include, build, header, server_name, http)
+        words = (more, constraint, python, service, ready, include, build, header, server_name, http)
+        _refuse_server_options(*words, dev, runs_code)
     else:
         wanted = _find_server(server, config, image, path, lock, server_name, http, header)
         wanted = choose_python(add_packages(wanted, more, constraint, build), python)
@@ -121,7 +122,7 @@ def _find_server(
     return make_request([server] if server else [], image, path, lock, name=name, http=http, headers=headers)
 
 
-def _refuse_server_options(*given: list[str] | str | None) -> None:
+def _refuse_server_options(*given: list[str] | str | bool | None) -> None:
     """Raise ConfigError if there are options of a server, but no server."""
     if any(given):
         raise ConfigError(
