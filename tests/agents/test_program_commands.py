@@ -62,7 +62,7 @@ def test_the_script_of_an_interpreter_is_known(command: str, script: str | None)
         ("./tools", "'cmd:./tools': it is a folder: name the program in it"),
     ],
 )
-def test_a_file_that_is_no_program_is_refused_with_what_to_do(
+def test_an_unusable_file_is_refused_with_the_remedy(
     program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

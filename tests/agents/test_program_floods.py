@@ -61,7 +61,7 @@ def test_answers_before_their_turn_stay_in_the_programs_pipe() -> None:
         ("a\0b", "the user's message has a NUL character, which no argument can hold: write {prompt_file} for"),
     ],
 )
-def test_a_message_that_is_no_argument_is_the_commands_fault(prompt: str, words: str) -> None:
+def test_a_message_unfit_for_an_argument_is_the_fault_of_the_command(prompt: str, words: str) -> None:
     """It would fail in the same way each time, so it is no failure of the sandbox, which is tried again."""
 
     async def main() -> None:
