@@ -48,6 +48,11 @@ def shop(tmp_path: Path) -> Path:
             ("uv", "run", "--with", "mcp>=1, <2", "--with", "rich[a,b]", "./kv_server.py"),
         ),
         (
+            "mcp run kv_server.py",
+            "kv",
+            ("uv", "run", "--directory", ".", "mcp", "run", "kv_server.py"),
+        ),
+        (
             "uv run fastmcp run kv_server.py:app",
             "kv",
             ("uv", "run", "--directory", ".", "mcp", "run", "kv_server.py:app"),
@@ -130,6 +135,11 @@ def test_dependencies_come_from_the_first_file_that_names_them(tmp_path: Path) -
     assert source("python s.py", tmp_path).requires == ("mcp",)
     write(tmp_path, {"s.py": SCRIPT.replace("import store\nfrom deep.inner import thing\n", "")})
     assert source("python s.py", tmp_path).requires == ("mcp>=2", "rich")
+
+
+def test_a_module_names_its_dependencies_as_a_file_does(shop: Path) -> None:
+    found = source("python -m kv_server", shop)
+    assert (found.requires, found.python, found.start) == (("mcp>=2", "rich"), ">=3.9", "gymcp_start.py")
 
 
 @pytest.mark.parametrize("layout", ["", "src/"])

@@ -88,6 +88,12 @@ def test_a_folder_without_metadata_is_one_line(
         words_of_folder("server", write(tmp_path, tree), words)
 
 
+def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": ""})
+    with pytest.raises(ConfigError, match=r"a\.py' is a file, not a folder; give it as a command: python FILE\.py"):
+        words_of_folder("server", tmp_path / "a.py", ())
+
+
 def test_a_file_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_bytes(b"name = '\xe9'")
     with pytest.raises(ConfigError, match=r"'s\.py' is not UTF-8 \(byte 8\)"):

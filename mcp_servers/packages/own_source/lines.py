@@ -93,13 +93,17 @@ def parse_node(who: str, words: Sequence[str], base: Path, start: Path) -> Insta
 
 
 def replace_runner(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The same line for a program that is known: ``node FILE.ts`` for one that runs a TypeScript file by a program such
-    as ``npx tsx``, and ``uv run --python 3.12 python`` for ``python3.12``; else the same words.
+    """The same line for a program that is known; else the same words.
+
+    ``node FILE.ts`` for one that runs a TypeScript file by a program such as ``npx tsx``, ``uv run --python 3.12 python``
+    for ``python3.12``, ``uv run mcp run`` for ``mcp run``.
 
     The runner itself is not used: the sandbox leaves the types out by itself (`typescript`).
     """
     if words and (version := _VERSIONED.fullmatch(Path(words[0]).name)):
         return ("uv", "run", "--python", version[1], "python", *words[1:])
+    if words[:1] in (("mcp",), ("fastmcp",)):
+        return ("uv", "run", *words)
     rest = [word for word in words[1:] if word not in ("-y", "--yes")] if words[:1] == ("npx",) else list(words)
     runs = rest[:1] in (["tsx"], ["ts-node"]) and len(rest) > 1 and rest[1].endswith(TYPESCRIPT)
     return ("node", *rest[1:]) if runs else words
@@ -117,7 +121,8 @@ def words_of_folder(who: str, folder: Path, words: Sequence[str]) -> tuple[str, 
         return ("node", str(folder / words[1]), *words[2:]) if words[1:] else ("node",)
     if words:
         if "pyproject.toml" not in there and not (folder / "requirements.txt").is_file():
-            raise ConfigError(f"{who}: folder '{folder}' has no pyproject.toml and no requirements.txt")
+            hint = f"name the dependencies there, or lock a file that names them itself: python {folder}/FILE.py"
+            raise ConfigError(f"{who}: folder '{folder}' has no pyproject.toml and no requirements.txt; {hint}")
         words = words[2:] if words[:2] == ("uv", "run") else words
         return ("uv", "run", "--directory", str(folder), *words)
     if len(there) != 1:
@@ -194,6 +199,8 @@ def _find_file(who: str, path: Path, endings: Sequence[str]) -> Path:
 
 def _find_folder(who: str, path: Path) -> Path:
     folder = to_plain_path(path)
+    if folder.is_file():
+        raise ConfigError(f"{who}: '{path}' is a file, not a folder; give it as a command: python FILE.py, node FILE.js")
     if not folder.is_dir():
         raise ConfigError(f"{who}: folder '{path}' is not there")
     return folder

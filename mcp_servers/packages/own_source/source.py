@@ -186,9 +186,10 @@ def own_start_words(source: OwnSource) -> tuple[str, ...]:
 
 
 def _read_python(who: str, request: InstallRequest, program: Program, folder: Path, files: SourceFiles) -> OwnSource:
+    file = program.file or _find_module(folder, program)
     text = ""
-    if program.file:
-        name = files.add_file(folder / program.file)
+    if file:
+        name = files.add_file(folder / file)
         text = decode(who, name, files.contents[name])
     project = read_project(who, folder, text)
     if project.scripts is not None:
@@ -211,6 +212,11 @@ def _read_python(who: str, request: InstallRequest, program: Program, folder: Pa
         extra={**extra, **_describe_project(project)},
         import_paths=paths if program.kind != "file" or len(paths) > 1 else (),
     )
+
+
+def _find_module(folder: Path, program: Program) -> str:
+    """File of a module of the folder that ``python -m`` runs; empty for a package, whose metadata is the project's."""
+    return f"{program.name}.py" if program.kind == "module" and (folder / f"{program.name}.py").is_file() else ""
 
 
 def _read_node(who: str, request: InstallRequest, program: Program, folder: Path, files: SourceFiles) -> OwnSource:
