@@ -31,6 +31,13 @@ def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
     assert len(config["agent_digest"]) == 64
 
 
+def test_the_last_words_of_a_program_are_on_the_terminal(tmp_path: Path) -> None:
+    agent = "cmd:sh -c 'echo no way home >&2; exit 3'"
+    done = gymcp("eval", BANK, "--agent", agent, "--limit", "1", "--out", tmp_path / "run")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("first agent_error: ")]
+    assert line.endswith("trial 0: the program failed: it ended with status 3; its last words: no way home")
+
+
 BY_HEART = """import json, os, re, sys, urllib.request
 
 server = json.load(open(os.environ["GYMCP_MCP_CONFIG"]))["mcpServers"]["gymcp"]

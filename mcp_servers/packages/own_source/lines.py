@@ -95,8 +95,8 @@ def parse_node(who: str, words: Sequence[str], base: Path, start: Path) -> Insta
 def replace_runner(words: tuple[str, ...]) -> tuple[str, ...]:
     """The same line for a program that is known; else the same words.
 
-    ``node FILE.ts`` for one that runs a TypeScript file by a program such as ``npx tsx``, ``uv run --python 3.12 python``
-    for ``python3.12``, ``uv run mcp run`` for ``mcp run``.
+    ``node FILE.ts`` for one that runs a TypeScript file by a program such as ``npx tsx``, ``uv run mcp run`` for ``mcp
+    run``, ``uv run --python 3.12 python`` for ``python3.12``.
 
     The runner itself is not used: the sandbox leaves the types out by itself (`typescript`).
     """
@@ -200,7 +200,7 @@ def _find_file(who: str, path: Path, endings: Sequence[str]) -> Path:
 def _find_folder(who: str, path: Path) -> Path:
     folder = to_plain_path(path)
     if folder.is_file():
-        raise ConfigError(f"{who}: '{path}' is a file, not a folder; give it as a command: python FILE.py, node FILE.js")
+        raise ConfigError(f"{who}: '{path}' is a file, not a folder; give it as a command, such as python FILE.py")
     if not folder.is_dir():
         raise ConfigError(f"{who}: folder '{path}' is not there")
     return folder
