@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gymcp.agents.endpoint.http_server import RequestRefused
+from gymcp.agents.endpoint.http_server import HeldRequests, RequestRefused
 from gymcp.agents.endpoint.tool_exchange import EPISODE_ENDED, Event, ToolExchange, TurnEnded, WaitingCall
 from gymcp.agents.policies.models import Model
 from gymcp.agents.programs.answers import Answers
@@ -36,8 +36,7 @@ class Exchange:
         self._contexts = Contexts(model, self._new_id) if model is not None else None
         self._answers = Answers()
         self._count = 0
-        self.held_bytes = 0
-        """Bytes of the requests that are under way, for the gateway to bound."""
+        self.requests = HeldRequests()
 
     @property
     def events(self) -> asyncio.Queue[Event]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gymcp.agents.endpoint.http_server import REFUSAL_HEADERS, RequestRefused, read_body, serve_application
 from gymcp.agents.endpoint.mcp_endpoint import McpEndpoint
@@ -29,8 +29,6 @@ from gymcp.aio import run_in_own_task
 from gymcp.types import Json
 
 SOCKET_NAME = "gateway"
-MAX_HELD_BYTES = 64_000_000
-"""Bytes of the requests of one program that are under way; one that needs more is refused."""
 KEEP_ALIVE_S = 5.0
 """Seconds of silence after which a client that asked for events gets a comment, while the model still answers."""
 _COMMENT = b": wait\n\n"
@@ -112,7 +110,7 @@ class _Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].rstrip("/")
         try:
-            with _hold_body(self._gateway.find(Request(scope)), receive) as counting:
+            with self._gateway.find(Request(scope)).requests.hold(receive) as counting:
                 if path == "/mcp":
                     await self._tools(scope, counting, send)
                     return
@@ -153,31 +151,6 @@ class _Application:
     async def _list_models(self, _: Request) -> Response:
         entry = {"id": self._gateway.model, "object": "model", "created": 0, "owned_by": "gymcp"}
         return JSONResponse({"object": "list", "data": [entry]})
-
-
-@contextlib.contextmanager
-def _hold_body(exchange: Exchange, receive: Receive) -> Iterator[Receive]:
-    """A `receive` that raises RequestRefused once the program's requests hold too much, which they do until they end.
-
-    A program could else fill the memory of the harness with requests that wait for the model or for a tool.
-    """
-    held = 0
-
-    async def receive_and_count() -> Message:
-        nonlocal held
-        message = await receive()
-        size = len(message.get("body", b""))
-        if exchange.held_bytes + size > MAX_HELD_BYTES:
-            why = f"the requests under way of this program have more than {MAX_HELD_BYTES} bytes: wait for answers"
-            raise RequestRefused(429, why, "too_many_requests")
-        held += size
-        exchange.held_bytes += size
-        return message
-
-    try:
-        yield receive_and_count
-    finally:
-        exchange.held_bytes -= held
 
 
 class _LateEvents(Response):

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from gateway_serving import Scripted, Served, post, run
 
+from gymcp.agents.endpoint import http_server
 from gymcp.agents.policies.models import ChatModel
-from gymcp.agents.programs import gateway as gateway_module
 from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.settings import ProgramSettings
@@ -94,7 +94,7 @@ class Waiting(Scripted):
 def test_requests_that_hold_too_much_are_refused_and_others_go_on(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "MAX_HELD_BYTES", 100_000)
+    monkeypatch.setattr(http_server, "MAX_HELD_BYTES", 100_000)
     policy = Waiting()
     long = {"model": "m", "messages": [{"role": "user", "content": "a" * 60_000}]}
 
@@ -111,6 +111,6 @@ def test_requests_that_hold_too_much_are_refused_and_others_go_on(
             policy.goes_on.set()
             assert [(await each).status_code for each in (first, second)] == [200, 200]
         assert (await post(served, "/v1/chat/completions", long)).status_code == 200
-        assert served.exchange.held_bytes == 0
+        assert served.exchange.requests.size == 0
 
     run(tmp_path, policy, work)

@@ -358,6 +358,14 @@ def test_a_dependency_of_a_package_json_that_does_not_resolve_is_one_line(node: 
     assert [path.name for path in tmp_path.iterdir()] == ["js"]
 
 
+def test_a_file_that_only_defines_its_server_says_how_to_start_it(tmp_path: Path) -> None:
+    (tmp_path / "kv.py").write_text("server = object()\n")
+    done = gymcp("servers", "add", "python kv.py", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (1, 1), done.stderr
+    assert "server 'kv': start: the server ended (exit status 0) before it served: its program must" in done.stderr
+    assert "is started by: mcp run FILE.py" in done.stderr
+
+
 def test_a_program_that_does_not_run_is_quoted_and_nothing_is_written(tmp_path: Path) -> None:
     """The error ends with the program's own last words, after a bar of progress and lines that say the same."""
     noise = "import sys\nfor n in range(9):\n    print(f'{n}0%|###       |', 'waiting', sep='\\n', file=sys.stderr)\n"

@@ -200,8 +200,8 @@ def _read_python(who: str, request: InstallRequest, program: Program, folder: Pa
     if imports.foreign and not project.named_in and not added:
         packages = ", ".join(imports.foreign)
         raise ConfigError(
-            f"{who}: imports {packages}, and names no dependencies; name them in the file (PEP 723), in a "
-            f"requirements.txt beside it, or with --with {imports.foreign[0]}"
+            f"{who}: imports {packages}, and names no dependencies; name them in the file (PEP 723), in [project] of a "
+            f"pyproject.toml or a requirements.txt beside it, or with --with {imports.foreign[0]}"
         )
     paths = tuple(str(SOURCE / root) for root in imports.roots)
     return OwnSource(
