@@ -90,7 +90,9 @@ def test_a_folder_without_metadata_is_one_line(
 
 def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": ""})
-    with pytest.raises(ConfigError, match=r"a\.py' is a file, not a folder; give it as a command, such as python FILE\.py"):
+    with pytest.raises(
+        ConfigError, match=r"a\.py' is a file, not a folder; give it as a command, such as python FILE\.py"
+    ):
         words_of_folder("server", tmp_path / "a.py", ())
 
 

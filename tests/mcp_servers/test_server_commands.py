@@ -52,9 +52,7 @@ from gymcp.mcp_servers.variables import substitute_variables
         ),
         (
             "uvx --with 'mcp>=1,<2' --with=rich calc==1.2.0",
-            InstallRequest(
-                name="calc", runtime="python", package="calc", version="1.2.0", added=("mcp<2,>=1", "rich")
-            ),
+            InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0", added=("mcp<2,>=1", "rich")),
         ),
         (
             "uvx --from 'calc[all]==1.2.0' calc-serve",
