@@ -247,8 +247,8 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
     entry = read_lock(tmp_path / "servers.lock")["ours"]
     assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
     assert secret not in (tmp_path / "servers.lock").read_text()
-    options = ("new", "shop", "--config", "claude_desktop_config.json:mine", "--runs-code")
-    written = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
+    entry_of_file = "claude_desktop_config.json:mine"
+    written = gymcp("new", "shop", "--config", entry_of_file, "--runs-code", cwd=tmp_path, env={"OWN_TOKEN": secret})
     assert written.returncode == 0, written.stderr
     assert 'locked_server("mine", lock=LOCK, state=FileState())' in (tmp_path / "shop.py").read_text()
 
