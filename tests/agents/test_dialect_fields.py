@@ -57,6 +57,11 @@ def choose(name: str) -> dict[str, Any]:
         ),
         (
             anthropic_messages,
+            {**ANTHROPIC, "messages": [*MESSAGES["messages"], {"role": "assistant", "content": "I"}]},
+            "'messages' that end with the assistant's are not supported: what the assistant has begun is not continued",
+        ),
+        (
+            anthropic_messages,
             {**ANTHROPIC, "stop_sequences": [1]},
             "'stop_sequences' must be a text or a list of texts",
         ),

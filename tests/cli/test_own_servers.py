@@ -119,7 +119,8 @@ def test_a_check_that_breaks_off_leaves_the_files_and_says_how_to_go_on(tmp_path
 
 def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    text = make_env(tmp_path, "kv", "--server", "python kv_server.py")
+    text = make_env(tmp_path, "kv", "--server", "python kv_server.py", "--env", "COLOUR=green")
+    assert dict(read_lock(tmp_path / "servers.lock")["kv"].env) == {"COLOUR": "green"}
     looks = re.sub(r"arguments=\{.*\}", "arguments={}", text.replace('name="put"', 'name="look"'))
     (tmp_path / "kv.py").write_text(looks)
     assert plays(tmp_path, "kv")["success"] == 1.0
@@ -329,6 +330,9 @@ def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> No
         (["servers", "add", "--config", "c.json", "--env", "A=b"], "the environment of each server is in the file"),
         (["new", "kv", "--dev"], "new: has options of a server, but no server: give --server LINE"),
         (["new", "kv", "--runs-code"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--env", "A=b"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--config", "c.json", "--env", "A=b"], "--config FILE:NAME names the server: leave out --ser"),
+        (["new", "kv", "--server", "npx x@1", "--env", "A_TOKEN=b"], "env 'A_TOKEN' looks like a secret"),
         (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
         (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
         (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),

@@ -45,6 +45,9 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     ]
     if not conversation:
         raise RequestRefused(400, "'messages' is missing or empty")
+    if conversation[-1].role == "assistant":
+        why = "what the assistant has begun is not continued: end with a message of the user"
+        raise RequestRefused(400, f"'messages' that end with the assistant's are not supported: {why}")
     return ModelRequest(
         messages=(*((Message(role="system", content=system),) if system else ()), *conversation),
         tools=choose_tools(tools, chosen),
