@@ -70,7 +70,8 @@ class ProgramAgent:
 
     async def act(self, observation: Observation) -> Action | Decision | GiveUp:
         """The next call of the program, or the end of its turn. Raises PolicyInfraError if its model fails."""
-        if prompt := self._exchange.observe(observation):
+        prompt = self._exchange.observe(observation)
+        if prompt is not None:
             await self._begin_turn(prompt)
         event = await self._exchange.events.get()
         return await self._decide(event)

@@ -89,9 +89,10 @@ class Exchange:
 
     # ------------------------------------------------------------------------------------------------- for the harness
 
-    def observe(self, observation: Observation) -> str:
-        """Give the program the results of its calls and the tools on offer; return what the user says."""
-        return "\n\n".join(message.content for message in self.tool_exchange.observe(observation))
+    def observe(self, observation: Observation) -> str | None:
+        """Give the program the results of its calls and the tools on offer; return what the user says, if it speaks."""
+        messages = self.tool_exchange.observe(observation)
+        return "\n\n".join(message.content for message in messages) if messages else None
 
     def decide_call(self, waiting: WaitingCall) -> Decision:
         """The step that runs a call of the program."""

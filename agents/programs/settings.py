@@ -57,8 +57,11 @@ class ProgramSettings:
     @property
     def digest(self) -> str:
         """SHA-256 over the files that the command names."""
-        files = [Path(word) for word in self.argv if names_path(word) and Path(word).is_file()]
-        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()
+        whole = hashlib.sha256()
+        for path in (Path(word) for word in self.argv if names_path(word) and Path(word).is_file()):
+            with path.open("rb") as file:  # it may be a model of many gigabytes
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        return whole.hexdigest()
 
     def config(self) -> dict[str, Json]:
         """Entries of ``run.json``: what scores depend on beside the agent's name and the model."""

@@ -54,6 +54,17 @@ def test_answers_before_their_turn_stay_in_the_programs_pipe() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("turns", ["restart", "stdin"])
+def test_an_empty_message_is_a_turn(turns: str) -> None:
+    async def main() -> None:
+        async with playing("sh", "-c", """read line; echo '{"text": "Yes?"}'; cat""", turns=turns) as agent:
+            decision = await asyncio.wait_for(agent.act(says("")), 60)
+            assert isinstance(decision, Decision)
+            assert "Yes?" in decision.action.text
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
