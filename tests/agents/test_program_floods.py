@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,20 @@ def test_answers_before_their_turn_stay_in_the_programs_pipe() -> None:
                 for _ in range(1_000):
                     await asyncio.sleep(0)
                 assert agent._exchange.events.empty()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", ["restart", "stdin"])
+def test_a_flood_of_output_leaves_the_event_loop_to_others(turns: str) -> None:
+    """CPU time of this thread while a program writes for three seconds: a burst of 0.2 s, and then a twentieth."""
+
+    async def main() -> None:
+        async with playing("yes", "no answer", turns=turns) as agent:
+            began = time.thread_time()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(agent.act(says("Pay Bob.")), 3)
+            assert time.thread_time() - began < 1
 
     asyncio.run(main())
 
