@@ -82,6 +82,10 @@ def test_a_program_is_stressed_with_the_options_of_eval(tmp_path: Path) -> None:
         (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "it cannot be shown /no/such: no such file or folder"),
         (("--agent", "cmd:sh", "--agent-mount", "/"), "/ is too much to show to a program"),
         (("--agent", "oracle", "--agent-stdin"), "only for --agent 'cmd:PROGRAM ARGS'"),
+        (
+            ("--agent", "cmd:sh", "--policy", "tiny", "--overflow", "drop"),
+            "--system, --overflow: a program writes its own prompts; leave them out",
+        ),
     ],
 )
 def test_wrong_options_are_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
