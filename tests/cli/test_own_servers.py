@@ -248,6 +248,10 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
     entry = read_lock(tmp_path / "servers.lock")["ours"]
     assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
     assert secret not in (tmp_path / "servers.lock").read_text()
+    other = {"command": "npx", "args": ["-y", "x@1"]}
+    (tmp_path / "other.json").write_text(json.dumps({"mcpServers": {"ours": other}}))
+    refused = gymcp("servers", "add", "--config", "other.json", cwd=tmp_path)
+    assert (refused.returncode, "has another server 'ours': python ./kv_server.py" in refused.stderr) == (2, True)
     entry_of_file = "claude_desktop_config.json:mine"
     written = gymcp("new", "shop", "--config", entry_of_file, "--runs-code", cwd=tmp_path, env={"OWN_TOKEN": secret})
     assert written.returncode == 0, written.stderr

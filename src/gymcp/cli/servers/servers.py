@@ -76,9 +76,9 @@ def add(
     requests = [add_packages(wanted, more, constraint, build) for wanted in requests]
     requests = [add_services(choose_python(wanted, python), service, ready, ready_timeout) for wanted in requests]
     requests = [add_source_options(wanted, include, dev=dev) for wanted in requests]
+    for wanted in requests if name is None else ():
+        refuse_other_server(lock, wanted)
     for wanted in requests:
-        if config is None and name is None:
-            refuse_other_server(lock, wanted)
         backend = sandbox_for(wanted.runtime, sandbox)
         server = lock_server(wanted, backend, runs_code=runs_code)
         with edit_lock(lock) as servers:
