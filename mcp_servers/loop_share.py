@@ -30,6 +30,8 @@ SHARE = 0.05
 """Share of the loop's time that one server may use once its burst is spent."""
 MIN_PAUSE_S = 0.05
 """Least seconds to wait for a server that has used up its budget: the wait itself takes time of the loop, too."""
+_READ_S, _READ_S_PER_BYTE = 50e-6, 5e-9
+"""Seconds of the loop's time for asyncio to receive a piece of output, and per byte of it."""
 MAX_KEPT = 4096
 """Episodes whose server's budget is kept for its next session, until it is full again."""
 P = ParamSpec("P")
@@ -101,6 +103,10 @@ class LoopShare:
 
     def charge(self, seconds: float) -> None:
         self._left_s -= seconds
+
+    def charge_read(self, size: int) -> None:
+        """Charge what it takes to receive a piece of output of `size` bytes."""
+        self.charge(_READ_S + size * _READ_S_PER_BYTE)
 
     def grant(self, seconds: float = GRANT_S) -> None:
         """Add time for what the harness itself asks for: a request, by default."""

@@ -14,6 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 16_000_000
 """Size of a request; a larger one is refused."""
+MAX_HELD_BYTES = 64_000_000
+"""Bytes of all requests of one agent that are under way; one that needs more is refused."""
 REFUSAL_HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"www-authenticate": "Bearer"},
     413: {"connection": "close"},  # the rest of the request is not waited for
@@ -40,6 +42,35 @@ class RequestRefused(Exception):
         super().__init__(why)
         self.status = status
         self.code = code
+
+
+class HeldRequests:
+    """The requests of one agent that are under way. They wait for a model or a tool, and could fill the memory."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes of their bodies."""
+
+    @contextlib.contextmanager
+    def hold(self, receive: Receive) -> Iterator[Receive]:
+        """A `receive` for one request, which is under way until the block ends. It raises RequestRefused."""
+        held = 0
+
+        async def receive_and_count() -> Message:
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if self.size + size > MAX_HELD_BYTES:
+                why = f"the requests under way of this agent have more than {MAX_HELD_BYTES} bytes: wait for answers"
+                raise RequestRefused(429, why, "too_many_requests")
+            held += size
+            self.size += size
+            return message
+
+        try:
+            yield receive_and_count
+        finally:
+            self.size -= held
 
 
 @contextlib.asynccontextmanager

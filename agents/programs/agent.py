@@ -13,10 +13,11 @@ from gymcp.agents.programs.exchange import Exchange
 from gymcp.agents.programs.gateway import Gateway, open_gateway
 from gymcp.agents.programs.launch import find_program, make_launch
 from gymcp.agents.programs.process import ProgramProcess, run_program
-from gymcp.agents.programs.settings import PROMPT, PROMPT_FILE, ProgramSettings
+from gymcp.agents.programs.settings import PROMPT, PROMPT_FILE, ProgramSettings, find_fault_of_prompt
 from gymcp.aio import run_in_own_task
 from gymcp.errors import EnvInfraError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.scratch import remove_tree, scratch_folder
 from gymcp.types import Action, Decision, GiveUp, Observation, SideAnswer, Task
@@ -69,7 +70,8 @@ class ProgramAgent:
 
     async def act(self, observation: Observation) -> Action | Decision | GiveUp:
         """The next call of the program, or the end of its turn. Raises PolicyInfraError if its model fails."""
-        if prompt := self._exchange.observe(observation):
+        prompt = self._exchange.observe(observation)
+        if prompt is not None:
             await self._begin_turn(prompt)
         event = await self._exchange.events.get()
         return await self._decide(event)
@@ -99,6 +101,9 @@ class ProgramAgent:
             self._workspace = scratch_folder() / f"program-{next(_numbers)}"
             self._workspace.mkdir(mode=0o755)
             self._stack.callback(remove_tree, self._workspace)
+        if fault := find_fault_of_prompt(self._settings.argv, prompt):
+            self._exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=fault))
+            return
         by_line = self._settings.turns == "stdin"
         if self._program is None:
             await self._start(prompt, by_line)

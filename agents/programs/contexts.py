@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gymcp.agents.policies.models import Model, TokenModel
-from gymcp.agents.programs.requests import ModelRequest
+from gymcp.agents.programs.requests import ModelRequest, cut_at_stop
 from gymcp.agents.prompts.context import Context
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.types import Action, Decision, Message, Observation, Sampling, Tool
@@ -46,14 +46,17 @@ class Contexts:
         self._threads: list[_Thread] = []
         """Contexts that no request is under way for, the one used last at the end."""
 
-    async def answer(self, request: ModelRequest, sampling: Sampling) -> Decision:
-        """The model's answer, with the number of its context, and with exactly the tokens that it read and drew.
+    async def answer(self, request: ModelRequest, sampling: Sampling) -> tuple[Decision, str]:
+        """(the model's answer, the request's stop text that ended it).
 
-        Raises PromptTooLong, PolicyInfraError.
+        The answer has the number of its context, and exactly the tokens that the model read and drew. Its text ends
+        before the stop text, as endpoints give it. The stop text is empty if none ended it, or if an endpoint does not
+        say. Raises PromptTooLong, PolicyInfraError.
         """
         thread, new = self._find(request)
+        stop = ""
         if isinstance(self._model, TokenModel):
-            decision = await self._answer_in_tokens(self._model, thread, new, request, sampling)
+            decision, stop = await self._answer_in_tokens(self._model, thread, new, request, sampling)
         else:
             decision = await self._model.policy.chat(request.messages, request.tools, sampling)
             # an endpoint's own ids may repeat within an episode
@@ -61,17 +64,18 @@ class Contexts:
             decision = replace(decision, action=replace(decision.action, tool_calls=calls))
         thread.seen = (*request.messages, decision.action.to_message())
         self._threads = [*self._threads[-MAX_CONTEXTS + 1 :], thread]
-        return replace(decision, context=thread.number)
+        return replace(decision, context=thread.number), stop
 
     async def _answer_in_tokens(
         self, model: TokenModel, thread: _Thread, new: tuple[Message, ...], request: ModelRequest, sampling: Sampling
-    ) -> Decision:
+    ) -> tuple[Decision, str]:
         context = thread.tokens = thread.tokens or Context(model.renderer)
         context.add_observation(Observation(messages=new, tools=request.tools))
         answer = await model.generate(context.ids, sampling)
-        said = _as_sent(parse_action(answer.text, request.tools, model.parse_calls, self._new_id))
+        text, stop = cut_at_stop(answer.text, request.stop)
+        said = _as_sent(parse_action(text, request.tools, model.parse_calls, self._new_id))
         context.add_sample(answer.sampled.ids, said.tool_calls)
-        return Decision(action=said, sampled=answer.sampled, spent=answer.usage)
+        return Decision(action=said, sampled=answer.sampled, spent=answer.usage), stop
 
     def _find(self, request: ModelRequest) -> tuple[_Thread, tuple[Message, ...]]:
         """The context for the request, and its new messages. Until it is answered, no other request finds it."""

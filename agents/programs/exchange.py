@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gymcp.agents.endpoint.http_server import RequestRefused
+from gymcp.agents.endpoint.http_server import HeldRequests, RequestRefused
 from gymcp.agents.endpoint.tool_exchange import EPISODE_ENDED, Event, ToolExchange, TurnEnded, WaitingCall
 from gymcp.agents.policies.models import Model
 from gymcp.agents.programs.answers import Answers
@@ -36,6 +36,7 @@ class Exchange:
         self._contexts = Contexts(model, self._new_id) if model is not None else None
         self._answers = Answers()
         self._count = 0
+        self.requests = HeldRequests()
 
     @property
     def events(self) -> asyncio.Queue[Event]:
@@ -55,7 +56,8 @@ class Exchange:
         asked = min(most, max(1, request.max_tokens or most))
         try:
             async with self._budget.reserve(asked) as granted:
-                decision = await self._contexts.answer(request, self._choose_sampling(request, number, granted))
+                sampling = self._choose_sampling(request, number, granted)
+                decision, stop = await self._contexts.answer(request, sampling)
                 self._budget.spend(decision.spent or ModelUsage(model=""))
         except BudgetExhausted as error:
             self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=str(error)))
@@ -72,6 +74,7 @@ class Exchange:
             decision=decision,
             namespaces=request.namespaces,
             streams_usage=request.streams_usage,
+            stop_text=stop,
         )
 
     def _choose_sampling(self, request: ModelRequest, number: int, max_tokens: int) -> Sampling:
@@ -86,9 +89,10 @@ class Exchange:
 
     # ------------------------------------------------------------------------------------------------- for the harness
 
-    def observe(self, observation: Observation) -> str:
-        """Give the program the results of its calls and the tools on offer; return what the user says."""
-        return "\n\n".join(message.content for message in self.tool_exchange.observe(observation))
+    def observe(self, observation: Observation) -> str | None:
+        """Give the program the results of its calls and the tools on offer; return what the user says, if it speaks."""
+        messages = self.tool_exchange.observe(observation)
+        return "\n\n".join(message.content for message in messages) if messages else None
 
     def decide_call(self, waiting: WaitingCall) -> Decision:
         """The step that runs a call of the program."""

@@ -66,7 +66,7 @@ def fill_placeholders(word: str, offer: Offer, prompt: str) -> str:
     paths = {PROMPT_FILE: PROMPT_NAME, MCP_CONFIG: HTTP_NAME, STDIO_CONFIG: STDIO_NAME}
     for placeholder, name in paths.items():
         word = word.replace(placeholder, f"{offer.folder}/{name}")
-    return word.replace(PROMPT, prompt)
+    return word.replace(PROMPT, prompt.encode(errors="replace").decode())
 
 
 def write_files(workspace: Path, offer: Offer, prompt: str) -> None:

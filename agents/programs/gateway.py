@@ -108,18 +108,19 @@ class _Application:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, path = Request(scope, receive), scope["path"].rstrip("/")
-        dialect = DIALECTS.get(path, DIALECTS["/v1/chat/completions"])
+        path = scope["path"].rstrip("/")
         try:
-            self._gateway.find(request)
-            if path == "/mcp":
-                await self._tools(scope, receive, send)
-                return
-            response = await self._find_endpoint(request.method, path)(request)
+            with self._gateway.find(Request(scope)).requests.hold(receive) as counting:
+                if path == "/mcp":
+                    await self._tools(scope, counting, send)
+                    return
+                request = Request(scope, counting)
+                response = await self._find_endpoint(request.method, path)(request)
+                await response(scope, counting, send)
         except RequestRefused as error:
+            dialect = DIALECTS.get(path, DIALECTS["/v1/chat/completions"])
             body = dialect.write_error(error.status, error.code, str(error))
-            response = JSONResponse(body, error.status, REFUSAL_HEADERS.get(error.status))
-        await response(scope, receive, send)
+            await JSONResponse(body, error.status, REFUSAL_HEADERS.get(error.status))(scope, receive, send)
 
     def _find_endpoint(self, method: str, path: str) -> Callable[[Request], Awaitable[Response]]:
         endpoint = self._endpoints.get((method, path))

@@ -86,7 +86,7 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     first = settings.argv[0]
     found = shutil.which(first)
     if found is None:
-        raise ConfigError(f"agent 'cmd:{first}': no such program: give its path, or install it")
+        raise ConfigError(f"agent 'cmd:{first}': {_explain_absence(first)}")
     script = find_script(settings.argv)
     if script is not None and not names_path(script):
         raise ConfigError(f"agent 'cmd:{' '.join(settings.argv)}': no such file: {script} (in {Path.cwd()})")
@@ -106,6 +106,17 @@ def find_program(settings: ProgramSettings) -> tuple[tuple[str, ...], tuple[Moun
     if settings.sandbox == "none":
         return tuple(argv), ()
     return tuple(argv), tuple(_mounts(paths, [*settings.hidden, *list_own_files(settings.env)]))
+
+
+def _explain_absence(program: str) -> str:
+    """Reason why the first word of a command is no program, and what to do."""
+    if not names_path(program):
+        return "no such program: give its path, or install it"
+    if Path(program).is_dir():
+        return "it is a folder: name the program in it"
+    if "/" not in program:
+        return f"no such program; to run the file of that name in this folder: cmd:./{program}"
+    return f"it may not be executed: chmod +x {program}, or write its interpreter before it, as cmd:python3 {program}"
 
 
 def find_script(argv: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gymcp.agents.endpoint.tool_exchange import TurnEnded
 from gymcp.agents.programs.exchange import Exchange
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.loop_share import LoopShare, charge_steps
 from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
@@ -30,9 +31,12 @@ class ProgramProcess:
     process: SandboxProcess
     reader: asyncio.Task[None]
     """Reads standard output until it ends, and tells the exchange how the turn or the program ended."""
+    turns: asyncio.Semaphore
+    """Answers of a program that serves several turns which are due: one for each message of the user."""
 
     async def say(self, prompt: str) -> None:
         """Write the user's message as a line of JSON, for a program that serves several turns."""
+        self.turns.release()
         with contextlib.suppress(ConnectionError):  # it has ended, which the reader tells
             self.process.stdin.write(json.dumps({"prompt": prompt}).encode() + b"\n")
             await self.process.stdin.drain()
@@ -50,10 +54,15 @@ async def run_program(
     async with sandbox.start(launch) as process:
         if not by_line:
             await _feed(process, standard_input or "")
-        read = _read_lines if by_line else _read_all
-        reader = asyncio.create_task(read(process, exchange, launch.secrets))
+        turns = asyncio.Semaphore(0)
+        reading = (
+            _read_lines(process, exchange, launch.secrets, turns)
+            if by_line
+            else _read_all(process, exchange, launch.secrets)
+        )
+        reader = asyncio.create_task(reading)
         try:
-            yield ProgramProcess(process=process, reader=reader)
+            yield ProgramProcess(process=process, reader=reader, turns=turns)
         finally:
             reader.cancel()
             await asyncio.wait([reader])
@@ -67,17 +76,24 @@ async def _feed(process: SandboxProcess, text: str) -> None:
 
 
 async def _read_all(process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str]) -> None:
-    output = bytearray()
+    output, share = bytearray(), LoopShare()
     while piece := await process.stdout.read(_PIECE_BYTES):
         if len(output) < _MAX_OUTPUT_BYTES:
             output += piece
+        share.charge_read(len(piece))
+        await asyncio.sleep(share.owed_s())
     await _report_end(process, exchange, secrets, output.decode(errors="replace"))
 
 
-async def _read_lines(process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str]) -> None:
+async def _read_lines(
+    process: SandboxProcess, exchange: Exchange, secrets: Mapping[str, str], turns: asyncio.Semaphore
+) -> None:
+    """Read an answer for each turn: of a program that writes more, the rest stays in its pipe."""
+    share = LoopShare()
     while True:
+        await asyncio.sleep(share.owed_s())
         try:
-            line = await process.stdout.readline()
+            line = await charge_steps(share, process.stdout.readline())
         except ValueError:  # longer than the stream's limit
             why = "the program wrote a line that is too long"
             exchange.events.put_nowait(GiveUp(outcome=Outcome.AGENT_ERROR, reason=why))
@@ -85,10 +101,20 @@ async def _read_lines(process: SandboxProcess, exchange: Exchange, secrets: Mapp
         if not line:
             await _report_end(process, exchange, secrets, None)
             return
-        with contextlib.suppress(ValueError, RecursionError):
-            answer = json.loads(line)
-            if isinstance(answer, dict) and isinstance(answer.get("text"), str):
-                exchange.events.put_nowait(TurnEnded(text=cut_answer(answer["text"])))
+        with share.charge_elapsed():
+            answer = _read_answer(line)
+        if answer is not None:
+            await turns.acquire()
+            exchange.events.put_nowait(TurnEnded(text=cut_answer(answer)))
+
+
+def _read_answer(line: bytes) -> str | None:
+    """The text of an answer; None for a line that is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        answer = json.loads(line)
+        if isinstance(answer, dict) and isinstance(answer.get("text"), str):
+            return str(answer["text"])
+    return None
 
 
 async def _report_end(

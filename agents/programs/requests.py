@@ -27,6 +27,15 @@ class ModelRequest:
     """Name of a tool -> its namespace, which the name begins with, for the tools that have one."""
 
 
+def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, str]:
+    """(text before the first of the stop texts, that stop text); the whole text and an empty one without any."""
+    found = [(at, stop) for stop in stops if stop and (at := text.find(stop)) >= 0]
+    if not found:
+        return text, ""
+    at, stop = min(found)
+    return text[:at], stop
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
     """The model's answer to one request."""
@@ -40,6 +49,8 @@ class ModelAnswer:
     """Namespaces of the request."""
     streams_usage: bool = False
     """True if the request asked for usage in the stream."""
+    stop_text: str = ""
+    """The program's own stop text that ended the answer. Empty: none did, or an endpoint did not say."""
 
     @property
     def prompt_tokens(self) -> int:

@@ -21,6 +21,8 @@ PROMPT, PROMPT_FILE = "{prompt}", "{prompt_file}"
 MCP_CONFIG, STDIO_CONFIG = "{mcp_config}", "{mcp_stdio_config}"
 """Words of a command that stand for the path of a file with the episode's tools, over HTTP or over standard streams."""
 
+MAX_ARGUMENT_BYTES = 131_071
+"""Bytes of the longest argument that Linux gives to a program."""
 SandboxName = Literal["bwrap", "none"]
 Turns = Literal["restart", "stdin"]
 
@@ -55,8 +57,11 @@ class ProgramSettings:
     @property
     def digest(self) -> str:
         """SHA-256 over the files that the command names."""
-        files = [Path(word) for word in self.argv if names_path(word) and Path(word).is_file()]
-        return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()
+        whole = hashlib.sha256()
+        for path in (Path(word) for word in self.argv if names_path(word) and Path(word).is_file()):
+            with path.open("rb") as file:  # it may be a model of many gigabytes
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        return whole.hexdigest()
 
     def config(self) -> dict[str, Json]:
         """Entries of ``run.json``: what scores depend on beside the agent's name and the model."""
@@ -74,6 +79,19 @@ def names_path(word: str) -> bool:
         return Path(word).exists()
     except OSError:
         return False
+
+
+def find_fault_of_prompt(argv: Sequence[str], prompt: str) -> str:
+    """Reason why the user's message cannot be an argument of the command; empty if it can, or is not to be one."""
+    sizes = [len(word.replace(PROMPT, prompt).encode(errors="replace")) for word in argv if PROMPT in word]
+    if sizes and "\0" in prompt:
+        return f"the user's message has a NUL character, which no argument can hold: write {PROMPT_FILE} for {PROMPT}"
+    if max(sizes, default=0) > MAX_ARGUMENT_BYTES:
+        return (
+            f"with the user's message an argument has {max(sizes):,} bytes, and {MAX_ARGUMENT_BYTES:,} are the most:"
+            f" write {PROMPT_FILE} for {PROMPT}"
+        )
+    return ""
 
 
 def is_program(agent: str) -> bool:

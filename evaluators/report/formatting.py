@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from gymcp.evaluators.compare import Comparison
@@ -11,6 +11,7 @@ from gymcp.evaluators.report.caveats.summary import caveats_object
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.statistics import Interval
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, Run
 from gymcp.types import Json
 
@@ -58,7 +59,8 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         "latency": _latencies(summary),
         "tokens_per_s": _two_digits(summary.tokens_per_s),
         "coverage": summary.overall.coverage,
-        "lost": _first_losses(rows),
+        "lost": _first_endings(row for row in rows if row.score is None),
+        "agent_errors": _first_endings(row for row in rows if row.outcome is Outcome.AGENT_ERROR),
         "prompt_tokens": summary.spent.prompt_tokens,
         "completion_tokens": summary.spent.completion_tokens,
         "cost": round(summary.spent.cost, 6),
@@ -97,11 +99,11 @@ def _two_digits(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def _first_losses(rows: list[EpisodeRow]) -> dict[str, str]:
-    """First episode, and its reason, for each outcome without a score."""
+def _first_endings(rows: Iterable[EpisodeRow]) -> dict[str, str]:
+    """First episode, and its reason, for each outcome; latest attempts only."""
     first: dict[str, str] = {}
     for row in rows:
-        if row.latest and row.score is None:
+        if row.latest:
             first.setdefault(str(row.outcome), f"{row.task} trial {row.trial}: {row.reason}")
     return first
 

@@ -31,7 +31,7 @@ from gymcp.mcp_servers.packages.own_source.lines import (
     parse_uv,
     replace_runner,
 )
-from gymcp.mcp_servers.packages.own_source.metadata import check_requirements
+from gymcp.mcp_servers.packages.own_source.metadata import check_requirements, split_requirements
 from gymcp.mcp_servers.variables import VARIABLE, is_secret
 from gymcp.types import Json
 
@@ -287,19 +287,18 @@ def _parse_npx(who: str, words: Sequence[str]) -> InstallRequest:
 
 
 def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
-    rest, source, added = list(words), None, list[str]()
+    rest, source, added, python = list(words), None, list[str](), ""
     while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        if option == "--from" and rest:
-            source = rest.pop(0)
-        elif option.startswith("--from="):
-            source = option.partition("=")[2]
-        elif option == "--with" and rest:
-            added.append(rest.pop(0))
-        elif option.startswith("--with="):
-            added.append(option.partition("=")[2])
+        option, equals, value = rest.pop(0).partition("=")
+        if option not in ("--from", "--with", "--python", "-p") or not (equals or rest):
+            raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from, --with, --python")
+        value = value if equals else rest.pop(0)
+        if option == "--from":
+            source = value
+        elif option == "--with":
+            added += split_requirements(value)
         else:
-            raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from PACKAGE, --with PACKAGE")
+            python = value
     if not rest:
         raise ConfigError(f"{who}: uvx of no package; {_EXPECTED}")
     program = rest.pop(0) if source else None
@@ -320,6 +319,7 @@ def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
         program=program,
         args=tuple(rest),
         added=check_requirements(f"{who}: --with", added),
+        python=python,
     )
 
 

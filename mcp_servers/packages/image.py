@@ -188,7 +188,7 @@ def _refuse_other_context(server: LockedServer, dockerfile: Path) -> None:
     if now != locked:
         raise IntegrityError(
             f"server '{server.name}': the folder of '{dockerfile}' is now {now}, locked is {locked}; to accept that "
-            f"run: gymcp servers lock {server.name}"
+            f"run: {server.lock_command}"
         )
 
 
@@ -196,5 +196,5 @@ def _drift(server: LockedServer, image: Mapping[str, Any]) -> IntegrityError:
     reference = image_reference(_request_of(server), server.version)
     return IntegrityError(
         f"server '{server.name}': image '{reference}' is now {image['Id']}, locked is {_files(server)[ID]}; to accept "
-        f"that run: gymcp servers lock {server.name}"
+        f"that run: {server.lock_command}"
     )

@@ -22,7 +22,7 @@ from gymcp.mcp_servers.packages.install_folder import (
     tree_digest,
 )
 from gymcp.mcp_servers.packages.install_request import InstallRequest
-from gymcp.mcp_servers.packages.lockfile import LockedServer, content_of
+from gymcp.mcp_servers.packages.lockfile import LockedServer, content_of, name_lock
 from gymcp.mcp_servers.packages.own_source.resolve import resolve_own
 from gymcp.process_owner import is_unlocked, staging_folder
 
@@ -40,7 +40,6 @@ __all__ = [
     "with_tree",
 ]
 
-REPAIR_COMMAND = "gymcp servers sync"
 REVISION = 1
 """Number that is raised whenever the same lock entry would be installed differently than before."""
 _verified: set[tuple[object, ...]] = set()
@@ -108,7 +107,7 @@ def with_tree(server: LockedServer) -> LockedServer:
     """The lock entry with the digest of the files installed here. Installs the server if it is missing."""
     if server.runtime == "image":
         return server
-    files = check_files(ensure_installed(server), f"server '{server.name}'", REPAIR_COMMAND)
+    files = check_files(ensure_installed(server), f"server '{server.name}'", _name_repair(server))
     return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(server): tree_digest(files)})
 
 
@@ -120,7 +119,7 @@ def verify_installed(server: LockedServer) -> None:
     _verify(server, ensure_installed(server))
 
 
-def ensure_verified(server: LockedServer, *, repair: str = REPAIR_COMMAND) -> Path:
+def ensure_verified(server: LockedServer, *, repair: str | None = None) -> Path:
     """Folder of a server from packages, which is installed if it is missing and has been verified against the lock.
 
     It is verified once per process, lock entry and folder: hashing some thousand files takes about 0.25 s. Raises the
@@ -152,7 +151,8 @@ def repair_installed(server: LockedServer) -> str | None:
             _verify(server, folder)
         except IntegrityError as error:
             if not is_unlocked(folder):
-                raise UsageError(f"{error}; a process uses {folder}: end it, then run: gymcp servers sync") from error
+                after = f"a process uses {folder}: end it, then run: {_name_repair(server)}"
+                raise UsageError(f"{error}; {after}") from error
             with staging_folder(folder) as new, staging_folder(folder) as old:
                 _runtime(server.runtime).install(server, new)
                 _verify(server, new)
@@ -163,14 +163,19 @@ def repair_installed(server: LockedServer) -> str | None:
     return None
 
 
-def _verify(server: LockedServer, folder: Path, repair: str = REPAIR_COMMAND) -> None:
-    who = f"server '{server.name}'"
+def _name_repair(server: LockedServer) -> str:
+    """Command that installs the servers of the lock again."""
+    return f"gymcp servers sync{name_lock(server.file)}"
+
+
+def _verify(server: LockedServer, folder: Path, repair: str | None = None) -> None:
+    who, repair = f"server '{server.name}'", repair or _name_repair(server)
     files = check_files(folder, who, repair)
     version = _runtime(server.runtime).read_version(server, folder) if server.source is None else server.version
     if version != server.version:
         raise InstallDrift(
             f"{who}: locked is version {server.version}, installed is {version}; run: {repair}, or, if the lock was "
-            f"edited by hand: gymcp servers lock {server.name}",
+            f"edited by hand: {server.lock_command}",
             folder,
         )
     expected = server.trees.get(_runtime(server.runtime).platform_name(server))

@@ -378,7 +378,7 @@ def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
     if changes := list(differences(server.tools, hash_tools(tools))):
         raise IntegrityError(
             f"server '{server.name}': list: its tools are not the locked ones: {'; '.join(changes)}; to accept that "
-            f"run: gymcp servers lock {server.name}"
+            f"run: {server.lock_command}"
         )
     return tools
 

@@ -10,6 +10,7 @@ import fcntl
 import functools
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -128,11 +129,26 @@ class LockedServer:
     tools: Mapping[str, ToolHashes] = field(default_factory=dict)
     base: Path = field(default=Path(), compare=False)
     """Folder of the lock, to which its paths are relative. It is not written to the lock."""
+    file: Path = field(default=DEFAULT_LOCK, compare=False)
+    """The lock, for messages. It is not written to the lock."""
 
     @property
     def tools_sha256(self) -> str:
         """One hash over all tools. The order of tools and keys does not matter."""
         return combine_hashes(self.tools)
+
+    @property
+    def lock_command(self) -> str:
+        """Command that locks the server again, for messages."""
+        return f"gymcp servers lock {self.name}{name_lock(self.file)}"
+
+
+def name_lock(path: Path) -> str:
+    """The option that names the lock to `gymcp servers`; empty for the one of the working folder."""
+    path, here = path.absolute(), Path.cwd()
+    if path == here / DEFAULT_LOCK:
+        return ""
+    return f" --lock {shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))}"
 
 
 def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]:
@@ -144,10 +160,8 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
         with path.open(encoding="utf-8") as file:
             content_text = file.read(MAX_LOCK_CHARACTERS + 1)
     except FileNotFoundError:
-        option = "" if path == DEFAULT_LOCK else f" --lock {path}"
-        raise ConfigError(
-            f"lock '{path}': not found; make it with: gymcp servers add 'uvx PACKAGE==VERSION'{option}"
-        ) from None
+        command = f"gymcp servers add 'uvx PACKAGE==VERSION'{name_lock(path)}"
+        raise ConfigError(f"lock '{path}': not found; make it with: {command}") from None
     except OSError as error:
         raise ConfigError(f"lock '{path}': cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -167,7 +181,7 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
         raise ConfigError(f"lock '{path}': its servers must be tables, [[server]]")
     for number, row in enumerate(rows, 1):
         try:
-            server = _from_row(row, path.absolute().parent)
+            server = _from_row(row, path.absolute())
         except KeyError as error:
             raise ConfigError(f"lock '{path}': server {number}: has no {one_line(str(error))}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -176,16 +190,14 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
             ) from error
         if server.name in servers:
             raise ConfigError(f"lock '{path}': two servers are named '{server.name}'")
+        who = f"lock '{path}': server '{server.name}'"
+        wrong = ""
         if consistent and server.tools_sha256 != row.get("tools_sha256"):
-            raise IntegrityError(
-                f"lock '{path}': server '{server.name}': tools_sha256 does not belong to its tools: edited by hand, or "
-                "merged badly; run: gymcp servers lock"
-            )
-        if consistent and server.source is not None and server.source.sha256 != row["source"].get("sha256"):
-            raise IntegrityError(
-                f"lock '{path}': server '{server.name}': the hash of its source does not belong to its files: edited "
-                "by hand, or merged badly; run: gymcp servers lock"
-            )
+            wrong = "tools_sha256 does not belong to its tools"
+        elif consistent and server.source is not None and server.source.sha256 != row["source"].get("sha256"):
+            wrong = "the hash of its source does not belong to its files"
+        if wrong:
+            raise IntegrityError(f"{who}: {wrong}: edited by hand, or merged badly; run: {server.lock_command}")
         servers[server.name] = server
     _remember(path.resolve(), gymcp_home() / _REGISTRY)
     return servers
@@ -330,7 +342,7 @@ def parse_packages(rows: Mapping[str, Any], runtime: str = "python") -> tuple[Lo
     return tuple(packages)
 
 
-def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
+def _from_row(row: Mapping[str, Any], file: Path) -> LockedServer:
     if row["runtime"] not in _RUNTIMES:
         raise ValueError(f"runtime {row['runtime']!r:.80}; have {', '.join(_RUNTIMES)}")
     check_server(row)
@@ -355,7 +367,8 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         packages=parse_packages(row["packages"], "python" if row["runtime"] == "native" else row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
-        base=base,
+        base=file.parent,
+        file=file,
     )
 
 

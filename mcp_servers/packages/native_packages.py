@@ -8,7 +8,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.commands import parse_requirement
 from gymcp.mcp_servers.packages.install import ensure_verified
-from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, check_name, read_lock
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, check_name, name_lock, read_lock
 
 
 def locked_packages(server: str, *requirements: str, lock: Path | str = DEFAULT_LOCK) -> Path:
@@ -29,8 +29,8 @@ def locked_packages(server: str, *requirements: str, lock: Path | str = DEFAULT_
 def _find_entry(server: str, declared: tuple[str, ...], lock: Path) -> LockedServer:
     """The entry of the lock. Raises ConfigError with the command that makes the lock what it must be."""
     who = f"server '{server}'"
-    option = "" if lock == DEFAULT_LOCK else f" --lock {shlex.quote(str(lock))}"
-    command = f"gymcp servers add {shlex.quote(' '.join(('pip install', *declared)))} --name {server}{option}"
+    words = shlex.quote(" ".join(("pip install", *declared)))
+    command = f"gymcp servers add {words} --name {server}{name_lock(lock)}"
     entry = read_lock(lock).get(server) if lock.exists() else None
     if entry is None:
         raise ConfigError(f"{who}: its packages are not in the lock '{lock}'; lock them with: {command}")

@@ -166,8 +166,7 @@ def install(server: LockedServer, folder: Path) -> None:
     version = ".".join(map(str, python.version))
     if not SpecifierSet(server.python).contains(version):
         raise ConfigError(
-            f"{who}: locked for Python {server.python}, but it would run on {version}; run: "
-            f"gymcp servers lock {server.name}"
+            f"{who}: locked for Python {server.python}, but it would run on {version}; run: {server.lock_command}"
         )
     venv = folder / "venv"
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as wheels:

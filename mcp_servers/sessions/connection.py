@@ -40,6 +40,10 @@ _ENVELOPE: dict[str, Json] = {
 """Metadata of each request in the newest version of the protocol, as the SDK's client writes it. Earlier versions have
 none, and their results other fields, so their requests go through that client."""
 START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
+NOT_STARTED = (
+    "its program must start the server itself; one that a file in Python only defines is started by: mcp run FILE.py"
+)
+"""Advice on a program that ends well before it has served."""
 ResultT = TypeVar("ResultT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
 ErrorRule = Callable[[str, int], type[EnvInfraError] | None]
@@ -140,6 +144,8 @@ class ServerConnection:
         if stage == "handshake" and status is not None:
             stage = "start"
         ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
+        if stage == "start" and status == 0:
+            ended = f"{ended} before it served: {NOT_STARTED}"
         return ServerDied(self.message(stage, self.process.exceeded_limit() or ended))
 
 

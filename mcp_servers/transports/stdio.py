@@ -56,8 +56,6 @@ _MAX_SKIPPED_BYTES = 64_000_000
 """Bytes of a line whose request is answered with an error. A server that writes a longer line is given up."""
 _LINES_PER_TURN = 50
 """Lines that are read before other tasks have a turn."""
-_READ_S, _READ_S_PER_BYTE = 50e-6, 5e-9
-"""Seconds of the loop's time for asyncio to receive a piece of output, and per byte of it."""
 _ANSWER_S, _BLOCK_S, _REQUEST_S = 200e-6, 40e-6, 200e-6
 """Seconds of the loop's time for the SDK to hand over an answer, per block of its content, and to deny a request."""
 _MEASURED_LINE_BYTES = 4_096
@@ -152,7 +150,7 @@ class _LineReader:
 
     async def _read_piece(self) -> bytes:
         piece = await self._stdout.read(_CHUNK_BYTES)
-        self.share.charge(_READ_S + len(piece) * _READ_S_PER_BYTE)
+        self.share.charge_read(len(piece))
         if wait_s := self.share.owed_s():
             # Nothing is read meanwhile, so that the server is held back by its pipe and does not fill our memory.
             with _pause_reading(self._stdout):

@@ -57,6 +57,11 @@ def choose(name: str) -> dict[str, Any]:
         ),
         (
             anthropic_messages,
+            {**ANTHROPIC, "messages": [*MESSAGES["messages"], {"role": "assistant", "content": "I"}]},
+            "'messages' that end with the assistant's are not supported: what the assistant has begun is not continued",
+        ),
+        (
+            anthropic_messages,
             {**ANTHROPIC, "stop_sequences": [1]},
             "'stop_sequences' must be a text or a list of texts",
         ),
@@ -131,6 +136,16 @@ def test_token_counts_are_streamed_on_demand() -> None:
         )
         found.append([bool(data["choices"]) for _, data in chat_completions.write_events(answer) if data != "[DONE]"])
     assert found == [[True, True], [True, True, False]]
+
+
+def test_a_stop_text_that_ended_an_answer_is_told_in_anthropics_dialect() -> None:
+    answer = ModelAnswer(id="1", model="m", decision=Decision(action=Action(text="I look.")), stop_text="Observation:")
+    told = {"stop_reason": "stop_sequence", "stop_sequence": "Observation:"}
+    whole = anthropic_messages.write_answer(answer)
+    assert {name: whole[name] for name in told} == told
+    events = dict(anthropic_messages.write_events(answer))
+    assert events["message_delta"]["delta"] == told
+    assert events["message_start"]["message"]["stop_sequence"] is None
 
 
 def test_the_page_names_every_field_that_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def test_a_word_that_is_longer_than_any_path_is_a_word() -> None:
 )
 def test_the_script_of_an_interpreter_is_known(command: str, script: str | None) -> None:
     assert find_script(command.split()) == script
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("./agent.py", "'cmd:./agent.py': it may not be executed: chmod +x ./agent.py, or write its interpreter"),
+        ("agent.py", "'cmd:agent.py': no such program; to run the file of that name in this folder: cmd:./agent.py"),
+        ("./tools", "'cmd:./tools': it is a folder: name the program in it"),
+    ],
+)
+def test_an_unusable_file_is_refused_with_the_remedy(
+    program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.py").write_text("print('done')")
+    (tmp_path / "tools").mkdir()
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        check_program(ProgramSettings(argv=(program,)))
 
 
 @pytest.mark.parametrize(

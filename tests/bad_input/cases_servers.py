@@ -190,6 +190,12 @@ CASES: tuple[Case, ...] = (
         given={"c.json": '{"mcpServers": {"x": {"command": 3}}}'},
     ),
     Case(
+        "one name for two servers of a configuration",
+        "servers add --config c.json --name z",
+        "servers add: --name z: 'c.json' has 2 servers: x, y; give FILE:NAME",
+        given={"c.json": '{"servers": {"x": {"command": "npx", "args": ["x@1"]}, "y": {"url": "https://h.invalid"}}}'},
+    ),
+    Case(
         "a server that the configuration does not have",
         "servers add --config c.json --only y",
         "config 'c.json': no server 'y'; have x",

@@ -31,6 +31,13 @@ def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
     assert len(config["agent_digest"]) == 64
 
 
+def test_the_last_words_of_a_program_are_on_the_terminal(tmp_path: Path) -> None:
+    agent = "cmd:sh -c 'echo no way home >&2; exit 3'"
+    done = gymcp("eval", BANK, "--agent", agent, "--limit", "1", "--out", tmp_path / "run")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("first agent_error: ")]
+    assert line.endswith("trial 0: the program failed: it ended with status 3; its last words: no way home")
+
+
 BY_HEART = """import json, os, re, sys, urllib.request
 
 server = json.load(open(os.environ["GYMCP_MCP_CONFIG"]))["mcpServers"]["gymcp"]
@@ -75,6 +82,10 @@ def test_a_program_is_stressed_with_the_options_of_eval(tmp_path: Path) -> None:
         (("--agent", "cmd:sh", "--agent-mount", "/no/such"), "it cannot be shown /no/such: no such file or folder"),
         (("--agent", "cmd:sh", "--agent-mount", "/"), "/ is too much to show to a program"),
         (("--agent", "oracle", "--agent-stdin"), "only for --agent 'cmd:PROGRAM ARGS'"),
+        (
+            ("--agent", "cmd:sh", "--policy", "tiny", "--overflow", "drop"),
+            "--system, --overflow: a program writes its own prompts; leave them out",
+        ),
     ],
 )
 def test_wrong_options_are_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_a_check_that_breaks_off_leaves_the_files_and_says_how_to_go_on(tmp_path
 
 def test_a_server_sees_its_own_files_and_none_beside_them(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    text = make_env(tmp_path, "kv", "--server", "python kv_server.py")
+    text = make_env(tmp_path, "kv", "--server", "python kv_server.py", "--env", "COLOUR=green")
+    assert dict(read_lock(tmp_path / "servers.lock")["kv"].env) == {"COLOUR": "green"}
     looks = re.sub(r"arguments=\{.*\}", "arguments={}", text.replace('name="put"', 'name="look"'))
     (tmp_path / "kv.py").write_text(looks)
     assert plays(tmp_path, "kv")["success"] == 1.0
@@ -241,14 +242,18 @@ def test_an_entry_of_claude_s_file_is_locked(tmp_path: Path) -> None:
     row = {"command": "uv", "args": ["--directory", str(tmp_path), "run", "kv_server.py"], "env": {"T": "${OWN_TOKEN}"}}
     (tmp_path / "claude_desktop_config.json").write_text(json.dumps({"mcpServers": {"mine": row}}))
     secret = "s3cr3t-of-mine"
-    options = ("servers", "add", "--config", "claude_desktop_config.json", "--runs-code")
+    options = ("servers", "add", "--config", "claude_desktop_config.json", "--runs-code", "--name", "ours")
     added = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
     assert added.returncode == 0, added.stderr
-    entry = read_lock(tmp_path / "servers.lock")["mine"]
+    entry = read_lock(tmp_path / "servers.lock")["ours"]
     assert (dict(entry.env), entry.runs_code) == ({"T": "${OWN_TOKEN}"}, True)
     assert secret not in (tmp_path / "servers.lock").read_text()
-    options = ("new", "shop", "--config", "claude_desktop_config.json:mine", "--runs-code")
-    written = gymcp(*options, cwd=tmp_path, env={"OWN_TOKEN": secret})
+    other = {"command": "npx", "args": ["-y", "x@1"]}
+    (tmp_path / "other.json").write_text(json.dumps({"mcpServers": {"ours": other}}))
+    refused = gymcp("servers", "add", "--config", "other.json", cwd=tmp_path)
+    assert (refused.returncode, "has another server 'ours': python ./kv_server.py" in refused.stderr) == (2, True)
+    entry_of_file = "claude_desktop_config.json:mine"
+    written = gymcp("new", "shop", "--config", entry_of_file, "--runs-code", cwd=tmp_path, env={"OWN_TOKEN": secret})
     assert written.returncode == 0, written.stderr
     assert 'locked_server("mine", lock=LOCK, state=FileState())' in (tmp_path / "shop.py").read_text()
 
@@ -325,6 +330,13 @@ def test_without_a_server_a_class_and_its_test_are_written(tmp_path: Path) -> No
         (["servers", "add", "--path", "."], "folder '.' has neither pyproject.toml nor package.json"),
         (["servers", "add", "npx -y x@1", "--dev"], "--include and --dev are for a server of your own"),
         (["servers", "add", "npx -y x@1", "--with", "y"], "--with and --constraint are for servers in Python"),
+        (["servers", "add", "npx -y x@1", "--only", "x"], "--only names a server of --config FILE, which is missing"),
+        (["servers", "add", "--config", "c.json", "--env", "A=b"], "the environment of each server is in the file"),
+        (["new", "kv", "--dev"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--runs-code"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--env", "A=b"], "new: has options of a server, but no server: give --server LINE"),
+        (["new", "kv", "--config", "c.json", "--env", "A=b"], "--config FILE:NAME names the server: leave out --ser"),
+        (["new", "kv", "--server", "npx x@1", "--env", "A_TOKEN=b"], "env 'A_TOKEN' looks like a secret"),
         (["servers", "add", "uvx x==1", "--with", "y @ https://h.invalid/y"], "is not from a package index"),
         (["servers", "add", "uvx x==1", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
         (["new", "kv", "--path", ".", "--image", "x"], "give either --path FOLDER or --image IMAGE"),
@@ -340,7 +352,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str, 
 
 def test_a_dependency_that_does_not_resolve_is_one_line(tmp_path: Path) -> None:
     write_kv(tmp_path)
-    done = gymcp("servers", "add", "python kv_server.py", "--with", "gymcp-no-such-package", cwd=tmp_path)
+    done = gymcp("servers", "add", "python kv_server.py", "--with", "gymcp-no-such-package>=1,<2", cwd=tmp_path)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert "server 'kv': resolve: " in done.stderr
     assert not (tmp_path / "servers.lock").exists()
@@ -352,6 +364,14 @@ def test_a_dependency_of_a_package_json_that_does_not_resolve_is_one_line(node: 
     assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
     assert "resolve: " in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["js"]
+
+
+def test_a_file_that_only_defines_its_server_says_how_to_start_it(tmp_path: Path) -> None:
+    (tmp_path / "kv.py").write_text("server = object()\n")
+    done = gymcp("servers", "add", "python kv.py", cwd=tmp_path)
+    assert (done.returncode, len(errors(done.stderr))) == (1, 1), done.stderr
+    assert "server 'kv': start: the server ended (exit status 0) before it served: its program must" in done.stderr
+    assert "is started by: mcp run FILE.py" in done.stderr
 
 
 def test_a_program_that_does_not_run_is_quoted_and_nothing_is_written(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
         "tokens_per_s": None,
         "coverage": "3/4 scored, 1 infra",
         "lost": {"env_infra": "d trial 0: "},
+        "agent_errors": {},
         "prompt_tokens": 0,
         "completion_tokens": 0,
         "cost": 0.0,

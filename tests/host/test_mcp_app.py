@@ -15,6 +15,8 @@ from hosting import TOKEN, Hosted, bearer
 from mcp import Client, ClientSession, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from gymcp.agents.endpoint import http_server
+
 PAY = {"source": "ann", "target": "bob", "amount": 5}
 
 
@@ -71,6 +73,17 @@ def test_a_session_is_told_when_a_search_has_found_more_tools(hosted: Hosted) ->
 
     run(work)
     assert (hosted.ask(episode, "finish")["score"], len(told)) == (1.0, 1)
+
+
+def test_requests_that_hold_too_much_are_refused(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    episode = hosted.start("bank", "pay_back_5")
+    path, body = f"/v1/episodes/{episode['id']}/call", {"name": "balance", "arguments": {"owner": "a" * 2_000}}
+    monkeypatch.setattr(http_server, "MAX_HELD_BYTES", 1_000)
+    answers = [hosted.post(each, body, episode["token"]) for each in (path, "/mcp")]
+    assert [(each.status_code, "more than 1000 bytes" in each.text) for each in answers] == [(429, True)] * 2
+    monkeypatch.undo()
+    assert hosted.post(path, body, episode["token"]).status_code == 200
+    hosted.ask(episode, "finish")
 
 
 def test_a_second_agent_on_one_token_is_refused_until_the_first_session_has_ended(hosted: Hosted) -> None:

@@ -43,6 +43,16 @@ def shop(tmp_path: Path) -> Path:
         ("uv run kv_server.py", "kv", ("python", "./kv_server.py")),
         ("uv run --with 'mcp<2' kv_server.py", "kv", ("uv", "run", "--with", "mcp<2", "./kv_server.py")),
         (
+            "uv run --with 'mcp>=1, <2,rich[a,b]' kv_server.py",
+            "kv",
+            ("uv", "run", "--with", "mcp>=1, <2", "--with", "rich[a,b]", "./kv_server.py"),
+        ),
+        (
+            "mcp run kv_server.py",
+            "kv",
+            ("uv", "run", "--directory", ".", "mcp", "run", "kv_server.py"),
+        ),
+        (
             "uv run fastmcp run kv_server.py:app",
             "kv",
             ("uv", "run", "--directory", ".", "mcp", "run", "kv_server.py:app"),
@@ -57,6 +67,37 @@ def test_a_line_is_read_and_written(line: str, name: str, command: tuple[str, ..
     wanted = request(line, shop)
     assert (wanted.name, wanted.command("")) == (name, command)
     assert parse_command(command, base=shop) == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3.12 kv_server.py",
+        "/opt/venv/bin/python3.12 -u kv_server.py",
+        "uv run --python 3.12 kv_server.py",
+        "uv run -p 3.12 python kv_server.py",
+    ],
+)
+def test_the_python_that_a_line_names_is_that_of_the_server(line: str, shop: Path) -> None:
+    wanted = request(line, shop)
+    assert (wanted.python, wanted.command("")) == ("3.12", ("python", "./kv_server.py"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python3.12 -m weather", ("--python", "3.12", "python", "-m", "weather")),
+        ("uv run --with rich weather", ("--with", "rich", "weather")),
+    ],
+)
+def test_a_line_of_uv_is_run_in_the_folder(line: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    write(tmp_path, {"pyproject.toml": PROJECT})
+    assert words_of_folder("server", tmp_path, line.split()) == ("uv", "run", "--directory", str(tmp_path), *words)
+
+
+def test_typescript_that_a_runner_runs_is_found_in_its_folder(tmp_path: Path) -> None:
+    write(tmp_path, {"package.json": "{}", "src/index.ts": ""})
+    assert words_of_folder("server", tmp_path, ("npx", "tsx", "src/index.ts")) == ("node", f"{tmp_path}/src/index.ts")
 
 
 def test_paths_of_the_user_become_relative_to_the_lock(shop: Path, tmp_path: Path) -> None:
@@ -94,6 +135,11 @@ def test_dependencies_come_from_the_first_file_that_names_them(tmp_path: Path) -
     assert source("python s.py", tmp_path).requires == ("mcp",)
     write(tmp_path, {"s.py": SCRIPT.replace("import store\nfrom deep.inner import thing\n", "")})
     assert source("python s.py", tmp_path).requires == ("mcp>=2", "rich")
+
+
+def test_a_module_names_its_dependencies_as_a_file_does(shop: Path) -> None:
+    found = source("python -m kv_server", shop)
+    assert (found.requires, found.python, found.start) == (("mcp>=2", "rich"), ">=3.9", "gymcp_start.py")
 
 
 @pytest.mark.parametrize("layout", ["", "src/"])
@@ -193,6 +239,21 @@ def test_a_change_is_named_with_the_command_that_accepts_it(change: dict[str, st
         compare_source(server, read_source(wanted))
     assert said in str(caught.value)
     assert str(caught.value).endswith("; to accept that run: gymcp servers lock kv")
+
+
+def test_the_command_that_accepts_a_change_finds_the_lock(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop / "servers.lock"
+    write_lock(path, {"kv": lock(request("python kv_server.py", shop))})
+    write(shop, {"store.py": "import os"})
+    for folder, option in (
+        (shop, ""),
+        (shop.parent, f" --lock {shop.name}/servers.lock"),
+        (shop / "deep", f" --lock {path}"),
+    ):
+        monkeypatch.chdir(folder)
+        with pytest.raises(IntegrityError) as caught:
+            compare_source(read_lock(path)["kv"], source("python kv_server.py", shop))
+        assert str(caught.value).endswith(f"; to accept that run: gymcp servers lock kv{option}")
 
 
 def test_dev_accepts_changed_code_but_no_changed_dependencies(shop: Path) -> None:

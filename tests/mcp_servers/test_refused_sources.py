@@ -35,6 +35,16 @@ from gymcp.mcp_servers.packages.own_source.source import read_source
             "PEP 723 metadata: 'a b' is not a requirement",
         ),
         ({"s.py": SCRIPT.replace('["mcp', "[mcp")}, "python s.py", "its PEP 723 metadata: not TOML"),
+        (
+            {"s.py": SCRIPT.replace("# ///\nimp", '# [tool.uv.sources]\n# Rich = {path = "../rich"}\n# ///\nimp')},
+            "python s.py",
+            "its PEP 723 metadata: 'rich' is not from a package index ([tool.uv.sources]), so it cannot be locked by",
+        ),
+        (
+            {"p/pyproject.toml": f'{PROJECT}[tool.uv.sources]\nmcp = {{git = "https://h.invalid/mcp"}}\n'},
+            "uv run --directory p weather",
+            "pyproject.toml: 'mcp' is not from a package index ([tool.uv.sources])",
+        ),
         ({"s.py": "", "requirements.txt": "-r more.txt"}, "python s.py", "option '-r more.txt' is not understood"),
         ({"s.py": "", "pyproject.toml": "["}, "python s.py", "pyproject.toml: not TOML"),
         (
@@ -76,6 +86,14 @@ def test_a_folder_without_metadata_is_one_line(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         words_of_folder("server", write(tmp_path, tree), words)
+
+
+def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": ""})
+    with pytest.raises(
+        ConfigError, match=r"a\.py' is a file, not a folder; give it as a command, such as python FILE\.py"
+    ):
+        words_of_folder("server", tmp_path / "a.py", ())
 
 
 def test_a_file_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:

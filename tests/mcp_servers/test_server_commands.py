@@ -51,6 +51,10 @@ from gymcp.mcp_servers.variables import substitute_variables
             InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0", added=("mcp<2",)),
         ),
         (
+            "uvx --with 'mcp>=1,<2' --with=rich calc==1.2.0",
+            InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0", added=("mcp<2,>=1", "rich")),
+        ),
+        (
             "uvx --from 'calc[all]==1.2.0' calc-serve",
             InstallRequest(
                 name="calc", runtime="python", package="calc", version="1.2.0", extras=("all",), program="calc-serve"
@@ -62,6 +66,10 @@ def test_a_command_becomes_an_install_request(line: str, wanted: InstallRequest)
     assert parse_command(line) == wanted
     if wanted.version is not None:
         assert parse_command(wanted.command(wanted.version)) == wanted
+
+
+def test_the_python_of_a_package_is_the_one_that_uvx_is_told() -> None:
+    assert parse_command("uvx --python 3.12 calc==1.2.0").python == "3.12"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_a_remote_server_gets_a_valid_name(url: str, name: str) -> None:
             "it is a repository or a file elsewhere: fetch it, and lock its",
         ),
         ("uvx --from ./pkg kv", "'./pkg' is not PACKAGE==VERSION: it is a folder or a file of your own: lock it with"),
-        ("uvx --python 3.9 y", "uvx option '--python' is not understood"),
+        ("uvx --refresh y", "uvx option '--refresh' is not understood; have --from, --with, --python"),
         ("uvx --with 'x @ https://example.invalid/x.whl' y", "--with: 'x @ https://example.invalid/x.whl' is not from"),
         ("uvx calc>=1", "is not PACKAGE==VERSION"),
         ("uvx 'calc @ https://example.invalid/calc.whl'", "is not PACKAGE==VERSION"),

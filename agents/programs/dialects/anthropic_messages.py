@@ -45,6 +45,9 @@ def read_request(body: Mapping[str, Any]) -> ModelRequest:
     ]
     if not conversation:
         raise RequestRefused(400, "'messages' is missing or empty")
+    if conversation[-1].role == "assistant":
+        why = "what the assistant has begun is not continued: end with a message of the user"
+        raise RequestRefused(400, f"'messages' that end with the assistant's are not supported: {why}")
     return ModelRequest(
         messages=(*((Message(role="system", content=system),) if system else ()), *conversation),
         tools=choose_tools(tools, chosen),
@@ -102,7 +105,7 @@ def _read_tool(tool: Mapping[str, Any]) -> Tool:
 
 def write_answer(answer: ModelAnswer) -> dict[str, Json]:
     """The answer as one JSON object."""
-    return {**_frame(answer), "content": _blocks(answer), "stop_reason": _stop(answer), "usage": _usage(answer)}
+    return {**_frame(answer), "content": _blocks(answer), **_ending(answer), "usage": _usage(answer)}
 
 
 def write_events(answer: ModelAnswer) -> Iterator[tuple[str, Json]]:
@@ -114,8 +117,7 @@ def write_events(answer: ModelAnswer) -> Iterator[tuple[str, Json]]:
         yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
         yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         yield "content_block_stop", {"type": "content_block_stop", "index": index}
-    ending: dict[str, Json] = {"stop_reason": _stop(answer), "stop_sequence": None}
-    yield "message_delta", {"type": "message_delta", "delta": ending, "usage": _usage(answer)}
+    yield "message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": _usage(answer)}
     yield "message_stop", {"type": "message_stop"}
 
 
@@ -153,10 +155,10 @@ def _split_block(block: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, 
     return {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
 
 
-def _stop(answer: ModelAnswer) -> str:
-    if answer.is_cut:
-        return "max_tokens"
-    return "tool_use" if answer.decision.action.tool_calls else "end_turn"
+def _ending(answer: ModelAnswer) -> dict[str, Json]:
+    """The reason why the answer ended."""
+    reason = "tool_use" if answer.decision.action.tool_calls else "stop_sequence" if answer.stop_text else "end_turn"
+    return {"stop_reason": "max_tokens" if answer.is_cut else reason, "stop_sequence": answer.stop_text or None}
 
 
 def _usage(answer: ModelAnswer) -> dict[str, Json]:

@@ -6,6 +6,7 @@ Nothing of the program is run or imported: its files are looked at by name.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.install_request import InstallRequest, Program
 from gymcp.mcp_servers.packages.own_source.files import to_plain_path
-from gymcp.mcp_servers.packages.own_source.metadata import only_script, read_json
+from gymcp.mcp_servers.packages.own_source.metadata import only_script, read_json, split_requirements
 from gymcp.mcp_servers.packages.own_source.typescript import TYPESCRIPT
 
 PYTHON_FILES, NODE_FILES = (".py",), (".js", ".mjs", ".cjs", *TYPESCRIPT)
@@ -22,6 +23,7 @@ MAX_PARENTS = 4
 """Folders above a JavaScript file in which its package.json is looked for."""
 _PYTHON_WORDS = ("-u", "-s", "-B", "-I", "-E")
 """Options of the interpreter that change nothing inside the sandbox."""
+_VERSIONED = re.compile(r"python(3\.\d+)")
 
 
 def advise_source(text: str, otherwise: str) -> str:
@@ -58,23 +60,25 @@ def parse_python(who: str, words: Sequence[str], base: Path, start: Path, *, pro
 def parse_uv(who: str, words: Sequence[str], base: Path, start: Path) -> InstallRequest:
     """Parse the words after ``uv``: ``run`` of a file, a module or a console script. Raises ConfigError."""
     rest, added, project = list(words), list[str](), start if (start / "pyproject.toml").is_file() else None
-    known = "have uv run [--directory FOLDER] [--with PACKAGE] FILE.py, python -m MODULE or SCRIPT"
-    ran = False
+    known = "have uv run [--directory FOLDER] [--with PACKAGE] [--python 3.N] FILE.py, python -m MODULE or SCRIPT"
+    ran, version = False, ""
     while rest and (rest[0].startswith("-") or not ran):
         option, equals, value = rest.pop(0).partition("=")
         if option == "run" and not ran:
             ran = True
-        elif option in ("--directory", "--project", "--with") and (equals or rest):
+        elif option in ("--directory", "--project", "--with", "--python", "-p") and (equals or rest):
             value = value if equals else rest.pop(0)
             if option == "--with":
-                added += [line.strip() for line in value.split(",")]
+                added += split_requirements(value)
+            elif option in ("--python", "-p"):
+                version = value
             else:
                 project = _find_folder(who, start / value)
         elif option not in ("--script", "-s", "--quiet", "-q", "--no-project", "--isolated", "--frozen", "--locked"):
             raise ConfigError(f"{who}: uv option '{option}' is not understood; {known}")
     if not rest:
         raise ConfigError(f"{who}: uv run of no program; {known}")
-    return replace(_parse_program(who, rest, base, project, start), added=tuple(added))
+    return replace(_parse_program(who, rest, base, project, start), added=tuple(added), python=version)
 
 
 def parse_node(who: str, words: Sequence[str], base: Path, start: Path) -> InstallRequest:
@@ -89,10 +93,17 @@ def parse_node(who: str, words: Sequence[str], base: Path, start: Path) -> Insta
 
 
 def replace_runner(words: tuple[str, ...]) -> tuple[str, ...]:
-    """``node FILE.ts`` for a line that runs a TypeScript file by a program such as ``npx tsx``; else the same words.
+    """The same line for a program that is known; else the same words.
+
+    ``node FILE.ts`` for one that runs a TypeScript file by a program such as ``npx tsx``, ``uv run mcp run`` for ``mcp
+    run``, ``uv run --python 3.12 python`` for ``python3.12``.
 
     The runner itself is not used: the sandbox leaves the types out by itself (`typescript`).
     """
+    if words and (version := _VERSIONED.fullmatch(Path(words[0]).name)):
+        return ("uv", "run", "--python", version[1], "python", *words[1:])
+    if words[:1] in (("mcp",), ("fastmcp",)):
+        return ("uv", "run", *words)
     rest = [word for word in words[1:] if word not in ("-y", "--yes")] if words[:1] == ("npx",) else list(words)
     runs = rest[:1] in (["tsx"], ["ts-node"]) and len(rest) > 1 and rest[1].endswith(TYPESCRIPT)
     return ("node", *rest[1:]) if runs else words
@@ -105,11 +116,14 @@ def words_of_folder(who: str, folder: Path, words: Sequence[str]) -> tuple[str, 
     """
     _find_folder(who, folder)
     there = [name for name in PROJECT_FILES if (folder / name).is_file()]
+    words = replace_runner(tuple(words))
     if words and words[0] == "node":
         return ("node", str(folder / words[1]), *words[2:]) if words[1:] else ("node",)
     if words:
         if "pyproject.toml" not in there and not (folder / "requirements.txt").is_file():
-            raise ConfigError(f"{who}: folder '{folder}' has no pyproject.toml and no requirements.txt")
+            hint = f"name the dependencies there, or lock a file that names them itself: python {folder}/FILE.py"
+            raise ConfigError(f"{who}: folder '{folder}' has no pyproject.toml and no requirements.txt; {hint}")
+        words = words[2:] if words[:2] == ("uv", "run") else words
         return ("uv", "run", "--directory", str(folder), *words)
     if len(there) != 1:
         has = "has both pyproject.toml and package.json" if there else "has neither pyproject.toml nor package.json"
@@ -185,6 +199,8 @@ def _find_file(who: str, path: Path, endings: Sequence[str]) -> Path:
 
 def _find_folder(who: str, path: Path) -> Path:
     folder = to_plain_path(path)
+    if folder.is_file():
+        raise ConfigError(f"{who}: '{path}' is a file, not a folder; give it as a command, such as python FILE.py")
     if not folder.is_dir():
         raise ConfigError(f"{who}: folder '{path}' is not there")
     return folder

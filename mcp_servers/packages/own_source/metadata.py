@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from gymcp.errors import ConfigError
 
@@ -21,6 +22,8 @@ MAX_TEXT_BYTES = 1_000_000
 """Size of the longest file with dependencies, in bytes."""
 _PEP_723 = re.compile(r"(?m)^# /// script\s*$\s(?P<content>(^#(| .*)$\s)+)^# ///\s*$")
 _HASH = re.compile(r"\s--hash[= ]\S+")
+_BETWEEN = re.compile(r",(?![^\[]*\])(?!\s*[<>=!~])")
+"""A comma between two requirements, which is neither within extras nor before another limit of the same version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ def read_project(who: str, folder: Path, text: str = "") -> Project:
         lines = script["content"].splitlines(keepends=True)
         content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
         table = _parse_toml(who, "its PEP 723 metadata", content)
-        return _from_table(who, "its PEP 723 metadata", table, Project())
+        return _from_table(who, "its PEP 723 metadata", table, Project(), table.get("tool"))
     project = _read_pyproject(who, folder)
     if project.named_in:
         return project
@@ -84,6 +87,11 @@ def check_requirements(who: str, lines: Iterable[object]) -> tuple[str, ...]:
             raise ConfigError(f"{who}: '{line}' is not from a package index, so it cannot be locked by its hash")
         requirements.append(str(requirement))
     return tuple(dict.fromkeys(requirements))
+
+
+def split_requirements(text: str) -> list[str]:
+    """The requirements of one ``--with``, as uv takes them: ``mcp>=1,<2,rich`` is two."""
+    return [part.strip() for part in _BETWEEN.split(text)]
 
 
 def read_json(who: str, path: Path) -> dict[str, Any]:
@@ -121,7 +129,8 @@ def _read_pyproject(who: str, folder: Path) -> Project:
     path = folder / "pyproject.toml"
     if not path.is_file():
         return Project()
-    table = _parse_toml(who, "pyproject.toml", read_text(who, path)).get("project")
+    content = _parse_toml(who, "pyproject.toml", read_text(who, path))
+    table = content.get("project")
     if not isinstance(table, dict):
         return Project(scripts={})
     dynamic = table.get("dynamic", [])
@@ -134,15 +143,36 @@ def _read_pyproject(who: str, folder: Path) -> Project:
     if not isinstance(scripts, dict) or not all(isinstance(value, str) for value in scripts.values()):
         raise ConfigError(f"{who}: pyproject.toml: [project.scripts] must map names to MODULE:FUNCTION")
     named = Project(name=str(table.get("name", "")), version=str(table.get("version", "0")), scripts=scripts)
-    return _from_table(who, "pyproject.toml", table, named)
+    return _from_table(who, "pyproject.toml", table, named, content.get("tool"))
 
 
-def _from_table(who: str, named_in: str, table: Mapping[str, Any], known: Project) -> Project:
-    """`known` with dependencies and Python versions of a table, as pyproject.toml and PEP 723 have it."""
+def _from_table(who: str, named_in: str, table: Mapping[str, Any], known: Project, tools: object) -> Project:
+    """`known` with dependencies and Python versions of a table, as pyproject.toml and PEP 723 have it.
+
+    `tools`: the table ``tool`` beside it. Raises ConfigError.
+    """
     lines, python = table.get("dependencies", []), table.get("requires-python", "")
     if not isinstance(lines, list) or not isinstance(python, str):
         raise ConfigError(f"{who}: {named_in}: dependencies must be a list of texts, and requires-python a text")
-    return _with_requires(known, check_requirements(f"{who}: {named_in}", lines), named_in, python)
+    requires = check_requirements(f"{who}: {named_in}", lines)
+    _refuse_other_sources(f"{who}: {named_in}", requires, tools)
+    return _with_requires(known, requires, named_in, python)
+
+
+def _refuse_other_sources(who: str, requires: Iterable[str], tools: object) -> None:
+    """Raise ConfigError if uv would take a requirement from a folder, a repository or another index.
+
+    A package of that name in the package index may be a stranger's.
+    """
+    for key in ("uv", "sources"):
+        tools = tools.get(key) if isinstance(tools, dict) else None
+    elsewhere = {canonicalize_name(str(name)) for name in tools} if isinstance(tools, dict) else set()
+    for line in requires:
+        if canonicalize_name(Requirement(line).name) in elsewhere:
+            raise ConfigError(
+                f"{who}: '{line}' is not from a package index ([tool.uv.sources]), so it cannot be locked by its hash; "
+                "leave it out of the dependencies, and put its code beside the program, which is copied with it"
+            )
 
 
 def _with_requires(known: Project, requires: tuple[str, ...], named_in: str, python: str) -> Project:

@@ -119,7 +119,7 @@ def compare_source(server: LockedServer, source: OwnSource) -> None:
     """Raise IntegrityError if the source is not the locked one; with ``--dev``, only if its dependencies differ."""
     locked = server.source
     assert locked is not None
-    accept = f"to accept that run: gymcp servers lock {server.name}"
+    accept = f"to accept that run: {server.lock_command}"
     if tuple(source.requires) != tuple(locked.requires):
         raise IntegrityError(
             f"server '{server.name}': its dependencies were {_list(locked.requires)} when it was locked, and are now "
@@ -186,9 +186,10 @@ def own_start_words(source: OwnSource) -> tuple[str, ...]:
 
 
 def _read_python(who: str, request: InstallRequest, program: Program, folder: Path, files: SourceFiles) -> OwnSource:
+    file = program.file or _find_module(folder, program)
     text = ""
-    if program.file:
-        name = files.add_file(folder / program.file)
+    if file:
+        name = files.add_file(folder / file)
         text = decode(who, name, files.contents[name])
     project = read_project(who, folder, text)
     if project.scripts is not None:
@@ -199,8 +200,8 @@ def _read_python(who: str, request: InstallRequest, program: Program, folder: Pa
     if imports.foreign and not project.named_in and not added:
         packages = ", ".join(imports.foreign)
         raise ConfigError(
-            f"{who}: imports {packages}, and names no dependencies; name them in the file (PEP 723), in a "
-            f"requirements.txt beside it, or with --with {imports.foreign[0]}"
+            f"{who}: imports {packages}, and names no dependencies; name them in the file (PEP 723), in [project] of a "
+            f"pyproject.toml or a requirements.txt beside it, or with --with {imports.foreign[0]}"
         )
     paths = tuple(str(SOURCE / root) for root in imports.roots)
     return OwnSource(
@@ -211,6 +212,11 @@ def _read_python(who: str, request: InstallRequest, program: Program, folder: Pa
         extra={**extra, **_describe_project(project)},
         import_paths=paths if program.kind != "file" or len(paths) > 1 else (),
     )
+
+
+def _find_module(folder: Path, program: Program) -> str:
+    """File of a module of the folder that ``python -m`` runs; empty for a package, whose metadata is the project's."""
+    return f"{program.name}.py" if program.kind == "module" and (folder / f"{program.name}.py").is_file() else ""
 
 
 def _read_node(who: str, request: InstallRequest, program: Program, folder: Path, files: SourceFiles) -> OwnSource:

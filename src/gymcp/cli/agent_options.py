@@ -93,6 +93,8 @@ def plan_agent(
     """The checked plan of an agent and its model. The file of an agent of the user is run. Raises ConfigError."""
     name = choose_agent(agent, policy)
     if program is not None:
+        if model.system is not None or model.overflow != ModelConfig().overflow:
+            raise ConfigError("--system, --overflow: a program writes its own prompts; leave them out")
         planned = None
         if policy is not None:
             planned = plan_policy(policy, model, agent=name, concurrency=concurrency, max_cost=max_cost)

@@ -86,7 +86,7 @@ def print_summary(summary: Mapping[str, Json]) -> None:
         tokens = f"{judge['prompt_tokens']:,} tokens read, {judge['completion_tokens']:,} written by the judge"
         cost = f" · cost {judge['cost']:.4f}" if judge["cost"] else ""
         console.print(f"judge: {judge['words']} · {tokens}{cost}", highlight=False, markup=False)
-    for name, reason in summary.get("lost", {}).items():
+    for name, reason in (*summary.get("lost", {}).items(), *summary.get("agent_errors", {}).items()):
         console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
     if line := network_line(summary.get("tools", {})):
         console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True, style="yellow")

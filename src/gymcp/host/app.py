@@ -6,6 +6,7 @@ import functools
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,18 +78,20 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
         try:
             check_access(operation, request, host, token)
             check_size(request.headers)
-            asked = OperationRequest(
-                host=host,
-                path=request.path_params,
-                query=request.query_params,
-                body=None if body is None else _read_record(body, await read_body(request)),
-                mcp_url=lambda: f"{str(request.base_url).rstrip('/')}{MCP_PATH}",
-            )
-            if "id" not in asked.path:
-                record = await operation.answer(asked)
-            else:
-                with asked.episode.attend(read_presented_token(request.headers)):
+            with _hold_body(host, request) as receive:
+                counted = Request(request.scope, receive)
+                asked = OperationRequest(
+                    host=host,
+                    path=request.path_params,
+                    query=request.query_params,
+                    body=None if body is None else _read_record(body, await read_body(counted)),
+                    mcp_url=lambda: f"{str(request.base_url).rstrip('/')}{MCP_PATH}",
+                )
+                if "id" not in asked.path:
                     record = await operation.answer(asked)
+                else:
+                    with asked.episode.attend(read_presented_token(request.headers)):
+                        record = await operation.answer(asked)
         except RequestRefused as error:
             return _answer_refusal(error)
         except GymcpError as error:
@@ -100,6 +103,12 @@ def _make_endpoint(operation: Operation, host: Host, token: str | None) -> Calla
         return Response(gives.dump_json(record), operation.status, media_type="application/json")
 
     return answer
+
+
+def _hold_body(host: Host, request: Request) -> AbstractContextManager[Receive]:
+    """The request's `receive`, which counts for the episode that the path names, if it names one."""
+    id = request.path_params.get("id")
+    return nullcontext(request.receive) if id is None else host.find(id).requests.hold(request.receive)
 
 
 def check_access(operation: Operation, request: Request, host: Host, token: str | None) -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from gymcp.agents.endpoint.http_server import RequestRefused
+from gymcp.agents.endpoint.http_server import HeldRequests, RequestRefused
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.host import wire
 from gymcp.host.conversation import Conversation
@@ -35,6 +35,7 @@ class HostedEpisode:
         self.job = job
         self.environment = environment
         self.conversation = Conversation()
+        self.requests = HeldRequests()
         self.mcp_session: str | None = None
         """Id of the open MCP session."""
         self.verdict: wire.Verdict | None = None

@@ -50,8 +50,8 @@ class McpApp:
             episode = self._find_episode(request)
             check_size(request.headers)
             scope[_EPISODE] = episode
-            with episode.attend(episode.token):
-                await self._serve(episode, request, send)
+            with episode.attend(episode.token), episode.requests.hold(receive) as counting:
+                await self._serve(episode, Request(scope, counting), send)
         except RequestRefused as error:
             await answer_refusal(error)(scope, receive, send)
 

@@ -22,7 +22,7 @@ _STATUSES = {
     404: "No such environment, task, split or episode.",
     409: "Not now: the episode is over, has been finished, or answers another message.",
     413: "The body is too large; it was discarded.",
-    429: "The limit of live episodes is reached: wait and try again.",
+    429: "The limit of live episodes, or of the bytes of one episode's requests, is reached: wait and try again.",
     500: "The host failed.",
     502: "The world of the episode could not be opened; the attempt is recorded.",
     503: "The host is ending, or has no memory for another episode.",

@@ -175,7 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
         answer=say_to_user,
         gives=wire.Reply,
         body=wire.Say,
-        refusals=(404, 409),
+        refusals=(404, 409, 429),
     ),
     Operation(
         method="POST",
@@ -184,7 +184,7 @@ OPERATIONS: tuple[Operation, ...] = (
         answer=call_tool,
         gives=wire.ToolAnswer,
         body=wire.CallTool,
-        refusals=(404, 409),
+        refusals=(404, 409, 429),
     ),
     Operation(
         method="POST",
@@ -193,7 +193,7 @@ OPERATIONS: tuple[Operation, ...] = (
         answer=finish_episode,
         gives=wire.Verdict,
         body=wire.Finish,
-        refusals=(404, 409),
+        refusals=(404, 409, 429),
     ),
     Operation(
         method="DELETE",

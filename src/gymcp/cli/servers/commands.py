@@ -85,6 +85,12 @@ ReadyOption = Annotated[
 ReadyTimeoutOption = Annotated[
     float, typer.Option("--ready-timeout", help="Seconds within which each --service must be ready.")
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", help="Environment variable NAME=VALUE; secrets as NAME='${NAME}'; repeatable; default: none."
+    ),
+]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -165,6 +171,7 @@ def new(
     ] = None,
     old_name: Annotated[str | None, replaced_option("--name", "--server-name")] = None,
     build: BuildOption = None,
+    env: EnvOption = None,
     http: HttpOption = "",
     header: HeaderOption = None,
     folder: Annotated[Path, typer.Option("--dir", help="Folder to write NAME.py and servers.lock into.")] = Path(),
@@ -222,10 +229,7 @@ def add(
     include: IncludeOption = None,
     dev: DevOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(help="Environment variable NAME=VALUE; secrets as NAME='${NAME}'; repeatable; default: none."),
-    ] = None,
+    env: EnvOption = None,
     http: HttpOption = "",
     header: HeaderOption = None,
     config: Annotated[

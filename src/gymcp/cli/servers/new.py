@@ -70,6 +70,7 @@ def execute(
     runs_code: bool,
     server_name: str | None,
     build: list[str] | None,
+    env: list[str] | None,
     http: str,
     header: list[str] | None,
     folder: Path,
@@ -86,9 +87,10 @@ def execute(
         raise ConfigError(f"new: folder {folder} is not there; make it first")
     wanted, lock = None, folder / DEFAULT_LOCK
     if server is None and path is None and image is None and config is None:
-        _refuse_server_options(more, constraint, python, service, ready, include, build, header, server_name, http)
+        words = (more, constraint, python, service, ready, include, build, env, header, server_name, http)
+        _refuse_server_options(*words, dev, runs_code)
     else:
-        wanted = _find_server(server, config, image, path, lock, server_name, http, header)
+        wanted = _find_server(server, config, image, path, lock, server_name, http, header, env)
         wanted = choose_python(add_packages(wanted, more, constraint, build), python)
         wanted = add_source_options(add_services(wanted, service, ready, ready_timeout), include, dev=dev)
         refuse_other_server(lock, wanted, option="--server-name", replaceable=False)
@@ -106,22 +108,23 @@ def _find_server(
     name: str | None,
     http: str,
     header: list[str] | None,
+    env: list[str] | None,
 ) -> InstallRequest:
     """The server to lock, without the options for its packages. Raises ConfigError."""
     if config is not None:
-        if server or image or path or http or header:
-            raise ConfigError(
-                "new: --config FILE:NAME names the server: leave out --server, --path, --image, --http and --header"
-            )
+        if server or image or path or http or header or env:
+            others = "--server, --path, --image, --http, --header and --env"
+            raise ConfigError(f"new: --config FILE:NAME names the server: leave out {others}")
         wanted = read_entry(config, base=lock.absolute().parent)
         return replace(wanted, name=check_name(name)) if name else wanted
     if server is not None and image is not None:
         raise ConfigError("new: give either --server LINE, --path FOLDER or --image IMAGE")
-    headers = parse_pairs("--header", header or [])
-    return make_request([server] if server else [], image, path, lock, name=name, http=http, headers=headers)
+    values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
+    words = [server] if server else []
+    return make_request(words, image, path, lock, name=name, env=values, http=http, headers=headers)
 
 
-def _refuse_server_options(*given: list[str] | str | None) -> None:
+def _refuse_server_options(*given: list[str] | str | bool | None) -> None:
     """Raise ConfigError if there are options of a server, but no server."""
     if any(given):
         raise ConfigError(

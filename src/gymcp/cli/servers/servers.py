@@ -22,6 +22,7 @@ from gymcp.mcp_servers.packages.locked_server import check_server, describe_star
 from gymcp.mcp_servers.packages.lockfile import (
     LockedServer,
     Runtime,
+    check_name,
     edit_lock,
     read_lock,
     read_locked_server,
@@ -63,22 +64,37 @@ def add(
         raise ConfigError("servers add: give either a command, --path FOLDER, --image IMAGE, or --config FILE")
     if config is not None and (http or header):
         raise ConfigError("servers add: with --config, a port is a url beside the command, and headers are in the file")
+    if config is not None and env:
+        raise ConfigError("servers add: with --config, the environment of each server is in the file: env")
+    if config is None and only:
+        raise ConfigError("servers add: --only names a server of --config FILE, which is missing")
     if config is not None:
-        requests = read_config(config, only or (), base=lock.absolute().parent)
+        requests = _read_entries(config, only or (), name, lock)
     else:
         values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
         requests = [make_request(command or [], image, path, lock, name=name, env=values, http=http, headers=headers)]
     requests = [add_packages(wanted, more, constraint, build) for wanted in requests]
     requests = [add_services(choose_python(wanted, python), service, ready, ready_timeout) for wanted in requests]
     requests = [add_source_options(wanted, include, dev=dev) for wanted in requests]
+    for wanted in requests if name is None else ():
+        refuse_other_server(lock, wanted)
     for wanted in requests:
-        if config is None and name is None:
-            refuse_other_server(lock, wanted)
         backend = sandbox_for(wanted.runtime, sandbox)
         server = lock_server(wanted, backend, runs_code=runs_code)
         with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
+
+
+def _read_entries(config: str, only: Sequence[str], name: str | None, lock: Path) -> list[InstallRequest]:
+    """The servers of a configuration file; one of them may have another name in the lock. Raises ConfigError."""
+    requests = read_config(config, only, base=lock.absolute().parent)
+    if name is None:
+        return requests
+    if len(requests) > 1:
+        have = ", ".join(wanted.name for wanted in requests)
+        raise ConfigError(f"servers add: --name {name}: '{config}' has {len(requests)} servers: {have}; give FILE:NAME")
+    return [replace(requests[0], name=check_name(name))]
 
 
 def relock(names: list[str] | None, *, lock: Path, sandbox: str | None) -> None:
