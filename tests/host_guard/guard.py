@@ -445,7 +445,7 @@ def is_others(section: str, name: str, old: Section, new: Section) -> bool:
 
 
 def identify(line: str) -> str:
-    """The part of a difference by which it is found again: a process's number and start, since it may have become another
+    """The part of a difference by which it is found again: a process's number and start, since it may run another
     program by then; the whole line of any other difference."""
     return line.partition(" -> ")[0] if line.startswith("processes: ") else line
 

@@ -182,8 +182,8 @@ def test_a_file_that_raises_or_is_not_there_is_one_line(tmp_path: Path) -> None:
         ("keyed", "compares by a key 'room'; have group, state, trajectory, turn"),
         (
             "needy",
-            "needs logits, and training can give critique, entropy, gold, gold_logprob, observation_gain,"
-            " option_values, progress, token_entropy, token_value, value only",
+            "needs logits, and training can give critique, entropy, gold, gold_logprob, logprob,"
+            " observation_gain, option_values, progress, token_entropy, token_value, value only",
         ),
         ("progressive", "needs progress, whose head is fitted beside a critic, so it needs value, too"),
         ("token", "needs token_value, whose critic is fitted to a loss term with a backup"),
