@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -17,7 +16,7 @@ from gymcp.agents.endpoint import http_server
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.programs.agent import ProgramAgent, open_program_agents
 from gymcp.agents.programs.exchange import Exchange
-from gymcp.agents.programs.settings import ProgramSettings
+from gymcp.agents.programs.settings import ProgramSettings, Turns
 from gymcp.outcome import Outcome
 from gymcp.types import Action, Decision, GiveUp, Message, Observation, Sampling, Task, Tool
 
@@ -25,10 +24,9 @@ TASK = Task(id="t", prompts=("Pay Bob.",))
 
 
 @contextlib.asynccontextmanager
-async def playing(*argv: str, **settings: str) -> AsyncIterator[ProgramAgent]:
+async def playing(*argv: str, turns: Turns = "restart") -> AsyncIterator[ProgramAgent]:
     """The agent of one episode."""
-    program = replace(ProgramSettings(argv=argv), **settings)  # type: ignore[arg-type]
-    async with open_program_agents(None, program) as agents:
+    async with open_program_agents(None, ProgramSettings(argv=argv, turns=turns)) as agents:
         agent = agents(TASK, 1)
         assert isinstance(agent, ProgramAgent)
         try:
@@ -56,7 +54,7 @@ def test_answers_before_their_turn_stay_in_the_programs_pipe() -> None:
 
 
 @pytest.mark.parametrize("turns", ["restart", "stdin"])
-def test_a_flood_of_output_leaves_the_event_loop_to_others(turns: str) -> None:
+def test_a_flood_of_output_leaves_the_event_loop_to_others(turns: Turns) -> None:
     """CPU time of this thread while a program writes for three seconds: a burst of 0.2 s, and then a twentieth."""
 
     async def main() -> None:
@@ -70,7 +68,7 @@ def test_a_flood_of_output_leaves_the_event_loop_to_others(turns: str) -> None:
 
 
 @pytest.mark.parametrize("turns", ["restart", "stdin"])
-def test_an_empty_message_is_a_turn(turns: str) -> None:
+def test_an_empty_message_is_a_turn(turns: Turns) -> None:
     async def main() -> None:
         async with playing("sh", "-c", """read line; echo '{"text": "Yes?"}'; cat""", turns=turns) as agent:
             decision = await asyncio.wait_for(agent.act(says("")), 60)

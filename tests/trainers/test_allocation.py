@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interrupted_training import assert_interruption_changes_nothing, list_played
 from page_blocks import DOCS
 
 from gymcp.agents import AllocateEpisodes, Plan, Schedule, Start, TreeBudget, run_plan
@@ -23,14 +23,12 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers import get_sandbox
 from gymcp.protocols import StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult
-from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
-from gymcp.types import Action, Json, Observation, Score, Task, Trajectory
+from gymcp.types import Action, Observation, Score, Task, Trajectory
 
 PAGE = DOCS / "curricula.md"
 TABLE: dict[str, Any] = {
@@ -45,10 +43,6 @@ TABLE: dict[str, Any] = {
     "learn": {"iterations": 4},
     "evaluation": {"every": 0, "tasks": 1},
 }  # fmt: skip
-
-
-class Interruption(Exception):
-    pass
 
 
 def split(total: int, tasks: int, fewest: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -159,20 +153,7 @@ def test_tasks_that_teach_get_more_episodes_once_their_success_is_known() -> Non
 def test_an_interrupted_run_plays_the_episodes_of_an_uninterrupted_one(model: Path, tmp_path: Path) -> None:
     """Each iteration has as many episodes as without the controller, and no trial of a task is played twice."""
     recipe, env = make_recipe({**TABLE, "model": {"path": str(model)}}), make_uneven_bank()
-
-    def interrupt(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 3:
-            raise Interruption
-
-    assert train(recipe, env, tmp_path / "whole", resume=False).iterations == 4
-    with pytest.raises(Interruption):
-        train(recipe, env, tmp_path / "cut", resume=False, on_row=interrupt)
-    assert json.loads((tmp_path / "cut" / "training.json").read_text())["iteration"] == 2
-    assert train(recipe, env, tmp_path / "cut", resume=True).iterations == 4
-    assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
-    played = [list_played(tmp_path / name) for name in ("cut", "whole")]
-    assert played[0] == played[1]
-    assert set(played[0].values()) == {1}
+    assert_interruption_changes_nothing(recipe, env, tmp_path)
     rows = read_metrics(tmp_path / "whole")[1:]
     assert [sum(row[key] for key in row if key.startswith("outcome/")) for row in rows] == [9] * 4
     assert (rows[0]["allocation/fewest"], rows[0]["allocation/most"]) == (3, 3)
@@ -188,11 +169,6 @@ def make_uneven_bank() -> LoadedEnv:
         return Score(value=float(task.id == easy))
 
     return replace(env, spec=replace(env.spec, grade=grade))
-
-
-def list_played(folder: Path) -> Counter[tuple[str, int]]:
-    with TrajectoryStore.open(folder) as store:
-        return Counter((row.task, row.trial) for row in store.summaries(latest=False))
 
 
 def test_the_dry_run_says_what_is_allocated() -> None:

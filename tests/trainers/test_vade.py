@@ -5,31 +5,25 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interrupted_training import assert_interruption_changes_nothing
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
-from gymcp.store import TrajectoryStore
-from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum, tasks_so_far
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, KindTally, restore_curriculum
 from gymcp.trainers.rollouts.curricula.vade import VadeCurriculum, information_gain
-from gymcp.trainers.run.loop import train
-from gymcp.types import Json, Task
+from gymcp.types import Task
 
 GROUP = 8
 ROLLOUT = {"groups": 4, "episodes": 3}
-
-
-class Interruption(Exception):
-    pass
 
 
 def make_vade(ids: Sequence[str], memory: float = 0.2) -> VadeCurriculum:
@@ -155,22 +149,8 @@ def test_an_interrupted_run_plays_the_tasks_of_an_uninterrupted_one(
 ) -> None:
     rollout = {**TABLE["rollout"], "controller": controller}
     recipe = make_recipe({**TABLE, "rollout": rollout, "model": {"path": str(model)}})
-
-    def interrupt(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 3:
-            raise Interruption
-
-    assert train(recipe, make_coin_flip_bank(), tmp_path / "whole", resume=False).iterations == 4
-    with pytest.raises(Interruption):
-        train(recipe, make_coin_flip_bank(), tmp_path / "cut", resume=False, on_row=interrupt)
-    assert train(recipe, make_coin_flip_bank(), tmp_path / "cut", resume=True).iterations == 4
-    assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
-    played = []
-    for name in ("cut", "whole"):
-        with TrajectoryStore.open(tmp_path / name) as store:
-            played.append(Counter((row.task, row.trial) for row in store.summaries(latest=False)))
-    assert played[0] == played[1]
-    assert (set(played[0].values()), sum(played[0].values())) == ({1}, 4 * 2 * 3)
+    played = assert_interruption_changes_nothing(recipe, make_coin_flip_bank(), tmp_path)
+    assert sum(played.values()) == 4 * 2 * 3
 
 
 def test_the_dry_run_says_what_is_chosen() -> None:

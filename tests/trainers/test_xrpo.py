@@ -6,19 +6,16 @@ import itertools
 import math
 import random
 import statistics
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interrupted_training import assert_interruption_changes_nothing
 from page_blocks import DOCS
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
-from gymcp.store import TrajectoryStore
-from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.rollouts.curricula.phases import (
@@ -30,16 +27,11 @@ from gymcp.trainers.rollouts.curricula.phases import (
     task_priority,
 )
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
-from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
-from gymcp.types import Json, Task
+from gymcp.types import Task
 
 QUANTILES = {2: 12.7062047, 3: 4.3026527, 5: 2.7764451, 9: 2.3060041, 31: 2.0422725}
 """Number n of scores -> 97.5 % quantile of Student's distribution with n - 1 degrees of freedom, from tables."""
-
-
-class Interruption(Exception):
-    pass
 
 
 @pytest.mark.parametrize("episodes", QUANTILES)
@@ -122,28 +114,11 @@ TABLE: dict[str, Any] = {
 def test_an_interrupted_run_plays_the_episodes_of_an_uninterrupted_one(model: Path, tmp_path: Path) -> None:
     """Each iteration has as many episodes as without the controller, and no trial of a task is played twice."""
     recipe = make_recipe({**TABLE, "model": {"path": str(model)}})
-
-    def interrupt(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 3:
-            raise Interruption
-
-    assert train(recipe, make_coin_flip_bank(), tmp_path / "whole", resume=False).iterations == 4
-    with pytest.raises(Interruption):
-        train(recipe, make_coin_flip_bank(), tmp_path / "cut", resume=False, on_row=interrupt)
-    assert train(recipe, make_coin_flip_bank(), tmp_path / "cut", resume=True).iterations == 4
-    assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
-    played = [list_played(tmp_path / name) for name in ("cut", "whole")]
-    assert played[0] == played[1]
-    assert set(played[0].values()) == {1}
+    assert_interruption_changes_nothing(recipe, make_coin_flip_bank(), tmp_path)
     rows = read_metrics(tmp_path / "whole")[1:]
     assert [sum(row[key] for key in row if key.startswith("outcome/")) for row in rows] == [12] * 4
     assert all(2 <= row["allocation/fewest"] <= 4 <= row["allocation/most"] <= 8 for row in rows)
     assert any(row["allocation/fewest"] < row["allocation/most"] for row in rows)
-
-
-def list_played(folder: Path) -> Counter[tuple[str, int]]:
-    with TrajectoryStore.open(folder) as store:
-        return Counter((row.task, row.trial) for row in store.summaries(latest=False))
 
 
 def test_the_dry_run_says_what_is_shared_out() -> None:

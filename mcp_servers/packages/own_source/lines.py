@@ -127,9 +127,9 @@ def words_of_folder(who: str, folder: Path, words: Sequence[str]) -> tuple[str, 
         return ("uv", "run", "--directory", str(folder), *words)
     if len(there) != 1:
         has = "has both pyproject.toml and package.json" if there else "has neither pyproject.toml nor package.json"
-        example = f"gymcp servers add --path {folder} 'python -m MODULE'"
-        hint = f"; say which program starts the server: {example}" if there else f"; a single file: python {folder}/..."
-        raise ConfigError(f"{who}: folder '{folder}' {has}{hint}")
+        program = f"say which program starts the server: gymcp servers add --path {folder} 'python -m MODULE'"
+        hint = program if there else f"a single file: python {folder}/FILE.py"
+        raise ConfigError(f"{who}: folder '{folder}' {has}; {hint}")
     if there == ["package.json"]:
         return ("node", str(folder / _node_entry(who, folder)))
     return ("uv", "run", "--directory", str(folder), only_script(who, folder))
