@@ -24,8 +24,10 @@ GRANT_S = 0.001
 """Seconds of the loop's time that each of our requests adds to the server's budget: the time for a small answer."""
 OPENING_S = 0.003
 """Seconds of the loop's time that a session takes in tasks of the SDK and of the sandbox, which are not measured."""
-OPENING_GRANT_S = 0.018
-"""Seconds of the loop's time that a session adds to the budget at its end, for its start, unless its server is lost."""
+START_S = 0.02
+"""Seconds of processor time that a start takes outside of the loop; charged for a session whose server is lost."""
+OPENING_GRANT_S = START_S + 0.018
+"""Seconds that a session adds to the budget at its end, for its start, unless its server is lost."""
 SHARE = 0.05
 """Share of the loop's time that one server may use once its burst is spent."""
 MIN_PAUSE_S = 0.05
@@ -86,7 +88,7 @@ class LoopShare:
 
     A server that has used more than its budget must wait (`owed_s`). The time is CPU time of the loop's thread, so a
     busy machine costs a server nothing. What is done for the server is measured (`charge_steps`, `charge_elapsed`,
-    `charge_thread`), or else estimated (`charge`).
+    `charge_thread`), or else estimated (`charge`). A server that loses its sessions pays for their starts, too.
     """
 
     __slots__ = ("_at", "_is_measured", "_left_s")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -38,41 +39,71 @@ class Interruptible(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         step = partial(self._work.send, None)
-        while True:
-            try:
-                with interrupt_after(self._limit_s):
-                    awaited = step()
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                yield awaited
-            except BaseException as error:
-                if self._dropped:
-                    with contextlib.suppress(BaseException):
-                        self._work.close()
-                    raise
-                step = partial(self._work.throw, error)
-            else:
-                step = partial(self._work.send, None)
+        with _handle_alarms():
+            while True:
+                try:
+                    awaited = _run(step, self._limit_s)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                try:
+                    yield awaited
+                except BaseException as error:
+                    if self._dropped:
+                        with contextlib.suppress(BaseException):
+                            self._work.close()
+                        raise
+                    step = partial(self._work.throw, error)
+                else:
+                    step = partial(self._work.send, None)
+
+
+def run_interruptible(work: Callable[[], T], limit_s: float) -> T:
+    """Result of the function. It is interrupted with `LoopHeldUp` after `limit_s` seconds, in the main thread only."""
+    with _handle_alarms():
+        return _run(work, limit_s)
+
+
+@dataclass(slots=True)
+class _Alarms:
+    """State of the handler of SIGALRM, which is installed while any work is interruptible: to install it takes long."""
+
+    users: int = 0
+    before: Any = signal.SIG_DFL
+    limit_s: float = 0.0
+
+
+_alarms = _Alarms()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise LoopHeldUp(f"{_alarms.limit_s:g} s")
 
 
 @contextlib.contextmanager
-def interrupt_after(seconds: float) -> Iterator[None]:
-    """Raise `LoopHeldUp` inside the block, and again while it goes on, once it takes longer. Main thread only."""
+def _handle_alarms() -> Iterator[None]:
+    """Let `_interrupt` handle alarms inside the block, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise LoopHeldUp(f"{seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, interrupt)
+    if _alarms.users == 0:
+        _alarms.before = signal.signal(signal.SIGALRM, _interrupt)
+    _alarms.users += 1
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        yield
     finally:
-        signal.signal(signal.SIGALRM, before)
+        _alarms.users -= 1
+        if _alarms.users == 0:
+            signal.signal(signal.SIGALRM, _alarms.before)
+
+
+def _run(step: Callable[[], T], limit_s: float) -> T:
+    """Result of the step, under an alarm after `limit_s` seconds if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return step()
+    _alarms.limit_s = limit_s
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s, _REPEAT_S)
+        return step()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ class Figure:
     """The figure of a run's rows; None if they lack it."""
     is_share: bool = True
     """True: printed in per cent; False: a number of calls."""
+    least: float = 0.0
+    most: float = 1.0
+    """Values that the figure can have; an interval of its mean ends there."""
 
 
 def evaluations(rows: Rows, column: str) -> list[tuple[int, float]]:
@@ -77,12 +81,12 @@ FIGURES: Mapping[str, Figure] = {
     "start": Figure(title="success before practice", of=_first("success")),
     "success": Figure(title="success at the end", of=_last("success")),
     "area": Figure(title="mean success over the run", of=_area),
-    "calls": Figure(title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False),
+    "calls": Figure(title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False, most=math.inf),
     "alone": Figure(title="steps alone in their state", of=_mean("anchor/singletons")),
     "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share")),
-    "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False),
-    "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False),
-    "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio),
-    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio),
+    "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False, most=math.inf),
+    "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False, most=math.inf),
+    "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio, most=math.inf),
+    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio, most=math.inf),
 }
 """Figures by name. Looks are counted in solved rounds."""

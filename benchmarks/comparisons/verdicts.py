@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import Literal
 
@@ -53,9 +53,14 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def estimate_figure(registration: Registration, results: Results, arm: Arm, figure: str) -> Estimate | None:
-    """The figure of an arm over its seeds."""
+    """The figure of an arm over its seeds. Its interval holds no value that the figure cannot have."""
     values = [_value(results, arm.name, seed, figure) for seed in registration.seeds_of(arm)]
-    return estimate([value for value in values if value is not None])
+    found = estimate([value for value in values if value is not None])
+    if found is None or found.ci95 is None:
+        return found
+    least, most = FIGURES[figure].least, FIGURES[figure].most
+    low, high = max(found.ci95.low, least), min(found.ci95.high, most)
+    return replace(found, ci95=replace(found.ci95, low=low, high=high))
 
 
 def estimate_gain(

@@ -13,7 +13,7 @@ import mcp
 import mcp_types
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.loop_share import OPENING_GRANT_S, OPENING_S, LoopShare, charge_steps, resume_share
+from gymcp.mcp_servers.loop_share import OPENING_GRANT_S, OPENING_S, START_S, LoopShare, charge_steps, resume_share
 from gymcp.mcp_servers.redaction import redact_errors
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.sessions.connection import ServerConnection
@@ -72,7 +72,7 @@ async def open_session(
             )
             tracker = FileTracker(workspace, digester)
         share = await stack.enter_async_context(resume_share((*_name_program(spec), task, seed)))
-        share.charge(OPENING_S)
+        share.charge(OPENING_S + START_S)
         charged = await stack.enter_async_context(_ChargedContexts(share))
         process = await charged.enter(sandbox.start(launch))
 

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import IntegrityError, ProtocolError, ServerDied, ServerLimitExceeded, ServerTimeout
-from gymcp.mcp_servers.loop_share import charge_thread
+from gymcp.mcp_servers.loop_share import GRANT_S, charge_thread
 from gymcp.mcp_servers.native.runtime import CALL_LIMIT
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
@@ -237,6 +237,7 @@ class ToolSession:
                 return tools
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._server.message("list", f"it lists more than {MAX_TOOLS} tools"))
+            self._server.share.charge(GRANT_S)  # the next page is its wish, not ours
             chars += hash_listing(page.tools).chars
             if chars > MAX_LIST_CHARS:
                 why = f"its tool list has more than {MAX_LIST_CHARS} characters"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
@@ -17,11 +17,13 @@ from gymcp.mcp_servers.loop_share import (
     BURST_S,
     MIN_PAUSE_S,
     SHARE,
+    START_S,
     LoopShare,
     charge_steps,
     charge_thread,
     resume_share,
 )
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
@@ -137,6 +139,32 @@ def test_a_lost_session_takes_no_second_burst(
     asyncio.run(main())
 
 
+GARBAGE = ServerSpec(name="broken", argv=("sh", "-c", "echo garbage; cat"))
+FLOOD = replace(native_server("flood", "flood_server"), state="opaque", wire="legacy")
+ENDLESS_PAGES = replace(FLOOD, env={**FLOOD.env, "FLOOD_LIST": "endless_pages"})
+
+
+async def open_once(spec: ServerSpec, sandbox: Sandbox) -> None:
+    with contextlib.suppress(EnvInfraError):
+        async with open_session(spec, sandbox, initial_state=None, seed=0):
+            pass
+
+
+@pytest.mark.parametrize("spec", [GARBAGE, ENDLESS_PAGES], ids=["garbage", "endless pages"])
+def test_a_lost_session_pays_for_its_start_and_for_what_it_made_us_ask(
+    spec: ServerSpec, bwrap: Sandbox, clock: Clock, no_share_kept: None
+) -> None:
+    asyncio.run(open_once(spec, bwrap))
+    (share,) = loop_share._kept.values()
+    share.charge(BURST_S - START_S)
+    assert share.owed_s() > 0
+
+
+def test_a_session_that_ends_well_costs_nothing(bwrap: Sandbox, clock: Clock, no_share_kept: None) -> None:
+    asyncio.run(open_once(FLOOD, bwrap))
+    assert not loop_share._kept
+
+
 @dataclass(frozen=True)
 class CostlyEnd:
     """A sandbox whose processes take a second of the loop's time to end."""
@@ -156,10 +184,8 @@ class CostlyEnd:
 def test_a_server_that_breaks_the_protocol_pays_for_its_start_before_the_next(
     bwrap: Sandbox, clock: Clock, no_share_kept: None
 ) -> None:
-    broken = ServerSpec(name="broken", argv=("sh", "-c", "echo garbage; cat"))
-
     async def start(seed: int) -> None:
-        async with open_session(broken, cast(Sandbox, CostlyEnd(bwrap, clock)), initial_state=None, seed=seed):
+        async with open_session(GARBAGE, cast(Sandbox, CostlyEnd(bwrap, clock)), initial_state=None, seed=seed):
             pass
 
     async def main() -> None:

@@ -14,6 +14,7 @@ from comparisons.registration import Registration, read_registrations
 from comparisons.results import RunResult, write_result
 from comparisons.runs import Bench, Progress, run_jobs
 from comparisons.tuning import choose_rate
+from comparisons.verdicts import estimate_figure
 from methods import choose_methods, is_before
 from PIL import Image
 from registered import make_result, write_registration
@@ -114,6 +115,16 @@ def test_only_differences_that_chance_does_not_explain_are_ranked(registration: 
     assert pairs[0].p < 0.001 < pairs[1].p < 0.05
     two = {key: result for key, result in make_ends(registration).items() if key[1] < 3}
     assert rank_pairs(registration, two) == []
+
+
+def test_an_interval_holds_no_success_above_one_and_none_below_zero(registration: Registration) -> None:
+    found = [
+        estimate_figure(registration, make_ends(registration, {"grpo": ends}), registration.arm("grpo"), "success")
+        for ends in ((0.5, 0.9, 1.0), (0.5, 0.1, 0.0))
+    ]
+    bounds = [one.ci95 for one in found if one is not None and one.ci95 is not None]
+    assert [(bound.low > 0.0, bound.high) for bound in bounds[:1]] == [(True, 1.0)]
+    assert [(bound.low, bound.high < 1.0) for bound in bounds[1:]] == [(0.0, True)]
 
 
 def test_a_policy_that_fell_below_half_has_collapsed(registration: Registration) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from gymcp.agents.runner.trees.controller import Branch, Choice, Controller, LooksBack, Played, Start, TreeBudget
-from gymcp.agents.strategies.interruptible import LoopHeldUp, interrupt_after
+from gymcp.agents.strategies.interruptible import LoopHeldUp, run_interruptible
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError
 from gymcp.types import Task
 from gymcp.user_code import describe_error, describe_kind
@@ -70,8 +70,7 @@ def name_controller(controller: object) -> str:
 def _ask(ask: Callable[[], T], who: str, when: str, failure: type[GymcpError]) -> T:
     """The answer. Raises `failure`, which names the controller. Only the main thread can be interrupted."""
     try:
-        with interrupt_after(ANSWER_S):
-            return ask()
+        return run_interruptible(ask, ANSWER_S)
     except failure:
         raise
     except LoopHeldUp:
