@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import packages_distributions
 
+import pytest
 from house import FOLDERS
-from prose import ROOT, python_files
+from prose import ROOT, python_files, walk_statements
 
+pytestmark = pytest.mark.xdist_group("house")  # one process parses all files
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -27,13 +30,16 @@ def names_of(requirements: Sequence[str]) -> set[str]:
     return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in requirements}
 
 
-def list_imports(folders: Sequence[str]) -> Iterator[str]:
-    """First parts of the names of all modules that the files import."""
-    for path in python_files(folders):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@functools.cache
+def find_imports() -> frozenset[str]:
+    """First parts of the names of all modules that files of gymcp import."""
+    found: set[str] = set()
+    for path in python_files(FOLDERS):
+        for node in walk_statements(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            yield from (module.split(".")[0] for module in modules)
+            found |= {module.split(".")[0] for module in modules}
+    return frozenset(found)
 
 
 def test_every_dependency_has_its_reason() -> None:
@@ -47,7 +53,7 @@ def test_the_code_imports_what_is_declared_or_what_a_declared_package_brings() -
     declared = names_of(RUNTIME)
     brought = {word for phrase in re.findall(r"brings ([^;\n]+)", TEXT) for word in re.findall(r"\w+", phrase)}
     distributions = packages_distributions()
-    packages = set(list_imports(FOLDERS)) - sys.stdlib_module_names - {"gymcp", "_sha2"}
+    packages = find_imports() - sys.stdlib_module_names - {"gymcp", "_sha2"}
     assert len(packages) > 20
     missing = [
         package
@@ -58,6 +64,6 @@ def test_the_code_imports_what_is_declared_or_what_a_declared_package_brings() -
 
 
 def test_each_dependency_is_imported_or_is_a_program() -> None:
-    imported, distributions = set(list_imports(FOLDERS)), packages_distributions()
+    imported, distributions = find_imports(), packages_distributions()
     providers = {name.lower().replace("_", "-") for package in imported for name in distributions.get(package, [])}
     assert names_of(RUNTIME) - providers == NOT_IMPORTED

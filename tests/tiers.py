@@ -72,15 +72,27 @@ LONGEST = (
 )
 """Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
 SLOW = (
-    "tests/mcp_servers/test_runtime_schemas.py::test_the_check_agrees_with_the_jsonschema_package",
-    "tests/trainers/test_bad_runs.py",
-    "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
-    "tests/store/test_trajectory_store.py::test_a_loaded_episode_equals_the_appended_one",
+    "tests/agents/test_engine_build.py",
+    "tests/agents/test_gateway_refusals.py::test_a_body_of_a_hundred_megabytes",
     "tests/agents/test_vllm_retries.py",
-    "tests/trainers/test_warm_start.py",
+    "tests/evaluators/test_judge_verdicts.py::test_the_interval_of_kappa_has_its_nominal_coverage",
+    "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
+    "tests/mcp_servers/test_runtime_schemas.py::test_canonical_json_equals_the_output_of_the_json_module",
+    "tests/mcp_servers/test_runtime_schemas.py::test_the_check_agrees_with_the_jsonschema_package",
+    "tests/store/test_jsonl.py::test_a_line_is_the_whole_record",
+    "tests/store/test_notes.py::test_people_who_write_at_once_lose_nothing",
+    "tests/store/test_trajectory_store.py::test_a_loaded_episode_equals_the_appended_one",
+    "tests/suites/test_rounds.py::test_the_teachers_win_as_often_as_the_laboratory_is_meant_for",
+    "tests/trainers/test_bad_runs.py",
+    "tests/trainers/test_curriculum_runs.py",
     "tests/trainers/test_every_preset.py",
+    "tests/trainers/test_replay.py::test_a_run_",
+    "tests/trainers/test_signals_training.py",
+    "tests/trainers/test_training_wrappers.py",
+    "tests/trainers/test_tree_training.py",
+    "tests/trainers/test_warm_start.py",
 )
-"""Needs nothing, and yet takes seconds."""
+"""Needs nothing, and yet takes seconds: it trains a policy, compiles, or tries many cases. No part of `fast`."""
 
 
 def mark(items: list[pytest.Item]) -> None:

@@ -81,10 +81,14 @@ FIGURES: Mapping[str, Figure] = {
     "start": Figure(title="success before practice", of=_first("success")),
     "success": Figure(title="success at the end", of=_last("success")),
     "area": Figure(title="mean success over the run", of=_area),
-    "calls": Figure(title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False, most=math.inf),
+    "calls": Figure(
+        title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False, most=math.inf
+    ),
     "alone": Figure(title="steps alone in their state", of=_mean("anchor/singletons")),
     "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share")),
-    "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False, most=math.inf),
+    "needless_start": Figure(
+        title="needless looks before practice", of=_first(_NEEDLESS), is_share=False, most=math.inf
+    ),
     "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False, most=math.inf),
     "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio, most=math.inf),
     "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio, most=math.inf),

@@ -277,6 +277,7 @@ class ForkServer:
         answers = Channel(ours)
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
+            stack.callback(asyncio.ensure_future(live.keep_moves_quick()).cancel)
             user, pid = (_open_namespace(live, name, stack) for name in ("user", "pid"))
             await self._control.send(NestSandboxes(count), NestFds(answers=theirs.fileno(), user=user, pid=pid))
             theirs.close()
@@ -302,8 +303,7 @@ class ForkServer:
                 raise ValueError(f"statuses: expected a list, got {type(statuses).__name__}")
             if any(statuses):
                 raise ConnectionError(plain_text(copies[0].stderr_tail()).strip()[-500:])
-            for copy in copies:
-                copy.move_to_own_cgroup(live)
+            await asyncio.to_thread(_move_all, copies, live)
             count_copies_apart(live, copies)
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
@@ -316,6 +316,11 @@ class ForkServer:
         self._end()
         await self._close_all(self._copies)
         self._control.sock.close()
+
+
+def _move_all(copies: Iterable[ForkedProcess], origin: ForkedProcess) -> None:
+    for copy in copies:
+        copy.move_to_own_cgroup(origin)
 
 
 def _open_namespace(process: ForkedProcess, name: str, stack: contextlib.ExitStack) -> int:

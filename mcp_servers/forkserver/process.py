@@ -13,7 +13,7 @@ from pathlib import Path
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind
 from gymcp.mcp_servers.forkserver.spawner import ServerFds
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, prepare_moves, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -56,6 +56,8 @@ class ServerEnds:
 
 ServerCopier = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
 """(live server, number of copies) -> copies."""
+_PREPARE_AGAIN_S = 0.002
+"""Seconds between two preparations of moves; the kernel forgets one after some milliseconds."""
 
 
 class ForkedProcess:
@@ -128,6 +130,12 @@ class ForkedProcess:
         tail, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self._ending.stderr, self._errors)
         self._connections.callback(tail.close)
         watchdog().add(self)
+
+    async def keep_moves_quick(self) -> None:
+        """Until it is cancelled, have the kernel do in advance what the first of several moves to cgroups waits for."""
+        while self.cgroup is not None and (hierarchy := usable_hierarchy()) is not None:
+            await asyncio.to_thread(prepare_moves, hierarchy)
+            await asyncio.sleep(_PREPARE_AGAIN_S)
 
     def move_to_own_cgroup(self, origin: ForkedProcess) -> None:
         """Move the processes of this sandbox from `origin`'s cgroup, in which they were forked, to its own.

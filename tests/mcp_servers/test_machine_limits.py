@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from equipment import lacking
 
 from gymcp.mcp_servers.machine_limits import MAX_OPEN_FILES, free_memory_mb, read_machine_limits
-from gymcp.mcp_servers.sandbox.cgroup import create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import create, prepare_moves, usable_hierarchy
 from gymcp.mcp_servers.sandbox.spec import Limits
 
 GIB = 1 << 30
@@ -137,3 +138,12 @@ def test_a_process_in_a_real_control_group_has_what_that_leaves() -> None:
     assert is_limit == "True"
     assert 0 < float(free) <= 300 < free_memory_mb()
     assert 0 < float(gate) <= 300
+
+
+def test_moves_are_prepared_without_moving_the_harness() -> None:
+    if (hierarchy := usable_hierarchy()) is None:
+        lacking("cgroup", "no control group can be made here")
+    before = Path("/proc/self/cgroup").read_text()
+    prepare_moves(hierarchy)
+    assert Path("/proc/self/cgroup").read_text() == before
+    prepare_moves(replace(hierarchy, memory=hierarchy.memory / "none"))  # a machine that refuses
