@@ -40,7 +40,7 @@ LOOK_SHARE = 0.85
 """Probability that the looking oracle looks at a parcel first, drawn for each parcel by itself."""
 
 
-class Teacher:
+class Demonstrator:
     """Takes the right tool for what is before it more often than not; says done when nothing is left to do."""
 
     def __init__(self, house: int, rng: random.Random, *, has_habits: bool = False) -> None:
@@ -102,12 +102,12 @@ def _draw_habits(draw: random.Random, house: House, known: Collection[str]) -> M
 
 def teacher(task: Task, seed: int) -> Agent:
     """An imperfect agent for `rounds`."""
-    return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"))
+    return Demonstrator(task.initial_state["house"], random.Random(f"{seed}-{task.id}"))
 
 
 def teacher_with_habits(task: Task, seed: int) -> Agent:
     """An imperfect agent for `rounds` that does most often what is wrong where it does not know better."""
-    return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"), has_habits=True)
+    return Demonstrator(task.initial_state["house"], random.Random(f"{seed}-{task.id}"), has_habits=True)
 
 
 def looking_oracle(task: Task, seed: int) -> Agent:

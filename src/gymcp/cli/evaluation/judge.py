@@ -37,6 +37,7 @@ def judge_run(
         bool, typer.Option("--as-component", help="Keep the scores; the verdict becomes a component named judge.")
     ] = False,
     beside: Annotated[bool, replaced_option("--beside", "--as-component")] = False,
+    of_labels: Annotated[Path | None, replaced_option("--run", "gymcp judge agreement LABELS --run RUN")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8,
     key_env: Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")] = KEY_VARIABLE,
     prices: Annotated[
