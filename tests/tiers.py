@@ -72,6 +72,7 @@ LONGEST = (
 )
 """Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
 SLOW = (
+    "tests/cli/test_servers_cli.py::test_the_documentation",
     "tests/mcp_servers/test_runtime_schemas.py::test_the_check_agrees_with_the_jsonschema_package",
     "tests/trainers/test_bad_runs.py",
     "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
@@ -80,7 +81,7 @@ SLOW = (
     "tests/trainers/test_warm_start.py",
     "tests/trainers/test_every_preset.py",
 )
-"""Needs nothing, and yet takes seconds."""
+"""Takes seconds or minutes, which no import and no fixture shows."""
 
 
 def mark(items: list[pytest.Item]) -> None:

@@ -170,7 +170,7 @@ def _choose_concurrency(prepared: PreparedRun) -> ConcurrencyChoice:
     limits = [limit for plan in models for limit in limit_by_policy(plan.spec, plan.options)]
     load = describe_load(
         prepared.env,
-        forks=prepared.sandbox.name == "bwrap",
+        forks=prepared.sandbox.can_fork,
         waits_for_model=bool(models),
         program=prepared.agent.program,
         limits=(limit_by_tasks(len(prepared.tasks) * config.trials), *limits),
