@@ -1,6 +1,6 @@
 """A language model's verdict as the grader of an environment.
 
-A grader is a pure function of the record, so it asks nobody. If the record lacks the judge's answers, it raises
+A grader is a pure function of the record, so it sends no request. If the record lacks the judge's answers, it raises
 `JudgeNotAsked` with the question; the runner asks (`gymcp.evaluators.judge.asking`), puts the answers into the record
 and grades again. From then on the score follows from the record alone.
 """

@@ -149,7 +149,7 @@ class RunnerThread(Generic[T]):
         self._opened.result()[0].call_soon_threadsafe(function, *args)
 
     def ask(self, make_question: Callable[[], Coroutine[Any, Any, A]]) -> A:
-        """What a coroutine on the loop returns. Raises what ended the loop, LoopEnded if it ended without an error."""
+        """The result of a coroutine on the loop. Raises what ended the loop, LoopEnded if it ended without an error."""
         loop = self._opened.result()[0]
         question = make_question()
         try:

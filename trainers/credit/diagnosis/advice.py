@@ -17,9 +17,9 @@ from gymcp.trainers.credit.diagnosis.signal import Signal
 MIN_RECURRING = 0.5
 """Smallest share of steps whose state recurs."""
 MIN_STEPS, ENOUGH_STEPS = 3.0, 12.0
-"""Steps per episode below which there is nothing to tell apart, and from which on step credit paid."""
+"""Fewest steps per episode for step credit at all, and from which on it paid."""
 MIN_SUCCESS, MAX_SUCCESS = 0.05, 0.9
-"""Success below which groups hold nothing to compare, and above which little is left to learn."""
+"""Least success with enough solved episodes to compare, and greatest success that still leaves much to learn."""
 MIN_GAIN = 1.2
 """Signal-to-noise ratio over GRPO's from which on it is worth a setting."""
 MAX_FOLLOWS_TURN = 0.9
