@@ -32,8 +32,8 @@ RIGHT_IF_KNOWN, RIGHT_IF_UNKNOWN = 0.95, 0.4
 """Probability that the teacher takes the right tool; else it takes any of the others, all equally likely."""
 RIGHT_IF_HABIT, HABIT = 0.3, 0.5
 """Probabilities of the teacher with habits, at an unknown parcel: that it takes the right tool, and that it takes its
-habit, a wrong one that does no lasting harm, always the same for a parcel. A policy that only grows surer of these tools
-gains nothing: it has to find out which habits are bad."""
+habit, a wrong one that does no lasting harm, always the same for a parcel. A policy that only grows surer of these
+tools gains nothing: it has to find out which habits are bad."""
 HARMLESS = (NOTHING, ASIDE, BACK)
 """Effects of a habit."""
 LOOK_SHARE = 0.85
