@@ -15,7 +15,7 @@ from gymcp.protocols import StateReader, User
 from gymcp.types import Json, Score, Suite, Task, Trajectory
 
 SEPARATOR = "."
-"""Stands between the name of an environment and the id of one of its tasks, or the name of one of its families."""
+"""Text between the name of an environment and the id of one of its tasks, or the name of one of its families."""
 
 
 def mix_environments(name: str, specs: Sequence[EnvSpec]) -> EnvSpec:

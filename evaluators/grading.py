@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
-from gymcp.user_code import locate_error, locate_function
+from gymcp.user_code import is_finite_number, locate_error, locate_function
 
 ENDED_KEY = "ended"
 """Key in `Trajectory.provenance` of the outcome that ended an episode whose outcome is now ``grader_error``."""
@@ -75,15 +74,11 @@ def _check_score(verdict: object) -> Score:
     """The verdict, if it is a valid score. Raises GraderError if it is not."""
     if not isinstance(verdict, Score):
         raise GraderError(f"gave {type(verdict).__name__}, not a Score")
-    if not _is_number(verdict.value) or not 0 <= verdict.value <= 1:
+    if not is_finite_number(verdict.value) or not 0 <= verdict.value <= 1:
         raise GraderError(f"the score is {verdict.value!r}, not a number in [0, 1]")
     if not isinstance(verdict.components, Mapping):
         raise GraderError(f"components are {type(verdict.components).__name__}, not a mapping")
     for name, value in verdict.components.items():
-        if not _is_number(value):
+        if not is_finite_number(value):
             raise GraderError(f"component {name!r} is {value!r}, not a finite number")
     return verdict
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

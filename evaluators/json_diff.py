@@ -1,7 +1,7 @@
 """Structural differences between two JSON values: one walk for graders' reasons, for state changes and for the viewer.
 
-All callers agree that true is not 1 but 1 is 1.0, that the order of keys does not matter and that of items does. They
-differ in how they compare lists of different lengths, and NaN: see `DiffRule`.
+All callers agree that 1 is 1.0, that the order of keys does not matter and that of items does. They differ in how they
+compare lists of different lengths, NaN, and true with 1: see `DiffRule`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class DiffRule:
     nan_equals_nan: bool = True
     sort_keys: bool = False
     """Visit keys in sorted order, instead of those of the left side first."""
+    true_equals_one: bool = False
+    """Compare as Python does, for which true is 1."""
+    missing_keys_first: bool = False
+    """Visit keys that only one side has, in sorted order, before those of both sides."""
     ignore_left_keys: bool = False
     """Allow objects on the left side to have keys that those on the right side lack."""
 
@@ -118,6 +122,9 @@ def shorten_value(value: Json) -> str:
 
 def _pair_keys(left: Mapping[str, Json], right: Mapping[str, Json], rule: DiffRule) -> Iterator[tuple[str, Json, Json]]:
     keys = [*right] if rule.ignore_left_keys else [*left, *(key for key in right if key not in left)]
+    if rule.missing_keys_first:
+        alone = left.keys() ^ right.keys()
+        keys = sorted(alone) + [key for key in keys if key not in alone]
     for key in sorted(keys) if rule.sort_keys else keys:
         yield key, left.get(key, ABSENT), right.get(key, ABSENT)
 
@@ -135,7 +142,7 @@ def _pair_items(left: Sequence[Json], right: Sequence[Json], rule: DiffRule) -> 
 
 
 def _are_equal(left: Json, right: Json, rule: DiffRule) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
+    if not rule.true_equals_one and (isinstance(left, bool) or isinstance(right, bool)):
         return left is right
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left) and math.isnan(right):
         return rule.nan_equals_nan

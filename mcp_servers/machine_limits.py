@@ -28,7 +28,7 @@ class MachineLimits:
     """CPU cores and free memory for the processes of a run, and open files of this process."""
 
     cores: float
-    """Not a whole number if a control group's quota is none."""
+    """Number of cores; a fraction if a control group grants a part of one."""
     free_memory_mb: float
     """Memory that the kernel could give out without swapping."""
     open_files: int

@@ -24,7 +24,7 @@ from urllib.parse import quote, quote_plus
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.sanitize import plain_text
+from gymcp.mcp_servers.sanitize import has_controls, plain_text
 from gymcp.mcp_servers.variables import is_secret, variable_names
 from gymcp.types import Json
 
@@ -32,7 +32,6 @@ MIN_SECRET_CHARS = 8
 """Least characters of a value that is redacted: a shorter one protects nothing, and occurs by chance."""
 _MIN_LINE_CHARS = 16
 """Least characters of a line that is redacted by itself, if the value has several lines, such as a key file."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SAFE_CHARACTERS = ("", "/", "/:@", "/:@!$&'()*+,;=")
 """Characters that various libraries leave unchanged when they encode a URL."""
 
@@ -61,7 +60,7 @@ class Redaction:
         """The text without the values. Control characters are removed, too, if they have hidden a value."""
         if self._holds(text):
             text = self._pattern.sub(self._replacement, text)
-        if _CONTROL.search(text) is None:
+        if not has_controls(text):
             return text
         plain = plain_text(text)
         return self._pattern.sub(self._replacement, plain) if self._holds(plain) else text
@@ -77,7 +76,7 @@ class Redaction:
     def message(self, message: JSONRPCMessage) -> JSONRPCMessage:
         """A message of the server, redacted. It is searched as one text first and copied only if it holds a value."""
         together = "\n".join(_strings_of(message.model_dump()))
-        if not self._holds(together) and _CONTROL.search(together) is None:
+        if not self._holds(together) and not has_controls(together):
             return message
         if isinstance(message, JSONRPCResponse):
             return message.model_copy(update={"result": self.json(message.result)})

@@ -26,7 +26,7 @@ def plain_text(text: str) -> str:
 
     Takes some milliseconds for any million characters.
     """
-    if not _has_controls(text):
+    if not has_controls(text):
         return text
     plain, count = _ESCAPES.subn("", text, MAX_SEQUENCES)
     if count < MAX_SEQUENCES:
@@ -38,7 +38,8 @@ def plain_text(text: str) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 
-def _has_controls(text: str) -> bool:
+def has_controls(text: str) -> bool:
+    r"""True if a control character is in the text, except ``\n`` and ``\t``."""
     if text.isascii():
         return len(text.encode().translate(None, _ASCII_CONTROLS)) != len(text)
     return _CONTROL.search(text) is not None

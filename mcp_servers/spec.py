@@ -104,6 +104,11 @@ class ServerSpec:
     server's code was compared with its lock, or it has none."""
 
     @property
+    def is_stateless(self) -> bool:
+        """True if no call changes what later calls answer, in whatever episode."""
+        return self.state == "stateless"
+
+    @property
     def shows_state(self) -> bool:
         """True if the harness can see the server's state, and so compare a fresh one with its baseline."""
         return self.state == "declared" or isinstance(self.state, FileState)

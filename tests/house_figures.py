@@ -63,7 +63,7 @@ def measure_figures(folders: Sequence[str]) -> Figures:
     lines = sum(len(text.splitlines()) for text in texts.values())
     uses = Counter(name for node in nodes if (name := _used_name(node)))
     private = [each.node.name for each in functions if re.match(r"_[^_]", each.node.name)]
-    stores = Counter(name for each in functions for name in _assigned(each.node))
+    stores = Counter(name for each in functions for name in _list_assigned(each.node))
     vague = Counter({name: count for name, count in stores.items() if name in VAGUE})
     return Figures(
         lines=lines,
@@ -117,7 +117,7 @@ def _functions(tree: ast.AST, public: bool = True) -> Iterator[_Function]:
             yield from _functions(node, public)
 
 
-def _assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _list_assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Names that the function's own body assigns, once for each place; a function inside has its own."""
     inner = {
         part for each in ast.walk(function) if each is not function and _is_function(each) for part in ast.walk(each)

@@ -35,6 +35,23 @@ TEST_RIDDLES = re.compile(
 NOT_PARTICIPLES = ("bed", "embed", "exceed", "feed", "indeed", "need", "proceed", "red", "seed", "shed", "speed")
 
 
+PLACES = frozenset(
+    {
+        "test_a_part_says_its_n_and_goes_on_where_it_was",
+        "test_a_description_that_is_wrong_says_where",
+        "test_a_run_of_an_earlier_version_goes_on_where_its_sequence_was",
+        "test_a_server_that_writes_beside_itself_is_told_where_to_write",
+        "test_an_editable_plug_in_is_hidden_where_its_source_lies",
+        "test_arguments_and_answers_come_from_the_places_where_the_demonstration_had_them",
+        "test_gigpo_splits_credit_where_episodes_diverge",
+        "test_rows_behind_a_prefix_are_cut_where_they_would_be_padded_by_more_tokens_than_allowed",
+        "test_the_mount_table_of_a_server_tells_where_its_program_lies",
+        "test_the_next_turn_continues_where_the_last_one_ended",
+        "test_where_means_a_place",
+        "test_workspace_is_where_it_starts_and_is_the_hosts_folder",
+    }
+)
+"""Names of tests in which *where* is a place."""
 TOOL_FOLDERS = ("mcp_servers/programs", "examples")
 """Folders of servers: docstrings of their public methods are tool descriptions, which agents see and hashes cover."""
 
@@ -44,6 +61,16 @@ class Text:
     place: str
     """``PATH:LINE``."""
     text: str
+
+
+def list_rooms() -> dict[str, tuple[Path, ...]]:
+    """Folder -> its Python files: folders of code, folders of tests, and the files beside the latter."""
+    rooms = {folder: tuple(python_files([folder])) for folder in SOURCES}
+    for path in python_files(TESTS):
+        folder, *below = path.relative_to(ROOT).parts[:-1]
+        room = "/".join((folder, *below[:1]))
+        rooms[room] = (*rooms.get(room, ()), path)
+    return rooms
 
 
 def python_files(folders: Sequence[str] = SOURCES) -> Iterator[Path]:
@@ -156,6 +183,11 @@ def is_participle(name: str) -> bool:
     return IRREGULAR.fullmatch(word) is not None or (word.endswith("ed") and word not in NOT_PARTICIPLES)
 
 
+def says_where(name: str) -> bool:
+    """True for the name of a test with the word *where*, which may stand for *if*."""
+    return name.startswith("test_") and "where" in name.split("_")
+
+
 def is_riddle(name: str) -> bool:
     """True for the name of a test that has a clause or a pronoun in the place of a noun."""
     return name.startswith("test_") and TEST_RIDDLES.search(name) is not None
@@ -190,7 +222,7 @@ def main() -> None:
             print(f"{text.place}: where: {' '.join(text.text.split())[:110]}")
     for name in participles:
         print(f"{name.place}: participle: {name.text}")
-    for name in filter(lambda name: is_riddle(name.text), names):
+    for name in filter(lambda name: is_riddle(name.text) or says_where(name.text), names):
         print(f"{name.place}: name of a test: {name.text}")
     remarks = [text for path in (*paths, *scripts()) for text in comments(path)]
     asking = [text for text in remarks if has_question_word_first(text.text)]

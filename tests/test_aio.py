@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gymcp.aio import BackgroundLoop, hold_open, keyed_lock, run_in_own_task
+from gymcp.aio import BackgroundLoop, LoopEnded, RunnerThread, hold_open, keyed_lock, run_in_own_task
 
 
 class Recorder:
@@ -123,3 +123,55 @@ def test_a_background_loop_whose_resource_cannot_be_opened_says_why_and_ends() -
     with pytest.raises(KeyError, match="no value"):
         _ = background.resource
     background.end()
+
+
+def test_a_background_loop_whose_resource_cannot_be_left_says_why_when_it_ends() -> None:
+    @contextlib.asynccontextmanager
+    async def fail_to_leave() -> AsyncIterator[str]:
+        yield "value"
+        raise KeyError("left badly")
+
+    background = BackgroundLoop("test-loop", fail_to_leave())
+    assert background.resource == "value"
+    with pytest.raises(KeyError, match="left badly"):
+        background.end()
+
+
+def test_a_loop_in_a_thread_answers_until_it_has_ended() -> None:
+    stop = asyncio.Event()
+
+    @contextlib.contextmanager
+    def open_value(runner: asyncio.Runner) -> Iterator[int]:
+        yield runner.run(asyncio.sleep(0, 6))
+
+    async def live() -> None:
+        await stop.wait()
+
+    async def answer() -> int:
+        return 7
+
+    thread = RunnerThread("test-loop", open_value, live)
+    assert (thread.wait_until_open(60), thread.ask(answer)) == (6, 7)
+    thread.call(stop.set)
+    thread.join(60)
+    with pytest.raises(LoopEnded):
+        thread.ask(answer)
+
+
+def test_a_question_is_answered_with_the_error_that_ends_the_loop() -> None:
+    @contextlib.contextmanager
+    def open_nothing(runner: asyncio.Runner) -> Iterator[None]:
+        yield
+
+    async def live() -> None:
+        await stop.wait()
+        raise ValueError("the play broke")
+
+    async def stop_and_wait() -> None:
+        stop.set()
+        await asyncio.Event().wait()
+
+    stop = asyncio.Event()
+    thread = RunnerThread("test-loop", open_nothing, live)
+    with pytest.raises(ValueError, match="the play broke"):
+        thread.ask(stop_and_wait)

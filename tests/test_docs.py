@@ -67,7 +67,7 @@ def commands(page: Path) -> Iterator[str]:
 PAGES = [page for page in ALL_PAGES if any(commands(page))]
 
 
-def played_pages() -> set[str]:
+def list_played_pages() -> set[str]:
     """Pages that a test plays as a whole, by their paths in docs/."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     calls = [names for text in texts for names in re.findall(r'play_page\(DOCS((?: / "[^"]+")+)', text)]
@@ -83,7 +83,7 @@ def test_a_command_stands_in_a_shell_block_which_is_played_or_says_why_not(page:
     assert [block.text for block in blocks if block.language != "sh" and COMMAND.search(block.text)] == []
     name = page.name if page.parent == ROOT else str(page.relative_to(DOCS))
     if any(block.language in ("sh", "python") and block.mark not in NOT_PLAYED for block in blocks):
-        assert name in played_pages() | set(PLAYED_IN_PARTS), "no test plays this page"
+        assert name in list_played_pages() | set(PLAYED_IN_PARTS), "no test plays this page"
 
 
 @pytest.mark.parametrize(("page", "test"), PLAYED_IN_PARTS.items())

@@ -69,7 +69,7 @@ def test_importing_the_packages_imports_nothing_heavy() -> None:
     assert json.loads(done.stdout) == []
 
 
-def imported_names() -> set[tuple[str, str]]:
+def list_imported_names() -> set[tuple[str, str]]:
     """(module of gymcp, name) of each import in a block of a page or in an example."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     texts = [block.text for page in pages for block in read_blocks(page) if block.language == "python"]
@@ -85,7 +85,7 @@ def imported_names() -> set[tuple[str, str]]:
 
 def test_every_name_that_a_page_or_an_example_imports_is_public() -> None:
     offered = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
-    names = imported_names() - {("gymcp.envs.suites.tau2", "suite")}  # an example extends a shipped suite
+    names = list_imported_names() - {("gymcp.envs.suites.tau2", "suite")}  # an example extends a shipped suite
     assert len(names) > 20
     hidden = [
         f"{module}.{name}"

@@ -38,7 +38,7 @@ def test_one_that_fails_is_named_and_keeps_its_old_result(tmp_path: Path) -> Non
     assert results == {"broken.json": "old", "fine.json": "{}\n"}
 
 
-def test_it_ends_well_where_all_end_well(tmp_path: Path) -> None:
+def test_it_ends_well_if_all_end_well(tmp_path: Path) -> None:
     (tmp_path / "fine.py").write_text("print('{}')")
     done = nightly(tmp_path, "fine")
     assert (done.returncode, done.stderr) == (0, "")

@@ -21,20 +21,20 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _NAMED = re.compile(r"!\[[^\]]*\]\((?!http)([^)\s]+)\)|\b(?:src|srcset)=\"(?!http)([^\"\s]+)\"")
 
 
-def named_pictures(page: Path) -> list[Path]:
+def list_named_pictures(page: Path) -> list[Path]:
     """Files that a page shows as pictures."""
     return [page.parent / (image or source) for image, source in _NAMED.findall(page.read_text(encoding="utf-8"))]
 
 
 def test_every_picture_that_a_page_names_is_there() -> None:
-    named = {page: named_pictures(page) for page in PAGES}
+    named = {page: list_named_pictures(page) for page in PAGES}
     assert sum(map(len, named.values())) >= 2 * len(SHOTS)
     missing = [(str(page.relative_to(ROOT)), str(path)) for page in PAGES for path in named[page] if not path.is_file()]
     assert missing == []
 
 
 def test_every_picture_is_named_by_a_page() -> None:
-    named = {path.resolve() for page in PAGES for path in named_pictures(page)}
+    named = {path.resolve() for page in PAGES for path in list_named_pictures(page)}
     assert [path.name for path in sorted(PICTURES.glob("*.webp")) if path.resolve() not in named] == []
 
 
@@ -118,7 +118,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_every_drawing_and_every_concept_page_is_shown() -> None:
     """The map of the architecture is drawn in characters."""
-    named = {page.name: [path.resolve() for path in named_pictures(page)] for page in PAGES}
+    named = {page.name: [path.resolve() for path in list_named_pictures(page)] for page in PAGES}
     assert {path for path in DRAWINGS if not any(path in each for each in named.values())} == set()
     concepts = (
         (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- Concepts:")[2].partition("- Reference:")[0]

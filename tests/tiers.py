@@ -75,6 +75,7 @@ SLOW = (
     "tests/agents/test_engine_build.py",
     "tests/agents/test_gateway_refusals.py::test_a_body_of_a_hundred_megabytes",
     "tests/agents/test_vllm_retries.py",
+    "tests/cli/test_servers_cli.py::test_the_documentation",
     "tests/evaluators/test_judge_verdicts.py::test_the_interval_of_kappa_has_its_nominal_coverage",
     "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
     "tests/mcp_servers/test_runtime_schemas.py::test_canonical_json_equals_the_output_of_the_json_module",
@@ -92,7 +93,7 @@ SLOW = (
     "tests/trainers/test_tree_training.py",
     "tests/trainers/test_warm_start.py",
 )
-"""Needs nothing, and yet takes seconds: it trains a policy, compiles, or tries many cases. No part of `fast`."""
+"""Takes seconds or minutes, which no import and no fixture shows: it trains a policy, compiles, or tries many cases."""
 
 
 def mark(items: list[pytest.Item]) -> None:

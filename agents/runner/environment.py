@@ -34,7 +34,7 @@ def wrap_environment(
 def list_versions(sandbox: Sandbox, env: LoadedEnv) -> dict[str, str]:
     """Versions of everything besides gymcp that a score may depend on."""
     versions = {name: version(name) for name in ("gymnasium", "mcp", "pydantic")}
-    if sandbox.name == "docker":
+    if sandbox.runs_images:
         return versions | {"images": ", ".join(sorted({image_name(server.image) for server in env.servers}))}
     return versions | {"python_inside": ".".join(map(str, interpreter().version))}
 

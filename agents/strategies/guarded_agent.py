@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +29,7 @@ from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, Closes, Resumes
 from gymcp.types import Action, Decision, GiveUp, ModelUsage, Observation, Sampled, Step, ToolCall
-from gymcp.user_code import describe_error, format_own_traceback, locate_error
+from gymcp.user_code import describe_error, format_own_traceback, is_finite_number, locate_error
 
 HOLD_UP_S = 30.0
 """Seconds that an agent may run without waiting for anything; all other episodes stand still as long."""
@@ -251,7 +250,7 @@ def _is_sample(sampled: object) -> bool:
     prompt_ids, ids, logprobs, versions = _fields(sampled, "prompt_ids", "ids", "logprobs", "versions")
     if not all(isinstance(value, tuple) for value in (prompt_ids, ids, logprobs, versions)):
         return False
-    are_tokens = all(type(id) is int for id in (*prompt_ids, *ids)) and all(map(_is_number, logprobs))
+    are_tokens = all(type(id) is int for id in (*prompt_ids, *ids)) and all(map(is_finite_number, logprobs))
     are_spans = all([type(part) for part in span] == [str, int, int] for span in versions)
     return are_tokens and are_spans and len(ids) == len(logprobs) and sampled.finish in ("stop", "length")
 
@@ -260,8 +259,4 @@ def _is_usage(spent: object) -> bool:
     if not isinstance(spent, ModelUsage) or not _are_texts(spent.model):
         return False
     amounts = _fields(spent, "prompt_tokens", "completion_tokens", "cost")
-    return all(_is_number(amount) and amount >= 0 for amount in amounts)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return all(is_finite_number(amount) and amount >= 0 for amount in amounts)

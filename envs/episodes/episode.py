@@ -13,7 +13,7 @@ from gymcp.envs.episodes.episode_state import EpisodeState, find_exhausted_budge
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
 from gymcp.envs.episodes.records import begin_step, grade_record, make_usage, total_cost
 from gymcp.envs.episodes.restore import restore_world
-from gymcp.envs.episodes.snapshots import Snapshot, capture_world, wait_for_all
+from gymcp.envs.episodes.snapshots import Snapshot, snapshot_world, wait_for_all
 from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter
 from gymcp.envs.episodes.user_turn import Pause, UserSession, system_messages
 from gymcp.envs.errors import ResetNeeded
@@ -317,17 +317,17 @@ class Episode:
         Raises SnapshotError, ResetNeeded after the end.
         """
         self._check_active()
-        image = await capture_world(self.world, opens)
+        world = await snapshot_world(self.world, opens)
         await self.world.update()
         if self.world.key != self.state.world_key:
-            if image is not None:
-                image.discard()
+            if world is not None:
+                world.discard()
             raise SnapshotError(f"task '{self.task.id}': the world has changed since the last step")
         return Snapshot(
             episode=self.id,
             setup=self._live.setup,
             state=self.state,
-            image=image,
+            world=world,
             has_exact_key=self.world.has_exact_key,
             states=dict(self.states),
         )

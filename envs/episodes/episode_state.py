@@ -16,7 +16,7 @@ NOTHING_OBSERVED = Observation(messages=(), tools=())
 class EpisodeState:
     """All that the next step of an episode depends on, except the world.
 
-    An episode is its state and a world, a snapshot its state and images of the servers.
+    An episode is its state and a world, a snapshot its state and snapshots of the servers.
     """
 
     initial_key: str

@@ -1,4 +1,4 @@
-"""Worlds brought back to a snapshot: opened from its image, or by a replay of the recorded calls."""
+"""Worlds brought back to a snapshot: opened from its servers' snapshots, or by a replay of the recorded calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def restore_world(
     `servers` closes the world. `states` receives the recorded states. Raises SnapshotError, EnvInfraError.
     """
     source = replace(snapshot.setup, sandbox=setup.sandbox)
-    world = await _open_image(snapshot, source, servers, states)
+    world = await _open_snapshot(snapshot, source, servers, states)
     if world is not None:
         return make_live_world(setup, world, user)
     world = await servers.enter_async_context(run_in_own_task(open_world(source, states=states)))
@@ -36,13 +36,13 @@ async def restore_world(
     return live
 
 
-async def _open_image(
+async def _open_snapshot(
     snapshot: Snapshot, source: EpisodeSetup, servers: contextlib.AsyncExitStack, states: dict[str, Json]
 ) -> World | None:
-    """None if there is no image, if it can no longer be opened, or if its servers are in another state."""
-    if snapshot.image is None:
+    """None if the world has no snapshot, if it can no longer be opened, or if its servers are in another state."""
+    if snapshot.world is None:
         return None
-    opening = open_world(source, snapshot.image.servers, states=states)
+    opening = open_world(source, snapshot.world.servers, states=states)
     try:
         world = await servers.enter_async_context(run_in_own_task(opening))
     except CannotFork:

@@ -1,4 +1,4 @@
-"""Images of live worlds, and snapshots of episodes."""
+"""Snapshots of live worlds, and of episodes."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldImage:
-    """Images of all servers of a world, from which live worlds can be opened at the same time."""
+class WorldSnapshot:
+    """Snapshots of all servers of a world, from which live worlds can be opened at the same time."""
 
     servers: Mapping[str, ServerSnapshot]
-    """Server name -> its image."""
+    """Server name -> its snapshot."""
 
     def discard(self) -> None:
-        """Frees the resources of the images. Harmless when called again."""
-        for image in self.servers.values():
-            image.discard()
+        """Frees the resources of the snapshots. Harmless when called again."""
+        for each in self.servers.values():
+            each.discard()
 
 
-async def capture_world(world: World, opens: int | None) -> WorldImage | None:
-    """An image of the world; None if some server has none.
+async def snapshot_world(world: World, opens: int | None) -> WorldSnapshot | None:
+    """A snapshot of the world; None if some server has none.
 
-    `opens`: how often the image will be opened, None: any number of times. Raises SnapshotError.
+    `opens`: how often the snapshot will be opened, None: any number of times. Raises SnapshotError.
     """
     servers: dict[str, ServerSnapshot] = {}
-    image = WorldImage(servers=servers)
+    snapshot = WorldSnapshot(servers=servers)
     try:
-        for (
-            session
-        ) in world.sessions:  # a lazy server that has not been started is started by its first call later, too
+        # a lazy server that has not been started is started by its first call later, too
+        for session in world.sessions:
             captured = await snapshot_server(session, opens)
             if captured is None:  # one fork more or less is cheaper than to ask all servers twice
-                image.discard()
+                snapshot.discard()
                 return None
             servers[session.spec.name] = captured
     except BaseException:
-        image.discard()
+        snapshot.discard()
         raise
-    return image
+    return snapshot
 
 
 async def wait_for_all(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
@@ -78,16 +77,16 @@ class Snapshot:
     """Id of the episode that the snapshot was taken from."""
     setup: EpisodeSetup
     state: EpisodeState
-    image: WorldImage | None
-    """Image of the world; None: the recorded calls are replayed on a fresh world."""
+    world: WorldSnapshot | None
+    """Snapshot of the world; None: the recorded calls are replayed on a fresh world."""
     has_exact_key: bool
     """False if a replay must also give the recorded answers, because the world key covers only a log of calls."""
     states: Mapping[str, Json]
     """States that the steps refer to, by content address."""
 
     def discard(self) -> None:
-        if self.image is not None:
-            self.image.discard()
+        if self.world is not None:
+            self.world.discard()
 
 
 def make_recorded_point(episode: str, world: World, state: EpisodeState, states: Mapping[str, Json]) -> Snapshot:
@@ -99,7 +98,7 @@ def make_recorded_point(episode: str, world: World, state: EpisodeState, states:
         episode=episode,
         setup=world.setup,
         state=state,
-        image=None,
+        world=None,
         has_exact_key=world.has_exact_key,
         states=dict(states),
     )

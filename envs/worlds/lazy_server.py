@@ -116,12 +116,12 @@ class LazyServer:
             self._fresh_key, self._session = session.world_key, session
         return self._session
 
-    async def start_from(self, image: ServerSnapshot) -> None:
-        """Starts the server from an image. Raises EnvInfraError; CannotFork if its fresh state is not known."""
+    async def start_from(self, snapshot: ServerSnapshot) -> None:
+        """Starts the server from a snapshot. Raises EnvInfraError; CannotFork if its fresh state is not known."""
         start = self._start
         with cache_errors():
             baseline = baseline_store().get(self._identity)
-        opening = image.open(start.sandbox, initial_state=start.initial_state, seed=start.seed, task=start.task)
+        opening = snapshot.open(start.sandbox, initial_state=start.initial_state, seed=start.seed, task=start.task)
         session = await self._stack.enter_async_context(run_in_own_task(opening))
         await session.update()
         if session.has_observable_state and baseline is None:
@@ -163,6 +163,6 @@ class LazyServer:
 def _fresh_key_without_state(session: ToolSession) -> str:
     """Fresh key of a server that does not give its state.
 
-    For a log of calls it is "", which is no log's digest: a server that has an image was called, so it has changed.
+    For a log of calls it is "", which is no log's digest: a server that has a snapshot was called, so it has changed.
     """
     return session.world_key if session.key_identifies_state else ""

@@ -22,8 +22,8 @@ from gymcp.types import Json, Task
 _ATTEMPTS = 5
 """Attempts to read digest and state without a change between the two."""
 
-Images = Mapping[str, ServerSnapshot]
-"""Server name -> the image to start the server from."""
+ServerSnapshots = Mapping[str, ServerSnapshot]
+"""Server name -> the snapshot to start the server from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,27 +141,27 @@ class World:
 
 @contextlib.asynccontextmanager
 async def open_world(
-    setup: EpisodeSetup, images: Images | None = None, *, states: dict[str, Json] | None = None
+    setup: EpisodeSetup, snapshots: ServerSnapshots | None = None, *, states: dict[str, Json] | None = None
 ) -> AsyncIterator[World]:
-    """New server processes on a fresh state, or on the images of all servers; nothing remains on the way out.
+    """New server processes on a fresh state, or on the snapshots of all servers; nothing remains on the way out.
 
-    In a lazy environment, servers without an image start at their first call. The world adds each state that it records
-    to `states`, by content address. Enter and leave the context in the same task. Raises EnvInfraError if a server does
-    not start.
+    In a lazy environment, servers without a snapshot start at their first call. The world adds each state that it
+    records to `states`, by content address. Enter and leave the context in the same task. Raises EnvInfraError if a
+    server does not start.
     """
     async with contextlib.AsyncExitStack() as stack:
-        servers = await (_prepare_lazy if setup.env.spec.lazy else _start_all)(setup, images, stack)
+        servers = await (_prepare_lazy if setup.env.spec.lazy else _start_all)(setup, snapshots, stack)
         world = World(setup, servers, {} if states is None else states)
         await world.update()
         yield world
 
 
 async def _start_all(
-    setup: EpisodeSetup, images: Images | None, stack: contextlib.AsyncExitStack
+    setup: EpisodeSetup, snapshots: ServerSnapshots | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LazyServer]:
     sessions: list[ToolSession | LazyServer] = []
     for server in task_servers(setup):
-        open_server = partial(open_session, server) if images is None else images[server.name].open
+        open_server = partial(open_session, server) if snapshots is None else snapshots[server.name].open
         state = initial_state_for(setup, server)
         session = open_server(setup.sandbox, initial_state=state, seed=setup.seed, task=setup.task.id)
         sessions.append(await stack.enter_async_context(session))
@@ -169,7 +169,7 @@ async def _start_all(
 
 
 async def _prepare_lazy(
-    setup: EpisodeSetup, images: Images | None, stack: contextlib.AsyncExitStack
+    setup: EpisodeSetup, snapshots: ServerSnapshots | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LazyServer]:
     tool_lists = await load_tool_lists(task_servers(setup), setup.sandbox)
     servers: list[ToolSession | LazyServer] = []
@@ -182,8 +182,8 @@ async def _prepare_lazy(
             task=setup.task.id,
         )
         server = LazyServer(start, tool_lists[spec.name], stack)
-        if images is not None and spec.name in images:
-            await server.start_from(images[spec.name])
+        if snapshots is not None and spec.name in snapshots:
+            await server.start_from(snapshots[spec.name])
         servers.append(server)
     return servers
 

@@ -15,12 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.errors import GraderError
+from gymcp.evaluators.json_diff import ABSENT, Difference, DiffRule, differences
 from gymcp.protocols import StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 MAX_INLINE_CHARS = 2000
 """Most characters of a value that a target holds; for a longer value it holds the digest."""
 DIGEST = "$sha256"
+_PYTHON_RULE = DiffRule(lists="whole", nan_equals_nan=False, true_equals_one=True, missing_keys_first=True)
+"""Rule by which upstream compares states: values are equal if Python finds them equal."""
 _TAGS = re.compile(r"\.\$(?:directory|file)\[1\]|\$number:")
 """Parts of a path that only serve the JSON encoding and say nothing to a person."""
 
@@ -159,18 +162,19 @@ def _normalise_numbers(value: Json) -> Json:
     return value
 
 
-def _difference(found: Json, expected: Json, where: str) -> str:
+def _difference(found: Json, expected: Json, place: str) -> str:
     """First difference of the two values, in words."""
-    if isinstance(expected, dict) and isinstance(found, dict) and DIGEST not in expected:
-        if uneven := sorted(expected.keys() ^ found.keys()):
-            says = "is missing" if uneven[0] in expected else "should not be there"
-            return f"{_TAGS.sub('', f'{where}.{uneven[0]}')} {says}"
-        key = next(key for key in expected if found[key] != expected[key])
-        return _difference(found[key], expected[key], f"{where}.{key}")
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        index = next(index for index, value in enumerate(expected) if found[index] != value)
-        return _difference(found[index], expected[index], f"{where}[{index}]")
-    return f"{_TAGS.sub('', where)} differs: expected {_brief(expected)}, found {_brief(found)}"
+    if isinstance(expected, dict) and DIGEST in expected:
+        difference = Difference((), expected, found)
+    else:
+        difference = next(differences(expected, found, _PYTHON_RULE))
+    steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in difference.path)
+    place = _TAGS.sub("", f"{place}{''.join(steps)}")
+    if difference.right is ABSENT:
+        return f"{place} is missing"
+    if difference.left is ABSENT:
+        return f"{place} should not be there"
+    return f"{place} differs: expected {_brief(difference.left)}, found {_brief(difference.right)}"
 
 
 def _brief(value: Json) -> str:

@@ -1,6 +1,6 @@
 """A language model's verdict as the grader of an environment.
 
-A grader is a pure function of the record, so it asks nobody. If the record lacks the judge's answers, it raises
+A grader is a pure function of the record, so it sends no request. If the record lacks the judge's answers, it raises
 `JudgeNotAsked` with the question; the runner asks (`gymcp.evaluators.judge.asking`), puts the answers into the record
 and grades again. From then on the score follows from the record alone.
 """
@@ -66,9 +66,9 @@ def judge_by_rubric(
     """Grader: a model's verdict by the rubric, or by the TOML file that holds it.
 
     The model is named when the environment is run (``--judge``), and asked once for each vote; its answers are kept
-    with the record, so grading again asks nobody. `temperature` None: 0 for one vote, 1 for several. Without answers,
-    or unless more than half of them are verdicts, the episode has no score: never 0. Raises ConfigError for a rubric
-    that cannot be used.
+    with the record, so grading again sends no request. `temperature` None: 0 for one vote, 1 for several. Without
+    answers, or unless more than half of them are verdicts, the episode has no score: never 0. Raises ConfigError for a
+    rubric that cannot be used.
     """
     used = rubric if isinstance(rubric, Rubric) else load_rubric(Path(rubric))
     if not 1 <= votes <= MAX_VOTES:

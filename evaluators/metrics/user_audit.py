@@ -180,7 +180,7 @@ def _check_texts(
 
 
 def _telling_values(arguments: Json) -> Iterator[str]:
-    """Values in the arguments that nobody says by chance: with digits, of several words, or with marks of a name."""
+    """Values in the arguments that no user says by chance: with digits, of several words, or with marks of a name."""
     if isinstance(arguments, Mapping):
         arguments = list(arguments.values())
     if isinstance(arguments, list | tuple):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.metrics import Metrics, Rate
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.report.caveats.summary import caveats_object
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.report.run_data import Evidence
@@ -110,13 +111,11 @@ def _first_endings(rows: Iterable[EpisodeRow]) -> dict[str, str]:
 
 def percent(share: float | None) -> str:
     """ "81.2 %"; an en dash for None. Only a share of exactly 1 is 100 %, and only one of exactly 0 is 0 %."""
-    if share is None:
-        return "–"
-    if 0 < share < 0.0005:
+    if share is not None and 0 < share < 0.0005:
         return "< 0.1 %"
-    if 0.9995 <= share < 1:
+    if share is not None and 0.9995 <= share < 1:
         return "> 99.9 %"
-    return f"{100 * share:.1f} %"
+    return format_percent(share)
 
 
 def interval(bounds: Interval | None) -> str:

@@ -56,7 +56,23 @@ class WarmSandbox:
 
     @property
     def confined(self) -> bool:
-        return True
+        return self._inner.confined
+
+    @property
+    def can_fork(self) -> bool:
+        return self._inner.can_fork
+
+    @property
+    def runs_images(self) -> bool:
+        return self._inner.runs_images
+
+    @property
+    def has_server_user(self) -> bool:
+        return self._inner.has_server_user
+
+    @property
+    def mounts_overlays(self) -> bool:
+        return self._inner.mounts_overlays
 
     @property
     def fork_servers(self) -> list[ForkServer]:

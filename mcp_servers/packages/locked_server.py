@@ -33,7 +33,6 @@ from gymcp.mcp_servers.packages.own_source.source import SOURCE, mount_source, o
 from gymcp.mcp_servers.packages.pythons.choice import interpreter_for
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
-from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
 from gymcp.mcp_servers.services import Service
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -268,7 +267,7 @@ def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) 
     spec = make_spec(server)
     server = replace(server, tools=hash_tools(tools))
     why_not_here = why_no_own_user()  # a reason that holds for this machine only does not belong into the lock
-    if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
+    if spec.fork is None or not sandbox.can_fork or why_not_here:
         return server
     return replace(server, forks=_try_fork(spec, sandbox, tools))
 
@@ -332,7 +331,7 @@ def describe_start(server: LockedServer) -> str:
     ]
 
 
-def _try_fork(spec: ServerSpec, sandbox: Bubblewrap, tools: tuple[Tool, ...]) -> bool:
+def _try_fork(spec: ServerSpec, sandbox: Sandbox, tools: tuple[Tool, ...]) -> bool:
     """True if a forked server lists the same tools as the started one did. Logs a warning if it cannot be forked."""
 
     async def lists_same_tools() -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "Sandbox",
     "SandboxProcess",
     "check_images",
+    "confined_sandboxes",
     "get_sandbox",
     "interpreter",
 ]
@@ -33,6 +34,11 @@ def get_sandbox(name: str) -> Sandbox:
     if name not in _SANDBOXES:
         raise ConfigError(f"no sandbox {name!r}; have {', '.join(_SANDBOXES)}")
     return _SANDBOXES[name]()
+
+
+def confined_sandboxes() -> list[Sandbox]:
+    """The backends that confine a server, the default first."""
+    return [sandbox for sandbox in (make() for make in _SANDBOXES.values()) if sandbox.confined]
 
 
 def check_images(sandbox: Sandbox, images: Iterable[Image]) -> None:

@@ -77,6 +77,10 @@ class Bubblewrap:
 
     name = "bwrap"
     confined = True
+    can_fork = True
+    runs_images = False
+    has_server_user = True
+    mounts_overlays = True
 
     def __init__(self, *, use_cgroup: bool = True, python: Interpreter | None = None) -> None:
         self._use_cgroup = use_cgroup

@@ -144,6 +144,26 @@ class Sandbox(Protocol):
         """False if a server can do whatever the harness's user can."""
         ...
 
+    @property
+    def can_fork(self) -> bool:
+        """True if servers that allow it are forked from warm ones (`forkserver.warm_sandbox.open_warm_sandbox`)."""
+        ...
+
+    @property
+    def runs_images(self) -> bool:
+        """True if servers run from images, with the interpreter in there instead of the host's."""
+        ...
+
+    @property
+    def has_server_user(self) -> bool:
+        """True if servers run as a user of the host, to whom their files must be given before they start."""
+        ...
+
+    @property
+    def mounts_overlays(self) -> bool:
+        """True if a workspace may be an overlay: `Launch.entry` starts the sandbox in the namespaces that have it."""
+        ...
+
     def check(self) -> None:
         """Raise SandboxUnavailable, with what to install, if this machine lacks something."""
         ...

@@ -32,6 +32,10 @@ class Unconfined:
 
     name = "none"
     confined = False
+    can_fork = False
+    runs_images = False
+    has_server_user = False
+    mounts_overlays = False
 
     def __init__(self, *, use_cgroup: bool = True) -> None:
         self._use_cgroup = use_cgroup

@@ -147,7 +147,7 @@ async def snapshot_files(session: ToolSession, opens: int | None) -> ServerSnaps
 
 async def snapshot_stateless(session: ToolSession, opens: int | None) -> ServerSnapshot | None:
     """Snapshot of a server without state; None for other servers."""
-    return StatelessSnapshot(spec=session.spec) if session.spec.state == "stateless" else None
+    return StatelessSnapshot(spec=session.spec) if session.spec.is_stateless else None
 
 
 SNAPSHOT_STRATEGIES: tuple[SnapshotStrategy, ...] = (snapshot_by_fork, snapshot_files, snapshot_stateless)

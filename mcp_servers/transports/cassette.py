@@ -57,7 +57,7 @@ class Cassette:
 
 def key_of(spec: ServerSpec, task: str, tool: str, arguments: Json) -> Key:
     """Key of a call's answers."""
-    return (None if spec.state == "stateless" else task, tool, canonical_json(arguments or {}))
+    return (None if spec.is_stateless else task, tool, canonical_json(arguments or {}))
 
 
 def cassette_sha256(path: Path) -> str:

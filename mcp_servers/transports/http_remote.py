@@ -97,11 +97,11 @@ def fault_of_url(spec: ServerSpec) -> str | None:
     parts = urlsplit(spec.url)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         return f"url '{spec.url}': expected http(s)://HOST/PATH; secrets as headers={{'Authorization': '${{NAME}}'}}"
-    if spec.state not in ("opaque", "stateless"):
+    if spec.shows_state:
         return f"url with state={spec.state!r}: of a server elsewhere nothing can be read; have opaque, stateless"
     if spec.recording and spec.cassette is None:
         return "recording without a cassette: which file?"
-    if spec.state != "stateless" and spec.cassette is None:
+    if not spec.is_stateless and spec.cassette is None:
         return (
             f"'{spec.url}' runs elsewhere, where no episode starts from a fresh state: declare it state='stateless', "
             "or give it cassette=Path(...) and record it with: gymcp eval ENV --cassette record"

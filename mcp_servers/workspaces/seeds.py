@@ -58,7 +58,7 @@ async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
     try:
         for path, content in state.get("files", {}).items():
             _write(staging, path, content)
-        if sandbox.name == "bwrap":
+        if sandbox.has_server_user:
             await asyncio.to_thread(give_to_servers, staging)
         for argv in state.get("commands", []):
             await _run(tuple(argv), staging, sandbox)

@@ -120,9 +120,9 @@ async def _copy(source: Path, target: Path, sandbox: Sandbox | None) -> None:
 
 
 def _give(folder: Path, sandbox: Sandbox | None) -> None:
-    if sandbox is not None and sandbox.name == "bwrap":  # containers change the owner themselves
+    if sandbox is not None and sandbox.has_server_user:  # containers change the owner themselves
         give_to_servers(folder)
 
 
 def _overlay_for(sandbox: Sandbox, seed: Path) -> OverlayNamespace | None:
-    return overlay_namespace() if sandbox.name == "bwrap" and is_mountable(seed, scratch_folder()) else None
+    return overlay_namespace() if sandbox.mounts_overlays and is_mountable(seed, scratch_folder()) else None

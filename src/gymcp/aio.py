@@ -7,14 +7,15 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
@@ -105,6 +106,87 @@ def keyed_lock(key: str) -> asyncio.Lock:
     return locks.setdefault(key, asyncio.Lock())
 
 
+class LoopEnded(Exception):
+    """The event loop of a `RunnerThread` ended before it answered."""
+
+
+class RunnerThread(Generic[T]):
+    """An event loop in a daemon thread: opens a value, then runs a coroutine to its end.
+
+    Its methods may be called from any other thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_value: Callable[[asyncio.Runner], AbstractContextManager[T]],
+        live: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`name`: of the thread. `live`: makes the coroutine, while the value is open."""
+        self._open_value = open_value
+        self._live = live
+        self._opened: Future[tuple[asyncio.AbstractEventLoop, T]] = Future()
+        self._ended: Future[None] = Future()
+        # a daemon, because the interpreter waits for other threads before it calls what is registered with atexit
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def is_open(self) -> bool:
+        """True once the value has been opened, without waiting for it."""
+        return self._opened.done() and self._opened.exception() is None
+
+    def wait_until_open(self, timeout_s: float | None = None) -> T:
+        """The value. Raises what opening it raises, TimeoutError."""
+        return self._opened.result(timeout_s)[1]
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Calls the function on the loop soon. Raises what opening the value raises, RuntimeError if the loop ended."""
+        self._opened.result()[0].call_soon_threadsafe(function, *args)
+
+    def ask(self, make_question: Callable[[], Coroutine[Any, Any, A]]) -> A:
+        """The result of a coroutine on the loop. Raises what ended the loop, LoopEnded if it ended without an error."""
+        loop = self._opened.result()[0]
+        question = make_question()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(question, loop)
+        except RuntimeError:  # the loop is closed
+            question.close()
+            self._ended.result()
+            raise LoopEnded from None
+        either: tuple[Future[Any], ...] = (answer, self._ended)
+        wait(either, return_when=FIRST_COMPLETED)
+        if answer.done() and not answer.cancelled():  # the end of the loop cancels it
+            return answer.result()
+        question.close()  # the loop may have ended before it began
+        self._ended.result()
+        raise LoopEnded
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Returns when the thread has ended, or once the time is over."""
+        self._thread.join(timeout_s)
+
+    def check(self) -> None:
+        """Raises what ended the loop after the value was open, if an error did."""
+        if self._ended.done():
+            self._ended.result()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner, self._open_value(runner) as value:
+                self._opened.set_result((runner.get_loop(), value))
+                runner.run(self._live())
+        except BaseException as error:  # the boundary of the thread: callers get it
+            (self._ended if self._opened.done() else self._opened).set_exception(error)
+        finally:
+            if not self._ended.done():
+                self._ended.set_result(None)
+
+
 class BackgroundLoop(Generic[T]):
     """An event loop in a daemon thread, with one resource that lives as long as the loop.
 
@@ -114,10 +196,8 @@ class BackgroundLoop(Generic[T]):
     def __init__(self, name: str, resource: AbstractAsyncContextManager[T]) -> None:
         """`name`: of the thread. `resource`: entered when the loop starts, and left when it ends."""
         self._process = os.getpid()
-        self._entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, T]] = Future()
-        # a daemon, because the interpreter waits for other threads before it calls what is registered with atexit
-        self._thread = threading.Thread(target=self._run, args=(resource,), name=name, daemon=True)
-        self._thread.start()
+        self._leave = asyncio.Event()
+        self._thread = RunnerThread(name, lambda runner: hold_open(runner, resource), self._wait)
         atexit.register(self.end)
 
     @property
@@ -126,39 +206,26 @@ class BackgroundLoop(Generic[T]):
         return self._process == os.getpid()
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop; waits until it has started. Raises what entering the resource raises."""
-        return self._entered.result()[0]
-
-    @property
     def resource(self) -> T:
         """The resource; waits until it has been entered. Raises what entering it raises."""
-        return self._entered.result()[2]
+        return self._thread.wait_until_open()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Calls the function on the loop soon. Raises what entering the resource raises."""
-        self.loop.call_soon_threadsafe(function, *args)
+        self._thread.call(function, *args)
 
     def end(self) -> None:
-        """Leaves the resource, and returns when the loop has ended. Harmless in a fork and if the loop has ended."""
+        """Leaves the resource, and returns when the loop has ended. Harmless in a fork and if the loop has ended.
+
+        Raises what leaving the resource raises.
+        """
         atexit.unregister(self.end)
-        if not self.is_here or not self._thread.is_alive():
+        if not self.is_here or not self._thread.is_alive:
             return
-        if self._entered.exception() is None:
-            loop, leave, _ = self._entered.result()
-            loop.call_soon_threadsafe(leave.set)
+        with contextlib.suppress(Exception):  # the resource could not be entered, or the loop has just ended
+            self._thread.call(self._leave.set)
         self._thread.join()
+        self._thread.check()
 
-    def _run(self, resource: AbstractAsyncContextManager[T]) -> None:
-        try:
-            asyncio.run(self._live(resource))
-        except BaseException as error:
-            if self._entered.done():
-                raise
-            self._entered.set_exception(error)
-
-    async def _live(self, resource: AbstractAsyncContextManager[T]) -> None:
-        leave = asyncio.Event()
-        async with resource as value:
-            self._entered.set_result((asyncio.get_running_loop(), leave, value))
-            await leave.wait()
+    async def _wait(self) -> None:
+        await self._leave.wait()

@@ -23,6 +23,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import math
 import re
 import sys
 import sysconfig
@@ -280,6 +281,11 @@ def locate_function(function: Callable[..., object]) -> str:
     if not isinstance(code, CodeType) or not _is_own(code.co_filename):
         return ""
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def is_finite_number(value: object) -> bool:
+    """True for a number that the user's code may give in a record: True and False are 1 and 0."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def check_signature(who: str, function: Callable[..., object], parameters: Sequence[str], returns: str) -> None:

@@ -68,7 +68,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Played:
         if user == "root" and os.getuid() != 0:
             lacking("root", "only root can play as root")
         answer = shared / f"adversarial-{sandbox}-{user}.json"
-        with _locked(answer.with_suffix(".lock")):
+        with _hold_lock(answer.with_suffix(".lock")):
             if not answer.exists():
                 paths = [name for name, each in START_PATHS.items() if each.sandbox == sandbox]
                 answer.write_text(_play(",".join(paths or ["none"]), user))
@@ -81,7 +81,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Played:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -113,7 +113,7 @@ def _play(paths: str, user: str) -> str:
 
 
 def _set_id_program(folder: Path) -> str:
-    """A program that would run as root for anybody; a dash where nobody here can make one."""
+    """A program that would run as root for every user; a dash if this user cannot make one."""
     if os.getuid() != 0:
         return "-"
     path = folder / "set-id"

@@ -27,7 +27,7 @@ CHANGE = f"out = [name for name in {NODES!r} if 'WORKED' in attempt(lambda: os.c
 STARTS: tuple[Literal["exec", "fork"], ...] = ("exec", "fork")
 
 
-async def changed(start: Literal["exec", "fork"]) -> dict[str, Any]:
+async def change_modes(start: Literal["exec", "fork"]) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         try:
             sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox("bwrap")))
@@ -42,4 +42,4 @@ async def changed(start: Literal["exec", "fork"]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).parent)
-    print(json.dumps({start: asyncio.run(changed(start)) for start in STARTS}))
+    print(json.dumps({start: asyncio.run(change_modes(start)) for start in STARTS}))

@@ -14,7 +14,7 @@ BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit")
 
 
-def refused(verb: str, run: Path, other: Path) -> str:
+def read_refusal(verb: str, run: Path, other: Path) -> str:
     """The verb's error line if it refuses the run folder; empty if it reads the folder. Else the test fails."""
     words: dict[str, tuple[object, ...]] = {
         "report": ("report", run),
@@ -37,7 +37,7 @@ def refused(verb: str, run: Path, other: Path) -> str:
     return ""
 
 
-def named(run: Path, source: str) -> Path:
+def name_environment(run: Path, source: str) -> Path:
     """The run folder, whose record names this environment."""
     record = json.loads((run / "run.json").read_bytes())
     record["config"] |= {"source": source, "suite_version": "1", "suite_digest": "0" * 16}

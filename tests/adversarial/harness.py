@@ -82,7 +82,7 @@ class Play:
     async def in_turn(
         self, names: Any, spec: ServerSpec, state: Json, act: Callable[[ToolSession, str], Awaitable[tuple[str, bool]]]
     ) -> dict[str, Said]:
-        """One after the other with one server, and with another where that was lost: `act` says whether it still is."""
+        """Play one after the other on one server, and on a new one if it was lost: `act` returns True if it was not."""
         found: dict[str, Said] = {}
         waiting = list(names)
         while waiting:
@@ -99,7 +99,7 @@ class Play:
         return [name for name in names if self.path.plays(name, self.user)]
 
 
-async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
+async def ask_tool(session: ToolSession, tool: str, **arguments: Json) -> str:
     """The answer to a call, or the harness's error."""
     try:
         result = await session.call_tool(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
@@ -109,9 +109,9 @@ async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
 
 
 async def and_then(session: ToolSession, said: str) -> str:
-    """Followed by how an honest call goes, where the server is still there."""
+    """The outcome, with that of an honest call if the server is still there."""
     if said.startswith(("result", "failed")):
-        return f"{said}; then: {await said_by(session, 'echo', text='honest')}"
+        return f"{said}; then: {await ask_tool(session, 'echo', text='honest')}"
     return said
 
 
@@ -125,19 +125,19 @@ async def play_inside(play: Play) -> dict[str, Said]:
     can = [name for name, what in ATTEMPTS.items() if not play.control or what.control in ("any", play.user)]
     names = [name for name in can if name != "signal_everyone"]
     async with play.session(spec) as session:
-        answer = await said_by(session, "play", names=names, given=given)
+        answer = await ask_tool(session, "play", names=names, given=given)
         found: dict[str, Said] = json.loads(answer.removeprefix("result: "))
-        found["signal_everyone"] = await _witnessed(session, given)
+        found["signal_everyone"] = await _signal_everyone(session, given)
     return found
 
 
-async def _witnessed(session: ToolSession, given: Given) -> Said:
+async def _signal_everyone(session: ToolSession, given: Given) -> Said:
     """Sent to everyone is only what the harness receives. One run at a time: a control reaches the others, too."""
     with _lock_file() as lock:
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         got: list[int] = []
         signal.signal(signal.SIGURG, lambda *_: got.append(1))
-        answer = await said_by(session, "play", names=["signal_everyone"], given=given)
+        answer = await ask_tool(session, "play", names=["signal_everyone"], given=given)
         await asyncio.sleep(0)
         signal.signal(signal.SIGURG, signal.SIG_DFL)
     achieved, said = json.loads(answer.removeprefix("result: "))["signal_everyone"]
@@ -155,7 +155,7 @@ def _lock_file() -> TextIO:
 async def play_greed(play: Play) -> dict[str, Said]:
     daemon = f"d-{play.given['token'][:12]}"
 
-    def given_to(name: str) -> dict[str, Json]:
+    def make_arguments(name: str) -> dict[str, Json]:
         return {
             "name": f"{play.given['token']}-{name}",
             # the watchdog ends these, and looks later on a busy machine; the others need less time
@@ -172,14 +172,14 @@ async def play_greed(play: Play) -> dict[str, Said]:
         if GREED[name].on_disk and play.path.has_worlds:
             spec = replace(spec, state=FileState(limits=SMALL))
         async with play.session(spec, {} if isinstance(spec.state, FileState) else None) as session:
-            said = await said_by(session, "rogue_greed", act=name, **given_to(name))
+            said = await ask_tool(session, "rogue_greed", act=name, **make_arguments(name))
             before = name == "leave_a_daemon" and bool(processes_named(daemon))
         if name == "leave_a_daemon":
             said += f"; alive before the end: {before}, after: {bool(processes_named(daemon))}"
         return ["control" if play.control else "own session", said]
 
     async def act(session: ToolSession, name: str) -> tuple[str, bool]:
-        said = await said_by(session, "rogue_greed", act=name, **given_to(name))
+        said = await ask_tool(session, "rogue_greed", act=name, **make_arguments(name))
         if name == "flood_of_errors":
             said = await and_then(session, said)
         return said, said.startswith("result")
@@ -207,8 +207,8 @@ async def play_replies(play: Play) -> dict[str, Said]:
         return {name: ["control", await naive_reply(name)] for name in REPLIES}
 
     async def act(session: ToolSession, name: str) -> tuple[str, bool]:
-        await said_by(session, "echo", text="before")
-        said = await and_then(session, await said_by(session, "rogue_replies", act=name))
+        await ask_tool(session, "echo", text="before")
+        said = await and_then(session, await ask_tool(session, "rogue_replies", act=name))
         return said, said.endswith("then: result: honest")
 
     # floods wait for their share of the loop: servers beside each other do not wait for each other
@@ -239,7 +239,7 @@ async def play_lists(play: Play) -> dict[str, Said]:
                     about = " ".join(
                         filter(None, [tool.description, *(str(p.get("description", "")) for p in _properties(tool))])
                     )
-                    await said_by(session, tool.name, text="a" * 40 + "!")
+                    await ask_tool(session, tool.name, text="a" * 40 + "!")
                     return ["own session", f"tools: {f'{tool.name} {about}'.strip()}; asked for: {len(asked)}"]
             except GymcpError as error:
                 return ["own session", f"{type(error).__name__}: {error}"]
@@ -276,11 +276,11 @@ async def play_worlds(play: Play) -> dict[str, Said]:
         return {}
 
     async def act(session: ToolSession, name: str) -> tuple[str, bool]:
-        made = await said_by(session, "rogue_files", act=name, **_places(play.given))
+        made = await ask_tool(session, "rogue_files", act=name, **_places(play.given))
         if made not in ("result: made", "result: racing"):
             return made, False
-        told = await _judged(play, session)
-        await said_by(session, "rogue_files", act="clear")
+        told = await _judge_world(play, session)
+        await ask_tool(session, "rogue_files", act="clear")
         return told, not ("memory:" in told or "helper" in told)
 
     found: dict[str, Said] = {}
@@ -294,12 +294,12 @@ async def play_worlds(play: Play) -> dict[str, Said]:
     return found
 
 
-async def _judged(play: Play, session: ToolSession) -> str:
+async def _judge_world(play: Play, session: ToolSession) -> str:
     """The harness's verdict on the present world."""
     assert session.workspace is not None
     if play.control:
         return await naive_world(session.workspace.folder, play.given["token"])
-    told = await _told(session, play.given["token"])
+    told = await _read_key(session, play.given["token"])
     raised = session.workspace.upper_folder / "raised"
     if raised.exists() and raised.stat().st_uid == os.getuid() and raised.stat().st_mode & 0o6000:
         return "left a set-id file of the harness's user"
@@ -310,7 +310,7 @@ def _places(given: Given) -> dict[str, Json]:
     return {"secret": given["secret"], "secret_database": given["secret_database"]}
 
 
-async def _told(session: ToolSession, token: str) -> str:
+async def _read_key(session: ToolSession, token: str) -> str:
     try:
         for _ in range(3):
             await session.update()
@@ -326,12 +326,12 @@ async def _told(session: ToolSession, token: str) -> str:
 
 
 async def honest_episode(play: Play, done: asyncio.Event) -> int:
-    """Asks, and asks again, until all is over. Fails where an answer is not its own."""
+    """Ask again and again until the others are done. Fails if an answer is not its own."""
     count = 0
     async with play.session(play.path.rogue()) as session:
         while not done.is_set():
             count += 1
-            said = await said_by(session, "echo", text=f"honest {count}")
+            said = await ask_tool(session, "echo", text=f"honest {count}")
             if said != f"result: honest {count}":
                 raise AssertionError(f"the honest episode was answered: {said}")
             with contextlib.suppress(TimeoutError):
@@ -347,7 +347,7 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         found: dict[str, Said] = {}
         try:
             async with play.session(path.rogue(token)) as other:
-                await said_by(other, "settle", token=token)
+                await ask_tool(other, "settle", token=token)
                 given["other_pid"] = other.process.pid
                 found |= await play_inside(play)
             if not (play.control and play.user == "root"):  # root can do all that an ordinary user can
@@ -357,10 +357,10 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         finally:
             done.set()
             answers = await honest
-        return {"attempts": found, "honest_answers": answers, **_forked_from(sandbox)}
+        return {"attempts": found, "honest_answers": answers, **_describe_forks(sandbox)}
 
 
-def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
+def _describe_forks(sandbox: Sandbox) -> dict[str, Any]:
     """Number of servers' templates, and the programs that were started although they could have been forked.
 
     The digest helper has one on every path, and is what may read all.

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 Given = dict[str, Any]  # by name: places, numbers and the token, as the harness knows them
 T = TypeVar("T")
 ATTEMPT_S = 10
-"""Then the kernel ends the attempt, and it counts as hung."""
+"""Seconds after which the kernel ends an attempt, which then counts as hung."""
 WAIT_S = 8
-"""For what comes at once where it comes at all, on a machine that is busy with other attempts, too."""
+"""Seconds to wait for what comes at once if it comes, on a machine that is busy with other attempts."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +41,7 @@ _NEW_NS, _NEW_USER, _NEW_PID = 0x20000, 0x10000000, 0x20000000
 _SETTINGS = ("sys/kernel/core_pattern", "sys/kernel/panic", "sys/vm/overcommit_memory", "irq/default_smp_affinity")
 
 
-def _opened(procs: tuple[str, ...]) -> list[str]:
+def _open_settings(procs: tuple[str, ...]) -> list[str]:
     """Settings of the kernel that this process could change; nothing is written."""
     found = []
     for path in (f"{proc}/{name}" for proc in procs for name in _SETTINGS):
@@ -53,7 +53,7 @@ def _opened(procs: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _opened_in_a_new_proc() -> list[str]:
+def _open_in_a_new_proc() -> list[str]:
     """The same in a /proc that this process mounts in namespaces of its own, which imports in a template may make."""
     child = os.fork()
     if child == 0:
@@ -62,14 +62,14 @@ def _opened_in_a_new_proc() -> list[str]:
             first = os.fork()
             if first == 0:
                 mounted = libc.mount(b"proc", b"/tmp", b"proc", 0, None) == 0
-                os._exit(0 if mounted and _opened(("/tmp",)) else 1)
+                os._exit(0 if mounted and _open_settings(("/tmp",)) else 1)
             status = os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
         os._exit(status)
     return ["a setting in a /proc of its own"] if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else []
 
 
 _IS_INSIDE = os.path.isdir("/srv/program") or os.path.isdir("/srv/server")
-OPENED_AT_IMPORT = _opened(("/.proc", "/proc")) + (_opened_in_a_new_proc() if _IS_INSIDE else [])
+OPENED_AT_IMPORT = _open_settings(("/.proc", "/proc")) + (_open_in_a_new_proc() if _IS_INSIDE else [])
 """By the process that imported this: in a forked server its template."""
 
 
@@ -95,7 +95,7 @@ def first_of(targets: Iterable[T], act: Callable[[T], str]) -> str:
 
 
 def token_in(text: str | bytes, given: Given) -> str:
-    """Says so; raises Prevented where the token is not in what was read."""
+    """Report that the token was read. Raises Prevented if it is not in the text."""
     content = text.decode(errors="replace") if isinstance(text, bytes) else text
     if given["token"] not in content:
         raise Prevented("what could be read is not what was looked for")
@@ -107,8 +107,8 @@ def read(path: str, given: Given) -> str:
         return token_in(file.read(1_000_000), given)
 
 
-def checked(result: int, doing: str) -> int:
-    """The result of a C function. Raises OSError where it is -1."""
+def check_result(result: int, doing: str) -> int:
+    """The result of a C function. Raises OSError if it is -1."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{doing}: {os.strerror(number)}")
@@ -116,7 +116,7 @@ def checked(result: int, doing: str) -> int:
 
 
 def syscall(doing: str, number: int, *arguments: Any) -> int:
-    return checked(libc.syscall(ctypes.c_long(number), *arguments), doing)
+    return check_result(libc.syscall(ctypes.c_long(number), *arguments), doing)
 
 
 def number_of(x86_64: int, aarch64: int) -> int:
@@ -125,10 +125,10 @@ def number_of(x86_64: int, aarch64: int) -> int:
 
 def play(names: list[str], given: Given) -> dict[str, list[Any]]:
     """name -> [whether it achieved something, in words what or why not], each tried in a process of its own."""
-    return {name: _tried(ATTEMPTS[name], given) for name in names}
+    return {name: _make_attempt(ATTEMPTS[name], given) for name in names}
 
 
-def _tried(what: Attempt, given: Given) -> list[Any]:
+def _make_attempt(what: Attempt, given: Given) -> list[Any]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from inside import Given, Prevented, attempt, checked, first_of, libc, number_of, read, syscall
+from inside import Given, Prevented, attempt, check_result, first_of, libc, number_of, read, syscall
 
 GROUP = "files"
 
@@ -172,9 +172,9 @@ def break_out_of_a_chroot(given: Given) -> str:
     folder = f"{given['name']}-jail"
     os.mkdir(folder)
     try:
-        checked(libc.chroot(folder.encode()), "chroot")
+        check_result(libc.chroot(folder.encode()), "chroot")
         os.chdir("../" * 40)
-        checked(libc.chroot(b"."), "chroot")
+        check_result(libc.chroot(b"."), "chroot")
         return read(given["secret"], given)
     finally:
         if os.path.isdir(folder):

@@ -15,7 +15,7 @@ import socket
 import stat
 import struct
 
-from inside import OPENED_AT_IMPORT, Given, Prevented, attempt, checked, first_of, libc, number_of, syscall
+from inside import OPENED_AT_IMPORT, Given, Prevented, attempt, check_result, first_of, libc, number_of, syscall
 
 GROUP = "kernel"
 _NEW_NS, _NEW_USER, _NEW_NET = 0x20000, 0x10000000, 0x40000000
@@ -36,7 +36,7 @@ def _folder(given: Given) -> bytes:
     return path.encode()
 
 
-def _opened_to_write(paths: list[str]) -> str:
+def _open_to_write(paths: list[str]) -> str:
     def open_it(path: str) -> str:
         os.close(os.open(path, os.O_WRONLY))
         return f"opened {path} for writing"
@@ -47,7 +47,7 @@ def _opened_to_write(paths: list[str]) -> str:
 @attempt(GROUP, control="root")
 def mount_a_file_system(given: Given) -> str:
     _own_mounts()
-    checked(libc.mount(b"tmpfs", _folder(given), b"tmpfs", 0, _NULL), "mount")
+    check_result(libc.mount(b"tmpfs", _folder(given), b"tmpfs", 0, _NULL), "mount")
     return "mounted"
 
 
@@ -59,21 +59,21 @@ def mount_by_the_new_calls(given: Given) -> str:
 @attempt(GROUP, control="root")
 def bind_the_host(given: Given) -> str:
     _own_mounts()
-    checked(libc.mount(b"/", _folder(given), _NULL, _BIND | _RECURSIVE, _NULL), "mount --rbind")
+    check_result(libc.mount(b"/", _folder(given), _NULL, _BIND | _RECURSIVE, _NULL), "mount --rbind")
     return "bound"
 
 
 @attempt(GROUP, control="root")
 def make_the_root_writable(given: Given) -> str:
     _own_mounts()
-    checked(libc.mount(b"none", b"/", _NULL, _REMOUNT | _BIND, _NULL), "remount")
+    check_result(libc.mount(b"none", b"/", _NULL, _REMOUNT | _BIND, _NULL), "remount")
     return "mounted anew"
 
 
 @attempt(GROUP, control="root")
 def uncover_what_is_masked(given: Given) -> str:
     _own_mounts()
-    checked(libc.umount2(b"/proc", 2), "umount")
+    check_result(libc.umount2(b"/proc", 2), "umount")
     return "unmounted /proc"
 
 
@@ -81,15 +81,15 @@ def uncover_what_is_masked(given: Given) -> str:
 def change_the_root(given: Given) -> str:
     _own_mounts()
     folder = _folder(given)
-    checked(libc.mount(b"tmpfs", folder, b"tmpfs", 0, _NULL), "mount")
+    check_result(libc.mount(b"tmpfs", folder, b"tmpfs", 0, _NULL), "mount")
     os.mkdir(folder + b"/old")
-    checked(libc.pivot_root(folder, folder + b"/old"), "pivot_root")
+    check_result(libc.pivot_root(folder, folder + b"/old"), "pivot_root")
     return "another root"
 
 
 @attempt(GROUP)
 def make_a_user_namespace(given: Given) -> str:
-    checked(libc.unshare(_NEW_USER), "unshare")
+    check_result(libc.unshare(_NEW_USER), "unshare")
     return "unshared"
 
 
@@ -115,13 +115,13 @@ def make_a_user_namespace_by_clone(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def make_a_mount_namespace(given: Given) -> str:
-    checked(libc.unshare(_NEW_NS), "unshare")
+    check_result(libc.unshare(_NEW_NS), "unshare")
     return "unshared"
 
 
 @attempt(GROUP, control="root")
 def make_a_network_namespace(given: Given) -> str:
-    checked(libc.unshare(_NEW_NET), "unshare")
+    check_result(libc.unshare(_NEW_NET), "unshare")
     return "unshared"
 
 
@@ -170,12 +170,12 @@ def write_to_the_harness_terminal(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def set_the_core_pattern(given: Given) -> str:
-    return _opened_to_write(["/proc/sys/kernel/core_pattern"])
+    return _open_to_write(["/proc/sys/kernel/core_pattern"])
 
 
 @attempt(GROUP, control="root")
 def change_settings_of_the_kernel(given: Given) -> str:
-    return _opened_to_write(["/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory"])
+    return _open_to_write(["/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory"])
 
 
 @attempt(GROUP, control="root")
@@ -188,7 +188,7 @@ def open_settings_from_an_import(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def change_settings_of_devices(given: Given) -> str:
-    return _opened_to_write(
+    return _open_to_write(
         ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/uevent_helper", "/sys/power/state"]
     )
 
@@ -196,13 +196,13 @@ def change_settings_of_devices(given: Given) -> str:
 @attempt(GROUP, control="root")
 def leave_the_control_group(given: Given) -> str:
     own = "/sys/fs/cgroup"
-    return _opened_to_write([f"{own}/cgroup.procs", f"{own}/pids/cgroup.procs", f"{own}/memory/cgroup.procs"])
+    return _open_to_write([f"{own}/cgroup.procs", f"{own}/pids/cgroup.procs", f"{own}/memory/cgroup.procs"])
 
 
 @attempt(GROUP, control="root")
 def read_the_kernels_log(given: Given) -> str:
     buffer = ctypes.create_string_buffer(64)
-    return f"{checked(libc.klogctl(3, buffer, 64), 'syslog')} bytes"
+    return f"{check_result(libc.klogctl(3, buffer, 64), 'syslog')} bytes"
 
 
 @attempt(GROUP, control="root")
@@ -223,7 +223,7 @@ def become_root(given: Given) -> str:
 @attempt(GROUP, control="root")
 def rename_the_machine(given: Given) -> str:
     name = socket.gethostname().encode()
-    checked(libc.sethostname(name, len(name)), "sethostname")
+    check_result(libc.sethostname(name, len(name)), "sethostname")
     return "renamed"
 
 
@@ -258,7 +258,7 @@ def count_events_of_the_machine(given: Given) -> str:
 
 @attempt(GROUP)
 def turn_off_random_addresses(given: Given) -> str:
-    checked(libc.personality(0x0040000), "personality")
+    check_result(libc.personality(0x0040000), "personality")
     return "turned off"
 
 
@@ -314,7 +314,7 @@ def be_told_what_happens_in_a_folder(given: Given) -> str:
 @attempt(GROUP)
 def watch_files_that_the_host_uses(given: Given) -> str:
     watch = syscall("inotify_init1", number_of(294, 26), 0)
-    return f"watch {checked(libc.inotify_add_watch(watch, b'/usr/bin', 0x20), 'inotify_add_watch')}"
+    return f"watch {check_result(libc.inotify_add_watch(watch, b'/usr/bin', 0x20), 'inotify_add_watch')}"
 
 
 @attempt(GROUP)
@@ -340,7 +340,7 @@ def change_the_line_discipline(given: Given) -> str:
 
 @attempt(GROUP)
 def give_a_process_an_unlisted_right(given: Given) -> str:
-    checked(libc.prctl(31, 0, 0, 0, 0), "prctl")  # counters of performance off: allowed to every process
+    check_result(libc.prctl(31, 0, 0, 0, 0), "prctl")  # counters of performance off: allowed to every process
     return "given"
 
 

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 
-from inside import WAIT_S, Given, Prevented, attempt, checked, first_of, libc, number_of, syscall, token_in
+from inside import WAIT_S, Given, Prevented, attempt, check_result, first_of, libc, number_of, syscall, token_in
 
 GROUP = "processes"
 _SEIZE = 0x4206
@@ -64,13 +64,13 @@ def signal_everyone(given: Given) -> str:
 
 @attempt(GROUP)
 def trace_the_harness(given: Given) -> str:
-    checked(libc.ptrace(_SEIZE, given["harness_pid"], None, None), "ptrace")
+    check_result(libc.ptrace(_SEIZE, given["harness_pid"], None, None), "ptrace")
     return f"traces {_target(given['harness_pid'], given)}"
 
 
 @attempt(GROUP)
 def trace_another_server(given: Given) -> str:
-    checked(libc.ptrace(_SEIZE, given["other_pid"], None, None), "ptrace")
+    check_result(libc.ptrace(_SEIZE, given["other_pid"], None, None), "ptrace")
     return f"traces {_target(given['other_pid'], given)}"
 
 
@@ -102,7 +102,7 @@ def read_memory_by_system_call(given: Given) -> str:
         buffer = ctypes.create_string_buffer(16)
         here, there = _Vector(ctypes.addressof(buffer), 16), _Vector(start, 16)
         count = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-        return f"read {checked(count, 'process_vm_readv')} bytes of {pid}"
+        return f"read {check_result(count, 'process_vm_readv')} bytes of {pid}"
 
     return first_of(_targets(given), look)
 
@@ -141,7 +141,7 @@ def offer_another_to_the_memory_killer(given: Given) -> str:
 def enter_namespaces_of_the_harness(given: Given) -> str:
     def enter(kind: str) -> str:
         fd = os.open(f"/proc/{_target(given['harness_pid'], given)}/ns/{kind}", os.O_RDONLY)
-        checked(libc.setns(fd, 0), "setns")
+        check_result(libc.setns(fd, 0), "setns")
         return f"entered {kind}"
 
     return first_of(("mnt", "net", "ipc", "uts"), enter)
@@ -149,7 +149,7 @@ def enter_namespaces_of_the_harness(given: Given) -> str:
 
 @attempt(GROUP)
 def attach_shared_memory_of_the_host(given: Given) -> str:
-    segment = checked(libc.shmget(given["shm_key"], 0, 0), "shmget")
+    segment = check_result(libc.shmget(given["shm_key"], 0, 0), "shmget")
     libc.shmat.restype = ctypes.c_void_p
     place = libc.shmat(segment, None, 0o10000)
     if place in (None, ctypes.c_void_p(-1).value):

@@ -122,11 +122,11 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
         await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, json.dumps(schema)], check=False)
         return f"fooled: {asked[0].decode().strip()}" if asked else NOT_FOOLED
     if name == "catastrophic_pattern":
-        return await _matched(schema["properties"]["text"]["pattern"])
+        return await _match(schema["properties"]["text"]["pattern"])
     if name == "schema_of_many_parts":
-        return await _alarmed(f"{_VALIDATOR}.check_schema(json.load(sys.stdin))", json.dumps(schema))
+        return await _run_with_alarm(f"{_VALIDATOR}.check_schema(json.load(sys.stdin))", json.dumps(schema))
     if name.endswith("_of_results"):
-        return await _validated(tools[0]["outputSchema"])
+        return await _validate(tools[0]["outputSchema"])
     if "\x1b" in json.dumps(tools, ensure_ascii=False).replace("\\u001b", "\x1b"):
         return "fooled: it shows an escape sequence"
     if len({tool["name"] for tool in tools}) < len(tools):
@@ -135,12 +135,12 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
     return f"fooled: it takes a list of {size} characters" if size > 1_000_000 else NOT_FOOLED
 
 
-async def _matched(pattern: str) -> str:
-    return await _alarmed("re.match(sys.stdin.read(), 'a' * 40 + '!')", pattern)
+async def _match(pattern: str) -> str:
+    return await _run_with_alarm("re.match(sys.stdin.read(), 'a' * 40 + '!')", pattern)
 
 
-async def _validated(schema: dict[str, Any]) -> str:
-    return await _alarmed(
+async def _validate(schema: dict[str, Any]) -> str:
+    return await _run_with_alarm(
         f"{_VALIDATOR}(json.load(sys.stdin)).validate({{'text': 'a' * 40 + '!'}})", json.dumps(schema)
     )
 
@@ -148,7 +148,7 @@ async def _validated(schema: dict[str, Any]) -> str:
 _VALIDATOR = "jsonschema.Draft202012Validator"
 
 
-async def _alarmed(code: str, text: str) -> str:
+async def _run_with_alarm(code: str, text: str) -> str:
     code = f"import json, jsonschema, re, signal, sys; signal.setitimer(signal.ITIMER_PROF, {_BOUND_S}); {code}"
     command = [sys.executable, "-c", code]
     done = await asyncio.to_thread(subprocess.run, command, input=text.encode(), check=False)

@@ -1,4 +1,4 @@
-"""Package indexes of the test's own on loopback, with packages that would run code where they are installed."""
+"""Package indexes of the test's own on loopback, with packages that would run code when they are installed."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def write_environment(folder: Path, token: str) -> None:
 
 
 def install_plugin(site: Path, token: str) -> None:
-    """A package that brings an environment and keeps the token as data, where Python finds it."""
+    """Install a package that brings an environment and holds the token as data, in a folder that Python searches."""
     package, about = site / "plugged", site / "plugged-1.0.dist-info"
     package.mkdir(parents=True)
     about.mkdir()

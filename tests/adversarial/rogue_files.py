@@ -61,7 +61,7 @@ def link_to_itself(given: dict[str, Any]) -> str:
 
 
 def folder_that_becomes_a_link(given: dict[str, Any]) -> str:
-    """While it is read: a folder, then a link to where the secret is, thousands of times a second."""
+    """While it is read: a folder, then a link to the secret's folder, thousands of times a second."""
     outside = os.path.dirname(given["secret"])
     code = (
         "import os, sys, signal\nsignal.alarm(20)\nos.mkdir('real'); open('real/secret', 'w').close()\n"

@@ -27,7 +27,7 @@ def attack(path: str, words: list[str]) -> None:
             importlib.import_module(part)
         del inside.ATTEMPTS["signal_everyone"]  # it wants a witness outside
         table |= inside.ATTEMPTS
-    print(json.dumps({name: inside._tried(what, given) for name, what in table.items()}))
+    print(json.dumps({name: inside._make_attempt(what, given) for name, what in table.items()}))
 
 
 def settle(token: str) -> None:

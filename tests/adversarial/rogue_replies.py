@@ -1,6 +1,6 @@
 """Answers that no server should send. Runs inside; standard library only.
 
-Each gets the connection and the request; it returns the last answer, or None where it has said everything.
+Each gets the connection and the request; it returns the last answer, or None if it has sent everything.
 """
 
 from __future__ import annotations

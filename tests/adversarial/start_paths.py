@@ -47,9 +47,9 @@ class StartPath:
     of a forked one that lives on."""
     warm_pool_size: int = 0
     has_worlds: bool = True
-    """False where a server whose state is in files is started as on another path."""
+    """False if a server whose state is in files is started as on another path."""
     has_lists: bool = True
-    """False where the tool list was read before, from another process."""
+    """False if the tool list was read before, from another process."""
     plays_all_as: tuple[str, ...] = ()
     """Users as whom all of JUDGED_ALIKE are played, too: "root", "user"."""
 

@@ -32,8 +32,8 @@ async def surroundings(token: str, folder: Path) -> AsyncIterator[Given]:
     async with contextlib.AsyncExitStack() as stack:
         given = {**_files(token, folder), **_process(token)}
         given |= await _listeners(token, folder, stack)
-        given["shm_key"] = stack.enter_context(_shared_memory(token))
-        given["shm_file"] = stack.enter_context(_shared_file(token))
+        given["shm_key"] = stack.enter_context(_hold_shared_memory(token))
+        given["shm_file"] = stack.enter_context(_hold_shared_file(token))
         given["terminal"] = stack.enter_context(_terminal())
         stack.enter_context(_key(token))
         yield given
@@ -160,7 +160,7 @@ class _Echo(asyncio.DatagramProtocol):
 
 
 @contextlib.contextmanager
-def _shared_memory(token: str) -> Any:
+def _hold_shared_memory(token: str) -> Any:
     key = int(token[:6], 16) + 1
     segment = libc.shmget(key, 4096, _IPC_CREAT | 0o600)
     libc.shmat.restype = ctypes.c_void_p
@@ -172,7 +172,7 @@ def _shared_memory(token: str) -> Any:
 
 
 @contextlib.contextmanager
-def _shared_file(token: str) -> Any:
+def _hold_shared_file(token: str) -> Any:
     path = Path("/dev/shm", f"gymcp-{token}")
     path.write_text(token)
     try:

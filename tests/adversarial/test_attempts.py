@@ -1,4 +1,4 @@
-"""Every attempt fails on every start path, is reported as what it is, and works where nothing confines it.
+"""Every attempt fails on every start path, is reported as what it is, and works if nothing confines it.
 
 Attempts that the harness judges alike on all paths (`start_paths.JUDGED_ALIKE`) are made on two of them, as root and as
 an ordinary user, and in containers; `make nightly` makes every attempt on every path (`benchmarks/full_tests.py`).
@@ -29,14 +29,14 @@ USERS = ("root", "user")
 OWN_SESSION = {**{name: greed.reported for name, greed in GREED.items()}, **REPLIES, **LISTS, **LIES, **WORLDS}
 
 
-def played_at(path: str, user: str) -> Any:
+def make_param(path: str, user: str) -> Any:
     """Parameters of a test that reads what was said there; with xdist one process plays it and reads it."""
     group = f"played-{START_PATHS[path].sandbox}-{user}"
     return pytest.param(path, user, marks=pytest.mark.xdist_group(group))
 
 
 everywhere = pytest.mark.parametrize(
-    ("path", "user"), [played_at(path, user) for path in START_PATHS for user in USERS]
+    ("path", "user"), [make_param(path, user) for path in START_PATHS for user in USERS]
 )
 unconfined = pytest.mark.xdist_group("played-none")
 

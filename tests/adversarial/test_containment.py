@@ -36,7 +36,7 @@ def attempts(*acts: str) -> str:
     return ATTEMPT + "\n".join(f"attempt(lambda: {act})" for act in acts)
 
 
-def refused(count: int) -> str:
+def repeat_refusal(count: int) -> str:
     return "refused\n" * count
 
 
@@ -46,7 +46,7 @@ def test_no_network_interface_but_its_own_loopback(attack: Attack) -> None:
 
 def test_root_is_read_only(attack: Attack) -> None:
     places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/proc", "/bin", "/dev", str(Path(os.__file__).parent)]
-    assert attack(attempts(*(f"open({place!r} + '/x', 'w')" for place in places))).out == refused(len(places))
+    assert attack(attempts(*(f"open({place!r} + '/x', 'w')" for place in places))).out == repeat_refusal(len(places))
 
 
 def test_environment_is_cleared(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,9 @@ def test_environment_is_cleared(attack: Attack, monkeypatch: pytest.MonkeyPatch)
 def test_harness_code_is_unreadable(attack: Attack) -> None:
     assert gymcp.__file__ is not None
     paths = [*map(str, harness_paths()), gymcp.__file__, sys.prefix, __file__]
-    assert attack(attempts(*(f"os.stat({path!r})" for path in paths if path != "/usr"))).out == refused(len(paths))
+    assert attack(attempts(*(f"os.stat({path!r})" for path in paths if path != "/usr"))).out == repeat_refusal(
+        len(paths)
+    )
 
 
 def test_mounts_are_read_only_and_show_nothing_beside(attack: Attack, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_mounts_are_read_only_and_show_nothing_beside(attack: Attack, tmp_path: 
     acts = ("open('/opt/server/shown.py', 'w')", "open('/opt/server/other', 'w')")
     code = attempts(*acts, "os.chmod('/opt/server/shown.py', 0o777)")
     code += "\nprint(os.listdir('/opt/server'), open('/opt/server/shown.py').read())"
-    assert attack(code, Launch(argv=(), mounts=mounts)).out == refused(3) + "['shown.py'] shown.py\n"
+    assert attack(code, Launch(argv=(), mounts=mounts)).out == repeat_refusal(3) + "['shown.py'] shown.py\n"
 
 
 @pytest.mark.parametrize("target", ["relative", "/", "/opt/../etc"])
@@ -118,7 +120,7 @@ def test_device_nodes_cannot_be_made_and_none_is_dangerous(attack: Attack) -> No
     )
     usual = {"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "shm", "mqueue"}
     code += f"\nprint(set(os.listdir('/dev')) - {usual | {'stdin', 'stdout', 'stderr', 'fd', 'core'}!r})"
-    assert attack(code).out == refused(3) + "set()\n"
+    assert attack(code).out == repeat_refusal(3) + "set()\n"
 
 
 SET_ID = """

@@ -97,5 +97,5 @@ def test_a_user_who_owns_one_is_refused_by_name(tried: Tried) -> None:
     assert "run gymcp as another user, or use --sandbox docker" in said
 
 
-def test_where_no_other_nodes_can_be_made_servers_of_their_owner_are_refused(tried: Tried) -> None:
+def test_servers_of_the_owner_are_refused_if_no_other_nodes_can_be_made(tried: Tried) -> None:
     assert "SandboxUnavailable: bwrap: device nodes: " in tried(0, SERVER_ID, nowhere=True)["exec"]["refused"]

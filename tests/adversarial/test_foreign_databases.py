@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from foreign_runs import BANK, VERBS_THAT_READ, named, refused
+from foreign_runs import BANK, VERBS_THAT_READ, name_environment, read_refusal
 from recorded_runs import make_run
 
 from gymcp.errors import StoreError
@@ -24,7 +24,7 @@ from gymcp.store.database import FILE_NAME
 pytestmark = pytest.mark.usefixtures("own_home")
 
 
-def changed(run: Path, script: str) -> Path:
+def run_script(run: Path, script: str) -> Path:
     with closing(sqlite3.connect(run / FILE_NAME, isolation_level=None)) as db:
         db.create_function("bomb", 0, bomb)
         db.executescript(script)
@@ -59,14 +59,14 @@ FOREIGN = {
 )
 def test_a_schema_that_is_not_gymcps_is_not_read(attempt: str, verb: str, tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other")
-    said = refused(verb, changed(named(run, str(BANK)), FOREIGN[attempt]), other)
+    said = read_refusal(verb, run_script(name_environment(run, str(BANK)), FOREIGN[attempt]), other)
     assert "is not the one that gymcp makes" in said or "lacks blobs" in said or verb == "grade"
 
 
 def test_an_endless_view_does_not_end_for_who_reads_it(tmp_path: Path) -> None:
     """The control: a plain read of the view has not ended after many more steps than a run of one episode takes."""
     looks = iter(range(1_000))
-    run = changed(make_run(tmp_path / "run"), FOREIGN["endless view"])
+    run = run_script(make_run(tmp_path / "run"), FOREIGN["endless view"])
     with closing(sqlite3.connect(run / FILE_NAME)) as db:
         db.set_progress_handler(lambda: next(looks, None) is None, 1_000)  # interrupt after a million steps
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
@@ -76,7 +76,7 @@ def test_an_endless_view_does_not_end_for_who_reads_it(tmp_path: Path) -> None:
 def test_pages_that_name_each_other_again_and_again_do_not_hold_up_a_reader(tmp_path: Path) -> None:
     """A table whose every inner page names the same next page: 4,000 entries a page, so no reader comes to its end."""
     run = make_run(tmp_path / "run")
-    changed(run, "PRAGMA journal_mode = DELETE")
+    run_script(run, "PRAGMA journal_mode = DELETE")
     file = run / FILE_NAME
     with closing(sqlite3.connect(file)) as db:
         (size,) = db.execute("PRAGMA page_size").fetchone()
@@ -94,7 +94,7 @@ def test_pages_that_name_each_other_again_and_again_do_not_hold_up_a_reader(tmp_
     with closing(sqlite3.connect(file)) as db:  # the control
         assert len(db.execute("SELECT rest FROM trajectories").fetchmany(10_000)) == 10_000
     for verb in ("report", "compare", "export", "credit"):
-        refused(verb, run, make_run(tmp_path / f"other-{verb}"))
+        read_refusal(verb, run, make_run(tmp_path / f"other-{verb}"))
     with pytest.raises(StoreError, match="out of order"), TrajectoryStore.open(run) as store:
         store.summaries()
 
@@ -118,8 +118,8 @@ BOMBS = {
 
 @pytest.mark.parametrize("attempt", BOMBS)
 def test_a_decompression_bomb_is_one_line(attempt: str, tmp_path: Path) -> None:
-    run = changed(make_run(tmp_path / "run"), BOMBS[attempt])
-    said = refused("export", run, run)
+    run = run_script(make_run(tmp_path / "run"), BOMBS[attempt])
+    said = read_refusal("export", run, run)
     assert f"{FILE_NAME}: row 1: more than {MAX_JSON_BYTES:,} bytes of JSON" in said
 
 
@@ -161,15 +161,15 @@ WRONG = {
 @pytest.mark.parametrize("attempt", WRONG)
 def test_a_column_of_another_kind_is_one_line_that_names_the_row(attempt: str, tmp_path: Path) -> None:
     script, why = WRONG[attempt]
-    run = changed(make_run(tmp_path / "run"), script)
-    said = refused("export", run, run)
+    run = run_script(make_run(tmp_path / "run"), script)
+    said = read_refusal("export", run, run)
     assert said.startswith(f"run folder {run}: {FILE_NAME}: row 1: ")
     assert why in said
 
 
 def test_a_journal_that_names_a_file_of_the_users_is_not_played_back(tmp_path: Path) -> None:
-    """sqlite removes the file that a journal names as its own superior, where no other journal names it back."""
-    run, mine = changed(make_run(tmp_path / "run"), "PRAGMA journal_mode = DELETE"), tmp_path / "mine"
+    """sqlite removes the file that a journal names as its own superior, if no other journal names it back."""
+    run, mine = run_script(make_run(tmp_path / "run"), "PRAGMA journal_mode = DELETE"), tmp_path / "mine"
     for attempt in (play_back, lambda folder: TrajectoryStore.open(folder, write=True).close()):
         mine.write_bytes(b"mine")
         (run / f"{FILE_NAME}-journal").write_bytes(journal_naming(mine, run / FILE_NAME))

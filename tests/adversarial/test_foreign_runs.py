@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from foreign_runs import BANK, named, refused
+from foreign_runs import BANK, name_environment, read_refusal
 from inner_command import gymcp
 from recorded_runs import make_run
 from records import HOSTILE
@@ -61,7 +61,7 @@ def with_run(words: tuple[str, ...], run: Path) -> tuple[object, ...]:
 def test_code_that_a_run_names_is_not_run_unasked(
     words: tuple[str, ...], hostile: Path, mark: Path, tmp_path: Path
 ) -> None:
-    run = named(make_run(tmp_path / "run"), str(hostile))
+    run = name_environment(make_run(tmp_path / "run"), str(hostile))
     result = gymcp(*with_run(words, run))
     assert isinstance(result.exception, ConfigError)
     assert not mark.exists()
@@ -73,15 +73,15 @@ def test_code_that_a_run_names_is_not_run_unasked(
 @pytest.mark.parametrize("words", WORDS_THAT_RUN)
 def test_code_that_the_user_names_is_run(words: tuple[str, ...], hostile: Path, mark: Path, tmp_path: Path) -> None:
     """The control: with the user's word for it the same file is run; then the tasks turn out to be others."""
-    run = named(make_run(tmp_path / "run"), str(hostile))
+    run = name_environment(make_run(tmp_path / "run"), str(hostile))
     gymcp(*with_run(words, run), "--env", hostile)
     assert mark.exists()
 
 
 @pytest.mark.parametrize("verb", ["report", "compare", "export", "view", "credit"])
 def test_verbs_that_only_read_run_no_code(verb: str, hostile: Path, mark: Path, tmp_path: Path) -> None:
-    run = named(make_run(tmp_path / "run"), str(hostile))
-    assert refused(verb, run, make_run(tmp_path / "other")) == ""
+    run = name_environment(make_run(tmp_path / "run"), str(hostile))
+    assert read_refusal(verb, run, make_run(tmp_path / "other")) == ""
     assert not mark.exists()
 
 
@@ -177,8 +177,8 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> No
         run = make_run(tmp_path / name)
         (run / name).unlink(missing_ok=True)
         os.mkfifo(run / name)
-        refused("report", run, run)
-        refused("credit", run, run)
+        read_refusal("report", run, run)
+        read_refusal("credit", run, run)
 
 
 def test_no_name_in_a_run_becomes_a_path(tmp_path: Path) -> None:
@@ -219,14 +219,14 @@ def test_an_invalid_record_is_one_line(attempt: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / name).write_text(text)
     for verb in ("compare", "export"):
-        assert why in refused(verb, run, make_run(tmp_path / verb))
+        assert why in read_refusal(verb, run, make_run(tmp_path / verb))
 
 
 def test_nothing_of_this_reached_the_cache(tmp_path: Path) -> None:
     """Reading runs writes nothing outside of them."""
     run = make_run(tmp_path / "run")
     for verb in ("report", "compare", "export", "view", "credit"):
-        refused(verb, run, make_run(tmp_path / f"other-{verb}"))
+        read_refusal(verb, run, make_run(tmp_path / f"other-{verb}"))
     assert not gymcp_home().exists()
 
 

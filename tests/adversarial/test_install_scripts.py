@@ -46,7 +46,7 @@ def address(marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield found
 
 
-def installed(line: str) -> str:
+def install(line: str) -> str:
     """Outcome (installed, or the error) of everything up to the command that starts the server."""
     try:
         server = resolve(parse_command(line))
@@ -64,7 +64,7 @@ def run(*argv: str | Path, cwd: Path) -> None:
 def test_a_package_that_says_it_has_an_install_script_is_refused(
     node: None, address: str, marker: Path, tmp_path: Path
 ) -> None:
-    said = installed("npx -y open-script@1.0.0")
+    said = install("npx -y open-script@1.0.0")
     assert "package 'open-script' 1.0.0 runs scripts when it is installed; nothing is built unasked" in said
     assert not marker.exists()
     run("npm", "install", "open-script@1.0.0", cwd=tmp_path)  # the control
@@ -74,14 +74,14 @@ def test_a_package_that_says_it_has_an_install_script_is_refused(
 def test_an_install_script_that_the_registry_hides_does_not_run(
     node: None, address: str, marker: Path, tmp_path: Path
 ) -> None:
-    assert installed("npx -y hidden-script@1.0.0").startswith("installed: /usr/bin/node /srv/server/")
+    assert install("npx -y hidden-script@1.0.0").startswith("installed: /usr/bin/node /srv/server/")
     assert not marker.exists()
     run("npm", "install", f"{address}/hidden-script.tgz", cwd=tmp_path)  # the control
     assert marker.exists()
 
 
 def test_a_package_that_must_be_built_is_refused(address: str, marker: Path, tmp_path: Path) -> None:
-    said = installed("uvx source-only==1.0")
+    said = install("uvx source-only==1.0")
     assert said.startswith("ConfigError: server 'source-only': resolve: ")
     assert "nothing is built unasked" in said
     assert not marker.exists()
@@ -92,7 +92,7 @@ def test_a_package_that_must_be_built_is_refused(address: str, marker: Path, tmp
 
 
 def test_code_in_a_path_file_runs_in_the_sandbox_only(address: str, marker: Path, tmp_path: Path) -> None:
-    assert installed("uvx path-file==1.0").startswith("installed: /srv/server/venv/bin/python -s -B")
+    assert install("uvx path-file==1.0").startswith("installed: /srv/server/venv/bin/python -s -B")
     assert not marker.exists()
     (python,) = (tmp_path / "home" / "servers").glob("*/venv/bin/python")
     run(python, "-I", "-c", "pass", cwd=tmp_path)  # the control
@@ -106,7 +106,7 @@ def test_a_package_opens_no_setting_of_the_kernel_while_it_is_added(bwrap: Bubbl
 
 
 def test_a_package_writes_nothing_beside_its_folder(address: str, marker: Path, tmp_path: Path) -> None:
-    installed("uvx --from climber==1.0 serve")
+    install("uvx --from climber==1.0 serve")
     assert not marker.exists()
     with urllib.request.urlopen(f"{address}/files/climber-1.0-py3-none-any.whl", timeout=20) as answer:
         archive = zipfile.ZipFile(io.BytesIO(answer.read()))

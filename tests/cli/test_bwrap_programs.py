@@ -34,7 +34,7 @@ def test_all_checks_pass_with_the_program_of_the_package(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_system_s_program_is_used_where_both_are_installed() -> None:
+def test_the_system_s_program_is_used_if_both_are_installed() -> None:
     found = examine()
     system = [f"{place}/bwrap" for place in os.environ["PATH"].split(":") if Path(place, "bwrap").is_file()]
     if not system:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_runner import BANK, gymcp
 
-from gymcp.cli.task_patterns import read_patterns
+from gymcp.cli.option_types import read_patterns
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore, open_run
 

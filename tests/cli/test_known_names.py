@@ -19,7 +19,7 @@ from gymcp.evaluators import compare, metrics, report
 from gymcp.evaluators.graders import registry
 from gymcp.exchange import export
 from gymcp.mcp_servers.packages import lockfile
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox import confined_sandboxes, get_sandbox
 from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
 from gymcp.trainers.credit import presets
 
@@ -54,3 +54,7 @@ def test_a_name_that_is_shown_is_known_to_the_code(shown: object, real: object) 
 def test_the_sandboxes_that_are_shown_are_all() -> None:
     with pytest.raises(ConfigError, match=f"have {', '.join(known_names.SANDBOXES)}$"):
         get_sandbox("jail")
+
+
+def test_only_none_does_not_confine() -> None:
+    assert tuple(sandbox.name for sandbox in confined_sandboxes()) == known_names.SANDBOXES[:-1]

@@ -23,6 +23,7 @@ from gymcp.errors import ConfigError
         (("train", "recipes/tiny.toml", "--env", "x.py"), "--set env=FILE, or gymcp credit RUN --env FILE"),
         (("train", "recipes/tiny.toml", "--save"), "gymcp credit RUN --save"),
         (("judge", "runs/mine", "--beside"), "--beside: has been replaced by: --as-component"),
+        (("judge", "runs/mine", "--run", "x"), "--run: has been replaced by: gymcp judge agreement LABELS --run RUN"),
         (("new", "mine", "--name", "clock"), "--name: has been replaced by: --server-name"),
     ],
 )
@@ -35,7 +36,7 @@ def test_an_old_spelling_is_an_error_that_names_the_new_one(words: tuple[str, ..
 @pytest.mark.parametrize("verb", ["train", "judge run", "new"])
 def test_the_help_does_not_show_replaced_options(verb: str) -> None:
     text = CliRunner().invoke(app, [*verb.split(), "--help"], env={"COLUMNS": "200"}).output
-    assert not {"--dry-run", "--beside", "--name"} & set(text.split())
+    assert not {"--dry-run", "--beside", "--name", "--run"} & set(text.split())
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ def play_section(number: int, folder: Path) -> None:
     assert play_blocks(blocks, folder) >= 1
 
 
-@pytest.mark.slow
 def test_the_documentation_works_as_it_is_written_up_to_the_lock(node: None, tmp_path: Path) -> None:
     """A first episode takes two commands; the sections on tasks and on the lock go on from there."""
     play_section(1, tmp_path)
@@ -46,7 +45,6 @@ def test_the_documentation_works_as_it_is_written_up_to_the_lock(node: None, tmp
         play_section(number, tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", LATER)
 def test_the_documentation_works_as_it_is_written(number: int, node: None, tmp_path: Path) -> None:
     play_section(number, tmp_path)

@@ -51,6 +51,13 @@ def test_the_first_difference_is_that_of_json(found: Json, expected: Json, diffe
     assert first_difference(found, expected) == difference
 
 
+def test_a_rule_may_compare_as_python_does_and_name_missing_keys_first() -> None:
+    rule = DiffRule(lists="whole", true_equals_one=True, missing_keys_first=True)
+    assert list(differences([True, 0], [1, False], rule)) == []
+    found = list(differences({"a": 1, "z": 1, "c": 1}, {"a": 2, "b": 1, "z": True}, rule))
+    assert found == [Difference(("b",), ABSENT, 1), Difference(("c",), 1, ABSENT), Difference(("a",), 1, 2)]
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [

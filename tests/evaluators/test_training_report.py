@@ -107,7 +107,7 @@ def test_a_run_without_evaluations_shows_its_practice_and_says_so(tmp_path: Path
     assert "No held-out task has been evaluated yet" in text
 
 
-def test_where_a_training_run_comes_from_is_recorded_and_its_recipe_is_a_table(tmp_path: Path) -> None:
+def test_the_origin_of_a_training_run_is_recorded_and_its_recipe_is_a_table(tmp_path: Path) -> None:
     run = write_training(tmp_path / "run", learn={"iterations": 9, "learning_rate": 1e-4})
     record_start(run, {"env": "shop", "recipe": RECIPE}, seeds=[3], versions={"torch": "2.13.0"})
     report = read_report([run], no_tasks)

@@ -72,7 +72,7 @@ SWAPS = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 @pytest.mark.parametrize(
     ("rows", "used"), [("", False), ("/dev/vdb partition 4194300 0 -2\n", False), ("/swap file 1024 256 -2\n", True)]
 )
-def test_swap_counts_only_where_something_is_on_it(rows: str, used: bool, tmp_path: Path) -> None:
+def test_swap_counts_only_if_something_is_on_it(rows: str, used: bool, tmp_path: Path) -> None:
     (tmp_path / "swaps").write_text(SWAPS + rows)
     assert (uses_swap(tmp_path / "swaps"), uses_swap(tmp_path / "none")) == (used, False)
 

@@ -39,7 +39,7 @@ def test_the_first_difference_inside_a_value_is_named() -> None:
     assert removed.reason == "turn 1 of 1: Box.tree.f is missing"
 
 
-def test_a_turn_without_a_call_fails_where_gold_calls() -> None:
+def test_a_turn_without_a_call_fails_if_gold_calls() -> None:
     assert judge(TARGET, [_turn(n=1), _turn(n=1), _turn("ok", n=2)]).reason == "turn 1 of 3: no tool was called"
 
 
@@ -55,7 +55,7 @@ def test_responses_count_as_often_as_gold_has_them_over_all_turns_so_far() -> No
     assert judge(TARGET, [_turn("ok", n=1), _turn(n=1), _turn("ok", n=2)]).value == 1.0  # the other is from turn 1
 
 
-def test_an_episode_that_broke_off_fails_even_where_the_rest_is_empty() -> None:
+def test_an_episode_that_broke_off_fails_even_if_the_rest_is_empty() -> None:
     target = make_target([_turn("ok", n=1), None])
     assert judge(target, [_turn("ok", n=1)]).reason == "turn 2 of 2: the episode ended before it"
     assert judge(target, []).components == {"turns_passed": 0.0, "did_not_act": 0.0}

@@ -136,6 +136,6 @@ class Same:
         (0.1 + 0.2, 0.3, False),
     ],
 )
-def test_declared_states_are_equal_where_python_finds_the_values_equal(one: object, other: object, equal: bool) -> None:
+def test_declared_states_are_equal_if_python_finds_the_values_equal(one: object, other: object, equal: bool) -> None:
     states = [json.loads(json.dumps(declare({"Same": Same(value=value)})["public"])) for value in (one, other)]
     assert (states[0] == states[1]) is (one == other) is equal

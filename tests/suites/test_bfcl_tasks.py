@@ -68,7 +68,7 @@ def test_128_tools_accept_every_gold_call(suite: Suite, tools: ToolsByClass) -> 
     assert refused == []
 
 
-def test_schemas_are_relaxed_only_where_gold_needs_it(suite: Suite, files: SuiteFiles) -> None:
+def test_schemas_are_relaxed_only_if_gold_needs_it(suite: Suite, files: SuiteFiles) -> None:
     documents = files.server / "bfcl_eval" / "data" / "multi_turn_func_doc"
     schemas = {}
     for module in MODULES.values():

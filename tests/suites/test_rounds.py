@@ -22,7 +22,7 @@ from gymcp.envs.suites.rounds import (
     make_suite,
     make_tasks,
 )
-from gymcp.envs.suites.rounds.demonstrators import Teacher, looking_oracle, teacher, teacher_with_habits
+from gymcp.envs.suites.rounds.demonstrators import Demonstrator, looking_oracle, teacher, teacher_with_habits
 from gymcp.errors import ConfigError, GraderError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.programs.rounds.house import PARCELS, ROOMS, TOOLS, describe_parcel, make_house
@@ -314,7 +314,7 @@ def test_the_teachers_win_as_often_as_the_laboratory_is_meant_for(
 
 
 def test_a_habit_is_the_teachers_most_frequent_call_and_wrong_but_harmless() -> None:
-    house, who = make_house(0), Teacher(0, random.Random(1), has_habits=True)
+    house, who = make_house(0), Demonstrator(0, random.Random(1), has_habits=True)
     effects: Counter[str] = Counter()
 
     async def play() -> None:

@@ -184,7 +184,7 @@ def test_the_dry_run_says_what_is_allocated() -> None:
     ("table", "says"),
     [
         ({"rollout": {"episodes": 1}}, "rollout.episodes is 1, .* it must be from 2 .* to 128"),
-        ({"rollout": {"branching": {"fewest": 9}}}, "rollout.episodes is 8, .* from 9 .*fewest"),
+        ({"rollout": {"branching": {"min_episodes_per_task": 9}}}, "rollout.episodes is 8, .* from 9 .*min_episodes"),
         ({"rollout": {"branching": {"ways": 3}}}, "branching.ways is set, and .* 'knapsack' does not read it"),
         ({"credit": {"preset": "treepo"}}, "rollout.controller is 'knapsack', so no episode branches"),
         ({"rollout": {"staleness": 1}}, "rollout.controller needs rollout.staleness = 0.*groups have one size"),

@@ -52,7 +52,7 @@ def test_the_gain_belongs_to_the_action_that_led_to_the_observation() -> None:
     assert batch.column("observation_gain").tolist() == pytest.approx([true - masked, NAN], nan_ok=True)
 
 
-def test_information_counts_where_all_outcomes_are_equal() -> None:
+def test_information_counts_if_all_outcomes_are_equal() -> None:
     """Gains 0.3 and 0.1: +-1/sqrt 2; gate 1/2; ratio 1, so each counts 0.1 * 0.5 of that."""
     gains = [[0.3, NAN], [0.1, NAN]]
     alike = advantages(make_preset("infopo"), [[0.0, 0.0], [0.0, 0.0]], "gg", observation_gain=gains)

@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight, find_ignored
+from gymcp.types import Json
 
 ROOT = Path(__file__).parents[2]
 
@@ -165,10 +167,9 @@ def test_no_preset_has_a_loss_with_void_settings(name: str) -> None:
 
 @pytest.mark.parametrize("old", RENAMED_KEYS)
 def test_a_renamed_key_is_refused_with_its_new_name(old: str, tmp_path: Path) -> None:
-    section, key = old.split(".")
     says = re.escape(f"recipe: no key '{old}'; it is now '{RENAMED_KEYS[old]}'")
     with pytest.raises(ConfigError, match=says):
-        make_recipe({"env": "backoffice", section: {key: 1}})
+        make_recipe({"env": "backoffice", **_nest(old, 1)})
     path = tmp_path / "mine.toml"
     path.write_text('env = "backoffice"\n')
     with pytest.raises(ConfigError, match=says):
@@ -177,12 +178,18 @@ def test_a_renamed_key_is_refused_with_its_new_name(old: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("old", RENAMED_KEYS)
 def test_a_stored_recipe_may_have_a_former_key(old: str) -> None:
-    section, key = old.split(".")
-    new_section, new_key = RENAMED_KEYS[old].split(".")
-    assert section == new_section
-    value = getattr(getattr(Recipe(env="backoffice"), section), new_key)
+    assert old.rpartition(".")[0] == RENAMED_KEYS[old].rpartition(".")[0]
+    value = attrgetter(RENAMED_KEYS[old])(Recipe(env="backoffice"))
     stored = list(value) if isinstance(value, tuple) else value
-    assert restore_recipe({"env": "backoffice", section: {key: stored}}) == make_recipe({"env": "backoffice"})
+    assert restore_recipe({"env": "backoffice", **_nest(old, stored)}) == make_recipe({"env": "backoffice"})
+
+
+def _nest(place: str, value: Json) -> dict[str, Json]:
+    """The table of a recipe that has only this key."""
+    table = value
+    for name in reversed(place.split(".")):
+        table = {name: table}
+    return dict(table)
 
 
 def test_a_preset_without_groups_takes_one_episode_per_task() -> None:

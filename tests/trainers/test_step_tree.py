@@ -225,7 +225,7 @@ def test_episodes_without_branches_are_the_batch_of_their_records() -> None:
     assert joined.keys["turn"].tolist() == plain.keys["turn"].tolist()
 
 
-def test_an_episode_that_ended_where_others_go_on_is_left_out() -> None:
+def test_an_episode_that_ended_while_others_go_on_is_left_out() -> None:
     records = [record_episode("d"), record_episode("c")]
     records[1] = replace(records[1], steps=records[1].steps[:2])
     assert "".join(list_texts(join_episodes(records, BRANCHES))) == "acdd"

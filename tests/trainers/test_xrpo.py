@@ -134,9 +134,15 @@ def test_the_dry_run_says_what_is_shared_out() -> None:
     ("rollout", "says"),
     [
         ({"episodes": 2}, "plays 2 episodes of each task first .* less than rollout.episodes, 2, for later phases"),
-        ({"branching": {"fewest": 1}}, "plays 1 episodes of each task first .* must be 2 or more, for a deviation"),
-        ({"branching": {"fewest": 8}}, "plays 8 episodes of each task first"),
-        ({"branching": {"most": 9}}, "branching.most is set, and .* 'xrpo' does not read it; knapsack would"),
+        (
+            {"branching": {"min_episodes_per_task": 1}},
+            "plays 1 episodes of each task first .* must be 2 or more",
+        ),
+        ({"branching": {"min_episodes_per_task": 8}}, "plays 8 episodes of each task first"),
+        (
+            {"branching": {"max_episodes_per_task": 9}},
+            "branching.max_episodes_per_task is set, .* 'xrpo' .* knapsack would",
+        ),
         ({"branching": {"weight": -0.1}}, "weight is -0.1; it must not be negative"),
         ({"staleness": 1}, "rollout.controller needs rollout.staleness = 0"),
     ],

@@ -55,8 +55,10 @@ RULES: Mapping[str, ControllerTraits] = {
     "arpo": ControllerTraits(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
     "cleaner": ControllerTraits(reads=("retries",), episodes=1, branches=False),
     PATCHING: ControllerTraits(reads=("patches", "texts"), episodes=1, branches=False),
-    ALLOCATING: ControllerTraits(reads=("fewest", "most"), episodes=1, branches=False, steers=False),
-    PHASED: ControllerTraits(reads=("fewest", "weight"), episodes=1, branches=False, steers=False),
+    ALLOCATING: ControllerTraits(
+        reads=("min_episodes_per_task", "max_episodes_per_task"), episodes=1, branches=False, steers=False
+    ),
+    PHASED: ControllerTraits(reads=("min_episodes_per_task", "weight"), episodes=1, branches=False, steers=False),
 }
 """Controllers by the names that ``rollout.controller`` takes."""
 _LIMITS = ("max_episodes", "max_tokens", "max_calls")
@@ -104,12 +106,14 @@ def find_bounds(recipe: Recipe) -> AllocateEpisodes:
     Raises ConfigError if no allocation has as many episodes of a group on average as the recipe says.
     """
     given, episodes = recipe.rollout.branching, recipe.rollout.episodes
-    bounds = AllocateEpisodes(fewest=given.fewest or FEWEST_EPISODES, most=given.most or MOST_EPISODES)
+    bounds = AllocateEpisodes(
+        fewest=given.min_episodes_per_task or FEWEST_EPISODES, most=given.max_episodes_per_task or MOST_EPISODES
+    )
     if not 1 <= bounds.fewest <= episodes <= bounds.most:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is {episodes}, the mean of what rollout.controller ="
-            f" '{ALLOCATING}' gives a task: it must be from {bounds.fewest} (rollout.branching.fewest) to {bounds.most}"
-            " (rollout.branching.most)"
+            f" '{ALLOCATING}' gives a task: it must be from {bounds.fewest}"
+            f" (rollout.branching.min_episodes_per_task) to {bounds.most} (rollout.branching.max_episodes_per_task)"
         )
     return bounds
 
@@ -121,12 +125,12 @@ def find_first_episodes(recipe: Recipe) -> int:
     Raises ConfigError if so few have no deviation, or if they leave nothing for later phases.
     """
     episodes = recipe.rollout.episodes
-    first = recipe.rollout.branching.fewest or max(FEWEST_EPISODES, episodes // 2)
+    first = recipe.rollout.branching.min_episodes_per_task or max(FEWEST_EPISODES, episodes // 2)
     if not FEWEST_EPISODES <= first < episodes:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.controller = '{PHASED}' plays {first} episodes of each task first"
-            f" (rollout.branching.fewest): it must be {FEWEST_EPISODES} or more, for a deviation, and less than"
-            f" rollout.episodes, {episodes}, for later phases"
+            f" (rollout.branching.min_episodes_per_task): it must be {FEWEST_EPISODES} or more, for a deviation, and"
+            f" less than rollout.episodes, {episodes}, for later phases"
         )
     return first
 

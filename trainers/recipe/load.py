@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -31,6 +32,8 @@ RENAMED_KEYS: Mapping[str, str] = {
     "warm_start.least_score": "warm_start.min_score",
     "warm_start.context": "warm_start.prompt_loss_weight",
     "warm_start.batch": "warm_start.batch_size",
+    "rollout.branching.fewest": "rollout.branching.min_episodes_per_task",
+    "rollout.branching.most": "rollout.branching.max_episodes_per_task",
     "rollout.turns": "rollout.max_turns",
     "rollout.vllm": "rollout.vllm_args",
     "learn.updates": "learn.minibatches",
@@ -92,11 +95,11 @@ def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
 
     Its preset is not made, so no code of a user is run. Raises ConfigError as `make_recipe`, but for the preset.
     """
-    table = {name: dict(section) if isinstance(section, Mapping) else section for name, section in stored.items()}
+    table: dict[str, Json] = copy.deepcopy(dict(stored))
     for old, new in RENAMED_KEYS.items():
-        section, key = old.split(".")
-        if isinstance(table.get(section), dict) and key in table[section]:
-            table[section][new.partition(".")[2]] = table[section].pop(key)
+        section, key = _find_section(table, old)
+        if key in section:
+            section[new.rpartition(".")[2]] = section.pop(key)
     return _read_recipe(table)
 
 
@@ -137,9 +140,18 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
 
 def _refuse_renamed_keys(table: Mapping[str, Json]) -> None:
     for old, new in RENAMED_KEYS.items():
-        section, key = old.split(".")
-        if isinstance(table.get(section), Mapping) and key in table[section]:
+        section, key = _find_section(table, old)
+        if key in section:
             raise ConfigError(f"recipe: no key '{old}'; it is now '{new}'")
+
+
+def _find_section(table: Mapping[str, Json], place: str) -> tuple[dict[str, Json], str]:
+    """The section of the table in which the key ``SECTION.KEY`` stands, empty if there is none, and the key."""
+    *sections, key = place.split(".")
+    part: Json = table
+    for name in sections:
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return (part if isinstance(part, dict) else {}), key
 
 
 def _check_name(recipe: Recipe) -> None:

@@ -129,10 +129,10 @@ class BranchingRecipe:
     """`ui_s1`: actions of an episode that are replaced by a demonstration's before the next one ends it."""
     texts: bool = False
     """`ui_s1`: True: a text without a call must equal the demonstration's."""
-    fewest: int = 0
-    """`knapsack`: fewest episodes of a task. `xrpo`: episodes of each task in the first phase."""
-    most: int = 0
-    """`knapsack`: most episodes of a task."""
+    min_episodes_per_task: int = 0
+    """`knapsack`: minimum number of episodes of a task. `xrpo`: episodes of each task in the first phase."""
+    max_episodes_per_task: int = 0
+    """`knapsack`: maximum number of episodes of a task."""
     max_episodes: int = 0
     """Maximum number of episodes of a tree, the first one included."""
     max_tokens: int = 0

@@ -8,17 +8,13 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.envs.spec import LoadedEnv
 from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers
 from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.trainers.recipe.recipe import Recipe
-
-KEY_VARIABLE = "OPENAI_API_KEY"
-"""Environment variable with the key of the judge's endpoint, as ``gymcp eval`` takes it by default."""
-REQUEST_TIMEOUT_S = 120.0
-"""Seconds for one answer of the judge."""
 
 
 @asynccontextmanager

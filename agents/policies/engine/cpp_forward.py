@@ -20,11 +20,8 @@ from torch import Tensor
 
 from gymcp.agents.policies.engine.llama_weights import LayerWeights, Rotation, Sizes, Weights, check_weights, enlarge
 from gymcp.agents.policies.engine.sampler import GREEDY_BELOW, MAX_UNIFORM, Drawn
+from gymcp.agents.policies.engine.slots import round_capacity
 from gymcp.types import Sampling
-
-CACHE_CHUNK_TOKENS = 256
-"""Number of tokens to whose multiples the cache grows; a multiple of every panel's width."""
-
 
 _SIZES = ("layers", "hidden", "intermediate", "heads", "key_heads", "head_size", "vocabulary", "head_norms", "eps")
 
@@ -152,7 +149,7 @@ class CppForward:
     def _reserve(self, tokens: int) -> None:
         capacity = self._values.shape[4]
         if tokens > capacity:
-            capacity = -(-max(tokens, 2 * capacity) // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
+            capacity = round_capacity(max(tokens, 2 * capacity))
             self._keys = enlarge(self._keys, 3, capacity // self._library.panel)
             self._values = enlarge(self._values, 4, capacity)
             self._rotation.reserve(capacity)

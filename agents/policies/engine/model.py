@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import torch
 
 from gymcp.agents.policies.engine.sampler import Drawn, draw
+from gymcp.agents.policies.engine.slots import round_capacity
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 
-CACHE_CHUNK_TOKENS = 256
-"""Number of tokens to whose multiples the cache grows."""
 PROBE_TOKENS = 12
 """Number of tokens in the check that the engine computes the model's own logits."""
 
@@ -80,7 +79,7 @@ class SlotCache:
         return tensor[:, :, : self._length].index_select(0, self._read)
 
     def _grow(self, min_tokens: int) -> None:
-        self.capacity = -(-min_tokens // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
+        self.capacity = round_capacity(min_tokens)
         for layer, (keys, values) in self._layers.items():
             self._layers[layer] = (self._enlarge(keys), self._enlarge(values))
 

@@ -8,6 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
+CACHE_CHUNK_TOKENS = 256
+"""Number of tokens to whose multiples the cache of keys and values grows; a multiple of the width of every panel."""
+
+
+def round_capacity(min_tokens: int) -> int:
+    """The capacity of a slot, in tokens, that has room for this many."""
+    return -(-min_tokens // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
 
 
 class Slots:

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from gymcp.agents.policies.engine.llama_weights import Rotation, Sizes, Weights, check_weights, enlarge
 from gymcp.agents.policies.engine.sampler import Drawn, draw
+from gymcp.agents.policies.engine.slots import round_capacity
 from gymcp.types import Sampling
-
-CACHE_CHUNK_TOKENS = 256
-"""Number of tokens to whose multiples the cache grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ class TorchForward:
     def _reserve(self, tokens: int) -> None:
         capacity = self._keys.shape[3]
         if tokens > capacity:
-            capacity = -(-max(tokens, 2 * capacity) // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
+            capacity = round_capacity(max(tokens, 2 * capacity))
             self._keys, self._values = enlarge(self._keys, 3, capacity), enlarge(self._values, 3, capacity)
             self._rotation.reserve(capacity)
 

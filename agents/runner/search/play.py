@@ -136,10 +136,10 @@ class _SearchTree:
     def keep(self, number: int, at: int, point: Snapshot) -> None:
         """Remember a point; of too many, the oldest lets go of its world."""
         self._points[number, at] = point
-        live = [place for place, each in self._points.items() if each.image is not None]
+        live = [place for place, each in self._points.items() if each.world is not None]
         for place in live[:-LIVE_POINTS]:
             self._points[place].discard()
-            self._points[place] = replace(self._points[place], image=None)
+            self._points[place] = replace(self._points[place], world=None)
 
     def finish(self, chosen: Leaf) -> Rollout:
         """The record of the whole search."""

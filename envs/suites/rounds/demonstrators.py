@@ -32,15 +32,15 @@ RIGHT_IF_KNOWN, RIGHT_IF_UNKNOWN = 0.95, 0.4
 """Probability that the teacher takes the right tool; else it takes any of the others, all equally likely."""
 RIGHT_IF_HABIT, HABIT = 0.3, 0.5
 """Probabilities of the teacher with habits, at an unknown parcel: that it takes the right tool, and that it takes its
-habit, a wrong one that does no lasting harm, always the same for a parcel. To be surer of what it shows helps nobody:
-one has to find out which habits are bad."""
+habit, a wrong one that does no lasting harm, always the same for a parcel. A policy that only grows surer of these
+tools gains nothing: it has to find out which habits are bad."""
 HARMLESS = (NOTHING, ASIDE, BACK)
 """Effects of a habit."""
 LOOK_SHARE = 0.85
 """Probability that the looking oracle looks at a parcel first, drawn for each parcel by itself."""
 
 
-class Teacher:
+class Demonstrator:
     """Takes the right tool for what is before it more often than not; says done when nothing is left to do."""
 
     def __init__(self, house: int, rng: random.Random, *, has_habits: bool = False) -> None:
@@ -102,12 +102,12 @@ def _draw_habits(draw: random.Random, house: House, known: Collection[str]) -> M
 
 def teacher(task: Task, seed: int) -> Agent:
     """An imperfect agent for `rounds`."""
-    return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"))
+    return Demonstrator(task.initial_state["house"], random.Random(f"{seed}-{task.id}"))
 
 
 def teacher_with_habits(task: Task, seed: int) -> Agent:
     """An imperfect agent for `rounds` that does most often what is wrong where it does not know better."""
-    return Teacher(task.initial_state["house"], random.Random(f"{seed}-{task.id}"), has_habits=True)
+    return Demonstrator(task.initial_state["house"], random.Random(f"{seed}-{task.id}"), has_habits=True)
 
 
 def looking_oracle(task: Task, seed: int) -> Agent:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gymcp.aio import BackgroundLoop
 from gymcp.errors import GraderError, SandboxUnavailable
-from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess, confined_sandboxes
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
 
@@ -20,7 +20,6 @@ ANSWER_TIMEOUT_S = 120.0
 """Seconds to wait for an answer; the first one waits for the program's imports, on a machine that does much else."""
 IDLE_S = 60.0
 """Seconds without a question after which the program is ended."""
-_SANDBOXES = ("bwrap", "docker")
 
 _Question = tuple[str, Future[Json]]
 
@@ -103,8 +102,7 @@ class GraderProcess:
 
 def _first_usable_sandbox(who: str) -> Sandbox:
     reasons = []
-    for name in _SANDBOXES:
-        sandbox = get_sandbox(name)
+    for sandbox in confined_sandboxes():
         try:
             sandbox.check()
         except SandboxUnavailable as error:

@@ -26,6 +26,10 @@ class Docker:
 
     name = "docker"
     confined = True
+    can_fork = False
+    runs_images = True
+    has_server_user = False
+    mounts_overlays = False
 
     def __init__(self, *, pool: Pool | None = None) -> None:
         self._pool = pool

@@ -12,13 +12,13 @@ import typer
 from typer.exceptions import TyperException
 
 from gymcp import __version__
+from gymcp.cli.exit_codes import USAGE_ERROR
 from gymcp.cli.known_names import FOREIGN_OPTIONS
 from gymcp.cli.lazy_verbs import LazyGroup
 from gymcp.cli.output import clean_output, in_one_line, print_json
 from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
-USAGE_ERROR = 2
 USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_", "gymcp_preset_")
 """Beginnings of the names under which files of the user are imported."""
 LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"

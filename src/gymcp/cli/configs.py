@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.types import Sampling
-
-KEY_VARIABLE = "OPENAI_API_KEY"
-"""Environment variable that holds an endpoint's key by default."""
-REQUEST_TIMEOUT_S = 120.0
-"""Seconds for one answer of a judge's or a user's model by default; an agent's model has the agent's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-INTERRUPTED = 130
+from gymcp.cli.exit_codes import INTERRUPTED
 
 
 def main() -> None:

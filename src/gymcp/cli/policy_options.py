@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
+from gymcp.agents.policies.endpoint_defaults import REQUEST_TIMEOUT_S
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, locate_folder, open_model, parse_policy
@@ -21,7 +22,7 @@ from gymcp.agents.runner.preflight import call_every_server, check_model, check_
 from gymcp.agents.strategies.budgets import MAX_TOKENS, Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
-from gymcp.cli.configs import REQUEST_TIMEOUT_S, ModelConfig
+from gymcp.cli.configs import ModelConfig
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
 from gymcp.evaluators.names import NET_OF_PRICE, WITHOUT_NETWORK, label_of_part
+from gymcp.evaluators.percent import format_percent
 from gymcp.types import Json
 
 
@@ -202,8 +204,7 @@ def _practice(summary: Mapping[str, Json]) -> str:
     return "practice: " if "held_out" in summary else ""
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+_percent = partial(format_percent, missing="-")
 
 
 def trial_lines(summary: Mapping[str, Json]) -> list[str]:
@@ -263,7 +264,7 @@ def time_line(summary: Mapping[str, Json]) -> str:
 def _figures(part: Mapping[str, Json]) -> tuple[str, str, str]:
     success, interval = part["success"], part["ci95"]
     return (
-        "-" if success is None else f"{100 * success:.1f} %",
+        _percent(success),
         "-" if interval is None else f"{100 * interval[0]:.1f} – {100 * interval[1]:.1f}",
         f"{part['scored']}/{part['episodes']}",
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +13,7 @@ from typing import Any, TypeVar
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.strategies.budgets import RunBudget
+from gymcp.aio import LoopEnded, RunnerThread
 from gymcp.errors import EnvInfraError
 from gymcp.scale.questions import QuestionBox
 from gymcp.scale.records import Answer, FinishedAttempt, Lease, Report
@@ -87,10 +86,6 @@ class Worker:
     """
 
     def __init__(self, open_play: OpenPlay) -> None:
-        self._open_play = open_play
-        self._opened: concurrent.futures.Future[OpenedPlay] = concurrent.futures.Future()
-        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: dict[Hashable, LeasedJobs] = {}
         """The leases, by their settings."""
         self._playing: list[asyncio.Task[None]] = []
@@ -102,12 +97,11 @@ class Worker:
         self._stop = asyncio.Event()
         self._closing = asyncio.Event()
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="gymcp worker", daemon=True)
-        self._thread.start()
+        self._thread = RunnerThread("gymcp worker", open_play, self._play)
 
     def wait_until_open(self, timeout_s: float) -> Mapping[str, Json]:
         """The config of the run as it would be here. Raises what opening the run raises, TimeoutError."""
-        return self._opened.result(timeout_s).config
+        return self._thread.wait_until_open(timeout_s).config
 
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         """See `records.Node.exchange`. Raises EnvInfraError if the worker has ended."""
@@ -123,43 +117,17 @@ class Worker:
 
     def close(self) -> None:
         """Cancel what is under way, and return once servers and models are gone."""
-        if self._loop is not None and not self._ended.done():
+        if self._thread.is_open:
             with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-                self._loop.call_soon_threadsafe(self._close)
+                self._thread.call(self._close)
         self._thread.join(STOP_S)
 
     def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self.wait_until_open(0)
-        assert self._loop is not None
-        answer = make()
         try:
-            future = asyncio.run_coroutine_threadsafe(answer, self._loop)
-        except RuntimeError:  # the loop is closed
-            answer.close()
-            self._ended.result()
+            return self._thread.ask(make)
+        except LoopEnded:
             raise EnvInfraError("the worker has ended") from None
-        either: tuple[concurrent.futures.Future[Any], ...] = (future, self._ended)
-        concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
-        if future.done() and not future.cancelled():  # the end of the loop cancels it
-            return future.result()
-        answer.close()  # the loop may have ended before it began
-        self._ended.result()
-        raise EnvInfraError("the worker has ended")
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner() as runner, self._open_play(runner) as opened:
-                self._loop = runner.get_loop()
-                self._opened.set_result(opened)
-                runner.run(self._play())
-        except BaseException as error:  # the boundary of the thread: whoever waits gets it
-            if not self._opened.done():
-                self._opened.set_exception(error)
-            else:
-                self._ended.set_exception(error)
-        finally:
-            if not self._ended.done():
-                self._ended.set_result(None)
 
     async def _play(self) -> None:
         """Let the schedulers play until stopped, then answer until closed. Raises what a scheduler raises."""
@@ -182,7 +150,7 @@ class Worker:
         """Let a scheduler play the lease; a new one if it is the first with its settings."""
         jobs = self._jobs.get(lease.settings)
         if jobs is None:
-            opened = self._opened.result(0)
+            opened = self._thread.wait_until_open(0)
             jobs = LeasedJobs(lease.settings, opened.tasks, self._questions.ask, self._keep)
             self._jobs[lease.settings] = jobs
             playing = asyncio.create_task(opened.play(jobs))
@@ -208,7 +176,7 @@ class Worker:
         if not self._stop.is_set():
             for lease in leases:
                 self._lend(lease)
-        budget = self._opened.result(0).budget
+        budget = self._thread.wait_until_open(0).budget
         budget.spend(spent_elsewhere - self._spent_elsewhere)
         self._spent_elsewhere = spent_elsewhere
         if budget.is_spent:

@@ -7,6 +7,9 @@ The smaller bounds are for tasks in which there is nothing to tell apart.
 
 from __future__ import annotations
 
+from functools import partial
+
+from gymcp.evaluators.percent import format_percent
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, GroupEnds
 from gymcp.trainers.credit.diagnosis.gradient_factors import WITHOUT_STEPS, lacks_steps
 from gymcp.trainers.credit.diagnosis.signal import Signal
@@ -14,15 +17,16 @@ from gymcp.trainers.credit.diagnosis.signal import Signal
 MIN_RECURRING = 0.5
 """Smallest share of steps whose state recurs."""
 MIN_STEPS, ENOUGH_STEPS = 3.0, 12.0
-"""Steps per episode below which there is nothing to tell apart, and from which on step credit paid."""
+"""Fewest steps per episode for step credit at all, and from which on it paid."""
 MIN_SUCCESS, MAX_SUCCESS = 0.05, 0.9
-"""Success below which groups hold nothing to compare, and above which little is left to learn."""
+"""Least success with enough solved episodes to compare, and greatest success that still leaves much to learn."""
 MIN_GAIN = 1.2
 """Signal-to-noise ratio over GRPO's from which on it is worth a setting."""
 MAX_FOLLOWS_TURN = 0.9
 """Share of the step part that the index of the step may explain."""
 MAX_ALIKE = 0.5
 """Share of groups that may end alike before other tasks are the better advice."""
+format_whole_percent = partial(format_percent, decimals=0)
 
 
 def advise(found: Diagnosis) -> tuple[str, ...]:
@@ -48,7 +52,7 @@ def _advise_on_steps(found: Diagnosis) -> str:
     against = reasons_against(found)
     if against:
         return f"Step credit is not likely to pay here: {'; '.join(against)}."
-    recurring, success = format_percent(1 - found.anchors.singletons), format_percent(found.success)
+    recurring, success = format_whole_percent(1 - found.anchors.singletons), format_whole_percent(found.success)
     facts = f"{recurring} of steps recur, episodes have {found.steps_per_episode:.0f} steps, {success} succeed"
     best = best_step_preset(found)
     has_signal = best is None or (best.low > 1 and best.ratio >= MIN_GAIN)
@@ -63,13 +67,13 @@ def reasons_against(found: Diagnosis) -> list[str]:
     if found.steps_per_episode < MIN_STEPS:
         reasons.append(f"episodes have {found.steps_per_episode:.1f} steps, so there is little to tell apart")
     if recurring < MIN_RECURRING:
-        reasons.append(f"only {format_percent(recurring)} of steps share their state with another step")
+        reasons.append(f"only {format_whole_percent(recurring)} of steps share their state with another step")
     if found.success < MIN_SUCCESS:
-        reasons.append(f"{format_percent(found.success)} of episodes succeed, so most groups hold no success")
+        reasons.append(f"{format_whole_percent(found.success)} of episodes succeed, so most groups hold no success")
     if found.success > MAX_SUCCESS:
-        reasons.append(f"{format_percent(found.success)} of episodes succeed already")
+        reasons.append(f"{format_whole_percent(found.success)} of episodes succeed already")
     if found.anchors.step_share and found.anchors.follows_turn > MAX_FOLLOWS_TURN:
-        share = format_percent(found.anchors.follows_turn)
+        share = format_whole_percent(found.anchors.follows_turn)
         reasons.append(f"the index of a step explains {share} of its step part, which then only says that late is good")
     if best is not None and best.high < 1:
         reasons.append("its gradient has less signal than GRPO's")
@@ -105,8 +109,3 @@ def _warn(found: Diagnosis) -> str:
 
 def _times(signal: Signal) -> str:
     return f"{signal.ratio:.1f} times ({signal.low:.1f} to {signal.high:.1f})"
-
-
-def format_percent(share: float | None) -> str:
-    """``"42 %"``; a dash for None."""
-    return "–" if share is None else f"{100 * share:.0f} %"

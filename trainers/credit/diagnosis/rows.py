@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.report import CreditAdvice
-from gymcp.trainers.credit.diagnosis.advice import advise, format_percent
+from gymcp.trainers.credit.diagnosis.advice import advise, format_whole_percent
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.prediction import Prediction
 from gymcp.trainers.credit.diagnosis.progress import ProgressComparison
@@ -33,16 +34,16 @@ def figure_rows(found: Diagnosis) -> tuple[Row, ...]:
     """All figures but the signals."""
     ends, anchors = found.ends, found.anchors
     alike = f"{ends.alike} of {ends.groups} ({ends.failed} failed, {ends.solved} solved)"
-    solved = format_percent(found.success)
+    solved = format_whole_percent(found.success)
     single = f"; {ends.single} more have one episode" if ends.single else ""
     return (
         ("episodes", f"{found.episodes}, {solved} solved, {found.steps_per_episode:.1f} steps each"),
         ("groups that ended alike", alike + single),
-        ("steps alone in their state", format_percent(anchors.singletons)),
-        ("|advantage| that comes from steps", format_percent(anchors.step_share)),
-        ("of that explained by the step's index", format_percent(anchors.follows_turn)),
+        ("steps alone in their state", format_whole_percent(anchors.singletons)),
+        ("|advantage| that comes from steps", format_whole_percent(anchors.step_share)),
+        ("of that explained by the step's index", format_whole_percent(anchors.follows_turn)),
         *(row for progress in found.progress for row in _progress_rows(progress)),
-        ("steps that the signals rest on", format_percent(found.signal.steps_used)),
+        ("steps that the signals rest on", format_whole_percent(found.signal.steps_used)),
     )
 
 
@@ -55,21 +56,16 @@ def signal_rows(found: Diagnosis) -> tuple[Row, ...]:
 def prediction_rows(predicted: Sequence[Prediction]) -> tuple[Row, ...]:
     """Each preset with the success that is predicted for it, and the range of that."""
     return tuple(
-        (each.preset, f"{format_share(each.success)} ({100 * each.low:.1f} to {100 * each.high:.1f})")
+        (each.preset, f"{format_percent(each.success)} ({100 * each.low:.1f} to {100 * each.high:.1f})")
         for each in sorted(predicted, key=lambda each: -each.success)
     )
-
-
-def format_share(share: float) -> str:
-    """ "31.9 %"."""
-    return f"{100 * share:.1f} %"
 
 
 def _progress_rows(progress: ProgressComparison) -> tuple[Row, ...]:
     measure = _MEASURE[progress.by]
     return (
-        (f"progress in failed episodes, {measure}", format_percent(progress.in_failed)),
-        (f"no progress in solved ones, {measure}", format_percent(progress.none_in_solved)),
+        (f"progress in failed episodes, {measure}", format_whole_percent(progress.in_failed)),
+        (f"no progress in solved ones, {measure}", format_whole_percent(progress.none_in_solved)),
     )
 
 

@@ -24,7 +24,7 @@ class Rollouts:
     records: list[Trajectory]
     """First episodes; figures of the run count these alone."""
     tasks: Mapping[str, Task]
-    """By id."""
+    """Task id -> task."""
     seconds: float
     curriculum: CurriculumState = field(default_factory=CurriculumState)
     """The state of the curriculum after these rollouts."""

@@ -19,7 +19,8 @@ import typer
 
 from gymcp.cli.demo.commands import Part
 from gymcp.cli.demo.parts import PartResult, Stage, play_bfcl, play_tiny, train
-from gymcp.cli.evaluation.eval_run import INTERRUPTED, make_run_folder
+from gymcp.cli.evaluation.eval_run import make_run_folder
+from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.output import OutputConsole, console, print_json
 from gymcp.errors import ConfigError, StoreError
 

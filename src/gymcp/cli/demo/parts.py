@@ -18,6 +18,7 @@ from gymcp.cli.demo.episode_lines import describe_episode, summarise_episode
 from gymcp.cli.demo.shown_progress import ShownProgress
 from gymcp.cli.evaluation.eval_run import run_eval
 from gymcp.cli.output import OutputConsole
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.report import REPORT_FILE, write_report, write_text
 from gymcp.evaluators.report.registered.curves_file import RegisteredCurves, read_registered_curves
 from gymcp.evaluators.report.registered.curves_page import render_curves
@@ -219,7 +220,7 @@ def _play_rows(stage: Stage, rows: Sequence[Row], title: str, *, example: tuple[
             return PartResult(wrong=wrong, summaries=summaries, interrupted=True)
         if summary["scored"] < summary["episodes"] or row.expected not in (None, summary["success"]):
             wrong.append(row.name)
-        table.add_row(row.name, format_percent(row.expected), *format_cells(summary))
+        table.add_row(row.name, format_percent(row.expected, missing=""), *format_cells(summary))
         if row.folder == example[0]:
             _show_example(stage, folder, success=example[1])
     stage.page.print(table)
@@ -266,13 +267,9 @@ def make_table(title: str) -> Table:
 
 def format_cells(summary: Mapping[str, Json]) -> tuple[str, ...]:
     return (
-        format_percent(summary["success"]),
+        format_percent(summary["success"], missing=""),
         " – ".join(f"{100 * bound:.1f}" for bound in summary["ci95"] or ()),
         f"{summary['scored']}/{summary['episodes']}",
         str(summary["tool_calls"]),
         f"{summary['wall_s']:.0f}",
     )
-
-
-def format_percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
-from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
     AgentSandboxOption,

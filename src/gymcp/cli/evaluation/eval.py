@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE
 from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
-from gymcp.cli.configs import KEY_VARIABLE, EvalConfig, ModelConfig, ProgramConfig
+from gymcp.cli.configs import EvalConfig, ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
     AgentOption,

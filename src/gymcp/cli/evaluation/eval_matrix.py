@@ -16,21 +16,20 @@ from gymcp.agents.runner.run import RunEnd
 from gymcp.cli.agent_options import choose_agent
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.eval_run import (
-    INTERRUPTED,
-    LOST_TO_INFRA,
     NOT_IN_A_NAME,
-    OUT_OF_MONEY,
     make_run_folder,
     run_eval,
 )
+from gymcp.cli.exit_codes import INTERRUPTED, LOST_TO_INFRA, OUT_OF_MONEY, USAGE_ERROR
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.progress import Progress
 from gymcp.errors import ConfigError, GymcpError, UsageError
 from gymcp.evaluators.names import NET_OF_PRICE
+from gymcp.evaluators.percent import format_percent
 from gymcp.store import RUN_FILE
 from gymcp.types import Json
 
-HARNESS_FAILED, USAGE_ERROR = 1, 2
+HARNESS_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +193,13 @@ def describe_cell(number: int, played: Played) -> str:
         low, high = summary["success_bounds"]
         return f"{100 * low:.1f} .. {100 * high:.1f} %, {scored}"
     success, interval = summary["success"], summary["ci95"]
-    text = "-" if success is None else f"{100 * success:.1f} %"
+    text = format_percent(success, missing="-")
     if interval is not None:
         text += f" ({100 * interval[0]:.1f} – {100 * interval[1]:.1f})"
     if summary["scored"] < summary["episodes"]:
         text += f", {scored}"
     if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None:
-        text += f", net of price {100 * net:.1f} %"
+        text += f", net of price {format_percent(net)}"
     return text
 
 

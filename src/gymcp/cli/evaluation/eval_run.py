@@ -42,13 +42,14 @@ from gymcp.agents.runner.trees.branch_steps import parse_branches
 from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_program
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.grader_judge import add_judge, describe_models, plan_judge
+from gymcp.cli.exit_codes import INTERRUPTED, LOST_TO_INFRA, OUT_OF_MONEY
 from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import read_patterns
 from gymcp.cli.output import print_json
 from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
 from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
-from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.catalog import source_of
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
@@ -65,9 +66,6 @@ from gymcp.protocols import AgentFactory
 from gymcp.store import RUN_FILE, TrajectoryStore, create_run, open_run
 from gymcp.types import Json, Task
 
-LOST_TO_INFRA = 3
-OUT_OF_MONEY = 4
-INTERRUPTED = 130
 SAW_VERDICTS = "the search saw the verdicts of its episodes"
 LEARNT_VERDICTS = "the head of the search was trained on scores of these tasks"
 """Reasons why the success of a search is an upper bound."""
@@ -172,7 +170,7 @@ def _choose_concurrency(prepared: PreparedRun) -> ConcurrencyChoice:
     limits = [limit for plan in models for limit in limit_by_policy(plan.spec, plan.options)]
     load = describe_load(
         prepared.env,
-        forks=prepared.sandbox.name == "bwrap",
+        forks=prepared.sandbox.can_fork,
         waits_for_model=bool(models),
         program=prepared.agent.program,
         limits=(limit_by_tasks(len(prepared.tasks) * config.trials), *limits),

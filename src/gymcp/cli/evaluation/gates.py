@@ -14,6 +14,7 @@ from gymcp.agents.runner.rollout import Rollout
 from gymcp.agents.runner.run import Plan, make_jobs, run_until_signalled, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, applies
+from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.progress import Progress
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.tool_listing import list_tools
@@ -22,7 +23,6 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Trajectory
 
-INTERRUPTED = 130
 GATE_SCORES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> score that every task must get, except tasks that the suite's own grader passes at once (`gate_score`)."""
 

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from gymcp.agents.policies.endpoint_defaults import REQUEST_TIMEOUT_S
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import open_model
 from gymcp.aio import hold_open
-from gymcp.cli.configs import REQUEST_TIMEOUT_S, ModelConfig
+from gymcp.cli.configs import ModelConfig
 from gymcp.cli.policy_options import PolicyPlan, plan_policy
 from gymcp.envs.spec import LoadedEnv
 from gymcp.evaluators.judge.answers import JudgeAnswers

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.completion import complete_run
-from gymcp.cli.configs import KEY_VARIABLE, REQUEST_TIMEOUT_S, JudgeConfig
+from gymcp.cli.configs import JudgeConfig
 from gymcp.cli.known_names import POLICY_FORMS
 from gymcp.cli.lazy_verbs import defer_to, import_place
 from gymcp.cli.option_types import AsJson, DefaultCommandGroup, RunFolder, replaced_option
@@ -36,6 +37,7 @@ def judge_run(
         bool, typer.Option("--as-component", help="Keep the scores; the verdict becomes a component named judge.")
     ] = False,
     beside: Annotated[bool, replaced_option("--beside", "--as-component")] = False,
+    of_labels: Annotated[Path | None, replaced_option("--run", "gymcp judge agreement LABELS --run RUN")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8,
     key_env: Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key.")] = KEY_VARIABLE,
     prices: Annotated[

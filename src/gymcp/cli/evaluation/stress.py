@@ -16,8 +16,8 @@ from gymcp.cli.agent_options import AgentPlan, open_agent, plan_agent, plan_prog
 from gymcp.cli.configs import ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import read_patterns
 from gymcp.cli.output import console, print_json
-from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.wrappers.registry import WrapperSelection

@@ -13,6 +13,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
     compare_training,
@@ -86,7 +87,7 @@ def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
     for heading in ("success", "95 % interval", "tasks"):
         table.add_column(heading, justify="right")
     for each in found.standings:
-        success = "-" if each.success is None else f"{100 * each.success:.1f} %"
+        success = format_percent(each.success, missing="-")
         interval = "-" if each.ci95 is None else f"{100 * each.ci95.low:.1f} to {100 * each.ci95.high:.1f} %"
         table.add_row(in_one_line(each.split), in_one_line(each.name), success, interval, str(each.tasks))
     console.print(table)

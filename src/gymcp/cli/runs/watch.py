@@ -16,10 +16,12 @@ from rich.text import Text
 
 from gymcp.agents.runner.run import Plan, select_tasks
 from gymcp.cli.evaluation.run_report import find_tasks
+from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import LINE_EVERY_S, format_time
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.names import run_name
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run
 from gymcp.store import EpisodeRow, is_in_use, open_run
@@ -27,7 +29,6 @@ from gymcp.store.run_folder import TRAINING_FILE
 from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json, Suite
 
-INTERRUPTED = 130
 RATE_WINDOW_S = 120.0
 """Seconds over which the rate of episodes is measured."""
 QUIET_S = 300.0
@@ -147,12 +148,12 @@ def describe_state(
     if summary.iterations is not None:
         parts.insert(1, f"iteration {summary.iterations}{f'/{goal.iterations}' if goal.iterations else ''}")
     if (held := summary.held_out) is not None:
-        interval = f" ({_percent(held.low)} – {_percent(held.high)})" if None not in (held.low, held.high) else ""
-        parts.append(f"held-out {_percent(held.success)} %{interval} after iteration {held.iteration}")
+        interval = _format_interval(held.low, held.high)
+        parts.append(f"held-out {format_percent(held.success)}{interval} after iteration {held.iteration}")
     if summary.scored:
-        interval = f" ({_percent(summary.low)} – {_percent(summary.high)})"
+        interval = _format_interval(summary.low, summary.high)
         name = "success" if summary.iterations is None else "practice"
-        parts.append(f"{name} {_percent(summary.solved / summary.scored)} %{interval}")
+        parts.append(f"{name} {format_percent(summary.solved / summary.scored)}{interval}")
         parts.append(f"{summary.scored - summary.solved:,} failed")
     if lost := summary.episodes - summary.scored:
         parts.append(f"{lost:,} without a score")
@@ -190,5 +191,5 @@ def _read_training(folder: Path) -> dict[str, Json] | None:
     return state if isinstance(state, dict) else {"ended": "its state cannot be read"}
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
+def _format_interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ({100 * low:.1f} – {100 * high:.1f})"

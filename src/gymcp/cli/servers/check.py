@@ -11,16 +11,16 @@ import typer
 from gymnasium.utils.env_checker import check_env
 
 from gymcp.agents.runner.run import TaskPatterns, run_until_signalled
-from gymcp.cli.evaluation.gates import INTERRUPTED
 from gymcp.cli.evaluation.grader_judge import plan_judge
+from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import read_patterns
 from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.progress import Progress
 from gymcp.cli.servers.check_coverage import list_unchecked
 from gymcp.cli.servers.gate_checks import play_judged_gates
 from gymcp.cli.servers.tool_checks import judge_answers, judge_unused_tools
 from gymcp.cli.servers.verdicts import CheckResults, Verdict, print_verdicts
-from gymcp.cli.task_patterns import read_patterns
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv

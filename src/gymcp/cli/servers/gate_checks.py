@@ -13,8 +13,9 @@ from gymcp.agents.runner.run import Plan, TaskPatterns, run_until_signalled
 from gymcp.agents.runner.tool_trials import UnusedTools, try_unused_tools
 from gymcp.agents.strategies.scripted import applies
 from gymcp.aio import hold_open
-from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
+from gymcp.cli.evaluation.gates import GATE_SCORES, find_failures, play
 from gymcp.cli.evaluation.grader_judge import add_judge
+from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.policy_options import PolicyPlan
 from gymcp.cli.progress import Progress
 from gymcp.cli.servers.tool_checks import judge_gold

@@ -11,6 +11,7 @@ from rich.table import Table
 from gymcp.cli.output import console, print_json
 from gymcp.cli.training.credit_run import load_tasks
 from gymcp.errors import ConfigError, GymcpError
+from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_curves import read_held_out
 from gymcp.store import TrajectoryStore
 from gymcp.store.metric_rows import read_metric_rows
@@ -19,7 +20,7 @@ from gymcp.trainers.credit.diagnosis.advice import advise
 from gymcp.trainers.credit.diagnosis.diagnosis import Diagnosis, diagnose
 from gymcp.trainers.credit.diagnosis.gradient_factors import is_measurable, name_variant
 from gymcp.trainers.credit.diagnosis.prediction import predict_success
-from gymcp.trainers.credit.diagnosis.rows import figure_rows, format_share, prediction_rows, signal_rows
+from gymcp.trainers.credit.diagnosis.rows import figure_rows, prediction_rows, signal_rows
 from gymcp.trainers.credit.diagnosis.signal import BASE
 from gymcp.trainers.credit.preset_functions import short_name
 from gymcp.trainers.credit.presets import PRESETS, make_preset
@@ -55,7 +56,7 @@ def run(
     if grpo is not None and not predicted:
         console.print(f"--grpo {grpo}: nothing to predict: success did not rise, or no signal could be measured")
     if course and predicted:
-        start, end = (format_share(share) for share in course)
+        start, end = (format_percent(share) for share in course)
         title = f"held-out success after as many episodes, if GRPO goes from {start} to {end}"
         _print_rows(title, ("preset", "predicted (95 %)"), prediction_rows(predicted))
 
