@@ -41,6 +41,7 @@ from gymcp.mcp_servers.forkserver.spawner import (
     NestSandboxes,
     Preload,
     Started,
+    StartRefused,
     StartServer,
 )
 from gymcp.mcp_servers.loop_share import Deadline
@@ -164,6 +165,11 @@ class ForkServer:
                 starting.set_result(pidfd)
         elif fds:
             raise ValueError("descriptors without a process")
+        elif isinstance(message, StartRefused):
+            starting = self._starting.pop(message.number)
+            self._servers.pop(message.number, None)
+            if not starting.done():
+                starting.set_exception(CannotFork(plain_text(str(message.why))[:_MAX_WHY_CHARS]))
         elif isinstance(message, Loaded | LoadFailed) and self._preloaded is not None:
             if not self._preloaded.done():
                 self._preloaded.set_result(message)
@@ -191,7 +197,7 @@ class ForkServer:
     async def open_server(
         self, launch: Launch, *, rehearse: bool = False, workspace: int | None = None
     ) -> AsyncIterator[ForkedProcess]:
-        """A server in a sandbox of its own, until the context is left. Raises ServerDied if the fork server is gone.
+        """A server in a sandbox of its own, until the context is left. Raises CannotFork, or ServerDied if it is gone.
 
         `rehearse`: see `StartServer`. `workspace`: descriptor of the mount that becomes its /workspace.
         """
@@ -209,7 +215,7 @@ class ForkServer:
             await run_despite_cancellation(server.close())
 
     async def _request_start(self, server: ForkedProcess, rehearse: bool, workspace: int | None) -> int:
-        """Pidfd of process 1 of the new sandbox."""
+        """Pidfd of process 1 of the new sandbox. Raises CannotFork if it would share memory with the fork server."""
         number = next(self._numbers)
         self._allow_cpu()
         self._starting[number] = starting = asyncio.get_running_loop().create_future()
@@ -305,6 +311,8 @@ class ForkServer:
             for copy in copies:
                 copy.move_to_own_cgroup(live)
             count_copies_apart(live, copies)
+            for copy in copies:  # one at a time: a file that its mode closes is opened while it is copied
+                await copy.copy_files()
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
         for copy in copies:

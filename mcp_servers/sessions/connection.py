@@ -41,8 +41,8 @@ _ENVELOPE: dict[str, Json] = {
 none, and their results other fields, so their requests go through that client."""
 START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
 LATE = (
-    f"the harness's event loop was late for {MAX_CLOCK_FACTOR} times the limit, so the server may have answered in time: "
-    "the machine is overloaded, or code in the harness's process blocks the loop; play fewer episodes at once"
+    f"the harness's event loop was late for {MAX_CLOCK_FACTOR} times the limit, so the server may have answered in "
+    "time: the machine is overloaded, or code in the harness's process blocks the loop; play fewer episodes at once"
 )
 NOT_STARTED = (
     "its program must start the server itself; one that a file in Python only defines is started by: mcp run FILE.py"

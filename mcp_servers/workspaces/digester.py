@@ -117,9 +117,9 @@ class Digester:
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
         except TimeoutError as error:
-            late = isinstance(error, LateLoop)
-            why = "the harness's event loop was late for too long" if late else f"no answer within {self._timeout_s:g} s"
-            return {"error": why, "fault": late}
+            if isinstance(error, LateLoop):
+                return {"error": "the harness's event loop was late for too long", "fault": True}
+            return {"error": f"no answer within {self._timeout_s:g} s"}
         except OSError:
             return None
         except ValueError:

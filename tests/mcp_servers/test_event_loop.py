@@ -93,17 +93,16 @@ def test_no_process_is_left_behind_because_the_loop_was_late(
 
 
 @on_each_start
-@pytest.mark.parametrize("tool", ["add", "hang"])
 def test_a_loop_that_is_late_all_the_time_is_no_servers_fault(
-    bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch, start: Start, tool: str
+    bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
-    """The loop is late in each turn for more than `MAX_CLOCK_FACTOR` times the limit, and then the session is over."""
+    """Each turn of the loop takes `MAX_CLOCK_FACTOR` times the limit."""
     monkeypatch.setattr("gymcp.mcp_servers.sessions.session.PING_TIMEOUT_S", 0.1)
-    limit_s = 0.05
+    limit_s = 0.02
     until = time.monotonic() + 60
 
     def stall() -> None:
-        time.sleep(2 * LATE_S)
+        time.sleep(max(2 * LATE_S, MAX_CLOCK_FACTOR * limit_s))
         if time.monotonic() < until:
             asyncio.get_running_loop().call_soon(stall)
 
@@ -111,14 +110,13 @@ def test_a_loop_that_is_late_all_the_time_is_no_servers_fault(
         nonlocal until
         async with open_adder(bwrap, start) as session:
             asyncio.get_running_loop().call_soon(stall)
-            arguments = {"number": 2} if tool == "add" else {}
             with pytest.raises(EnvInfraError) as caught:
-                await session.call_tool(ToolCall(id="c", name=tool), arguments, timeout_s=limit_s)
+                await session.call_tool(ToolCall(id="c", name="hang"), {}, timeout_s=limit_s)
             until = 0.0
             assert type(caught.value) is EnvInfraError
             return str(caught.value)
 
-    late = f"server 'adder': tool '{tool}': the harness's event loop was late for {MAX_CLOCK_FACTOR} times the limit"
+    late = f"server 'adder': tool 'hang': the harness's event loop was late for {MAX_CLOCK_FACTOR} times the limit"
     assert asyncio.run(main()).startswith(late)
 
 
@@ -158,10 +156,11 @@ def test_deadline_counts_punctual_time_only() -> None:
             async with Deadline(0.01):
                 await asyncio.Event().wait()
         assert not isinstance(caught.value, LateLoop)
+        stalling = asyncio.create_task(stand_still())
         with pytest.raises(LateLoop):
             async with Deadline(CALL_S / MAX_CLOCK_FACTOR):
-                await stand_still()
                 await asyncio.Event().wait()
+        await stalling
 
     asyncio.run(main())
 
