@@ -902,14 +902,17 @@ def _list_shared_maps(proc: str) -> list[str]:
 
     A file outside of a server's own folders is on a read-only mount. A map of it that is not writable never becomes so.
     """
-    names = []
+    names: list[str] = []
     with open(f"{proc}/self/maps", "rb") as file:
-        for line in file:
-            _, rights, _, _, _, *rest = line.split(None, 5)
-            name = rest[0].decode(errors="replace").strip() if rest else "no file"
-            is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
-            if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_PREFIXES)):
-                names.append(name)
+        text = file.read()
+    if b"-s " not in text and b"xs " not in text:  # the ends of the rights of a shared map
+        return names
+    for line in text.splitlines():
+        _, rights, _, _, _, *rest = line.split(None, 5)
+        name = rest[0].decode(errors="replace").strip() if rest else "no file"
+        is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
+        if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_PREFIXES)):
+            names.append(name)
     return names
 
 
