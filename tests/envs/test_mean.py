@@ -207,6 +207,7 @@ FILES: dict[str, tuple[str, str]] = {
 
 def as_script(server: ServerSpec, folder: Path) -> ServerSpec:
     """The same server as a script of others, because of those with a workspace only scripts are forked."""
+    folder.mkdir(mode=0o755)
     (folder / "server.py").write_text("from server_main import main\nmain()\n")
     target = PurePosixPath("/srv/desk")
     argv = ("python3", "-s", "-B", str(target / "server.py"))
@@ -226,7 +227,7 @@ def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(tmp_path: Path, s
         FileState(path="world", limits=DigestLimits(total_bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
     )
     if start == "fork":
-        server = as_script(server, tmp_path)
+        server = as_script(server, tmp_path / "server")
     plays: dict[str, Sequence[Action]] = {
         "wrong": [act("write", path="world/a", text="2")],
         "nothing": [],
