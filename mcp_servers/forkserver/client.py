@@ -257,10 +257,12 @@ class ForkServer:
             async with Deadline(COPY_TIMEOUT_S):
                 await orders.send(CheckCopyable())
                 answer = await orders.receive_alone()
-                refused = "it has ended" if answer is None else _expect(CopyChecked, answer).refused
-                if refused:
-                    raise CannotFork(f"{who}: {plain_text(str(refused))[:_MAX_WHY_CHARS]}")
+                checked = CopyChecked("it has ended") if answer is None else _expect(CopyChecked, answer)
+                if checked.refused:
+                    raise CannotFork(f"{who}: {plain_text(str(checked.refused))[:_MAX_WHY_CHARS]}")
                 await self._fork_into_sandboxes(live, orders, copies, count)
+                for copy in copies if checked.has_files else ():  # one at a time: each opens and closes files again
+                    await copy.copy_files()
         except ValueError as error:  # a server that does not answer as the native runtime does
             await self._close_all(copies)
             why = plain_text(str(error))[:_MAX_WHY_CHARS]
@@ -311,8 +313,6 @@ class ForkServer:
             for copy in copies:
                 copy.move_to_own_cgroup(live)
             count_copies_apart(live, copies)
-            for copy in copies:  # one at a time: a file that its mode closes is opened while it is copied
-                await copy.copy_files()
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
         for copy in copies:

@@ -38,7 +38,7 @@ When the spawner ends, its servers end with it.
     CheckCopyable                     ->  CopyChecked, with a reason if the server cannot be copied
     CopyServer (CopyFds, namespaces)  ->  no answer; from now on there are two servers
     FinishCopies                      ->  CopiesFinished, once the helpers of all copies have ended
-    CopyFiles, to each copy           ->  FilesCopied; until then the original gets no request
+    CopyFiles, to each copy           ->  FilesCopied; until then the original gets no request (if it has files)
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ _SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
 
 _LATE_IMPORTS = ("enum", "re", "types", "typing")
 """Modules that the runtime imports at first use. They are imported ahead, or else every server would import them."""
-_OWN_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
-"""Folders in which a server can write. A copy gets their files."""
+_OWN_FOLDERS = {"/tmp": 0o1777, "/workspace": 0o755, "/dev/shm": 0o1777}
+"""Folders in which a server can write, with their modes. A copy gets their files."""
 _OWN_PREFIXES = tuple(f"{folder}/" for folder in _OWN_FOLDERS)
 _OWN_ATTRIBUTES = ("user.", "system.posix_acl_")
 """Extended attributes that a server can set: its own, and access control lists."""
@@ -185,6 +185,8 @@ class CopyChecked(NamedTuple):
     """The reason why the server cannot be copied; empty if it can."""
 
     refused: str
+    has_files: bool = True
+    """True if its copies must copy files."""
 
 
 class CopyServer(NamedTuple):
@@ -576,13 +578,13 @@ def _set_up_sandbox(settings: _Settings, cgroups: list[int], workspace: int | No
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
     os.setsid()
     quiet = _NO_SUID | _NO_DEV
-    _mount("tmpfs", "/tmp", quiet, f"mode=1777,size={settings.disk_bytes}")
+    _mount("tmpfs", "/tmp", quiet, f"mode={_OWN_FOLDERS['/tmp']:o},size={settings.disk_bytes}")
     if workspace is None:
-        _mount("tmpfs", "/workspace", quiet, f"mode=0755,size={settings.disk_bytes}")
+        _mount("tmpfs", "/workspace", quiet, f"mode={_OWN_FOLDERS['/workspace']:o},size={settings.disk_bytes}")
     else:
         _check(_libc.syscall(_SYS_MOVE_MOUNT, workspace, b"", _AT_FDCWD, b"/workspace", _F_EMPTY_PATH), "/workspace")
         os.close(workspace)
-    _mount("tmpfs", "/dev/shm", quiet, "mode=1777,size=64000000")
+    _mount("tmpfs", "/dev/shm", quiet, f"mode={_OWN_FOLDERS['/dev/shm']:o},size=64000000")
     _mount("devpts", "/dev/pts", _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666,mode=620")
     _mount("proc", "/proc", quiet | _NO_EXEC | _READ_ONLY, "subset=pid")
     os.chdir("/workspace")
@@ -642,6 +644,7 @@ class Wire:
         self._orders: socket.socket | None = socket.socket(fileno=_ORDERS)
         self._helpers: list[int] = []
         """Child processes that started the copies."""
+        self._has_files = True
         self._origin_folders: list[int] = []
         """Descriptors of the original's `_OWN_FOLDERS`, in a copy that has not copied them yet."""
         self._origin_cwd = "/workspace"
@@ -682,7 +685,9 @@ class Wire:
         if order is None:
             self._poll.unregister(_ORDERS)
         elif isinstance(order, CheckCopyable):
-            _send(self._orders, CopyChecked(self._why_not_copyable()))
+            refused = self._why_not_copyable()
+            self._has_files = not refused and _has_files()
+            _send(self._orders, CopyChecked(refused, self._has_files))
         elif isinstance(order, FinishCopies):
             statuses = [os.waitpid(pid, 0)[1] for pid in self._helpers]
             self._helpers.clear()
@@ -723,7 +728,8 @@ class Wire:
             self._helpers.append(helper)
             return
         try:
-            folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in _OWN_FOLDERS]
+            own_folders = _OWN_FOLDERS if self._has_files else {}
+            folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in own_folders]
             with contextlib.suppress(FileNotFoundError):  # it was deleted
                 self._origin_cwd = os.getcwd()
             copy_fds, namespaces = CopyFds(*fds[:4]), fds[4:]
@@ -763,6 +769,15 @@ class Wire:
                 os.close(folder)
             self._origin_folders.clear()
         return ""
+
+
+def _has_files() -> bool:
+    """True if this server has files, or has changed its own folders or its working folder."""
+    fresh = all(stat.S_IMODE(os.stat(path).st_mode) == mode for path, mode in _OWN_FOLDERS.items())
+    try:
+        return not fresh or os.getcwd() != "/workspace" or any(map(os.listdir, _OWN_FOLDERS))
+    except FileNotFoundError:  # the working folder was deleted
+        return True
 
 
 def _lists_newest_first(folder: str) -> bool:
