@@ -1,8 +1,8 @@
 """Test that gymcp leaves the host as it was: mixed load on every start path, half of the runs killed and resumed.
 
-Native servers (forked), third-party servers (started and forked), the warm pool, containers if an engine answers, and
-agent programs; three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a
-run failed or the host differs.
+Native servers (forked), copies of them and of third-party servers (runs with `--branch`), third-party servers (started
+and forked), the warm pool, containers if an engine answers, and agent programs; three runs at a time.
+tests/host_guard/guard.py compares the host before and after. Exit code 1 if a run failed or the host differs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ NATIVE = ("bfcl", "backoffice", str(ROOT / "examples" / "bank.py"))
 THIRD_PARTY = ("filesystem", "git", "time")
 FULL_S, QUICK_S = 900.0, 60.0
 """Seconds after which no run starts, in full and with --quick."""
-AGENTS = ("oracle", "random", "cmd:true")
-"""The last one is a program, which ends its turn at once."""
+PROGRAM = "cmd:true"
+"""A program as the agent, which ends its turn at once."""
+AGENTS = ("oracle", "random", PROGRAM)
+BRANCHES = "ways=2,steps=1+2,episodes=4"
+"""For every second run, unless a program plays it."""
 MAX_RUNS = 3
 """Runs at the same time."""
 RUN_TIMEOUT_S = 600.0
@@ -69,6 +72,7 @@ def main() -> None:
         [
             Result(metric="runs", value=len(runs), unit="runs"),
             Result(metric="killed and resumed", value=sum(run["killed"] for run in runs), unit="runs"),
+            Result(metric="with branches", value=sum("branches" in run["what"] for run in runs), unit="runs"),
             Result(metric="failed", value=len(failed), unit="runs"),
             Result(metric="differences of the host", value=len(differences), unit="lines"),
         ],
@@ -101,6 +105,8 @@ def run_eval(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> R
     """One run; with `kill_after_s`, killed after that many seconds and resumed."""
     agent = AGENTS[int(out.name) % len(AGENTS)]
     words = [str(GYMCP), "eval", env, "--agent", agent, "--sandbox", sandbox, "--limit", "20", "--out", str(out)]
+    has_branches = agent != PROGRAM and int(out.name) % 2 == 0
+    words += ["--branch", BRANCHES] if has_branches else []
     killed = False
     if kill_after_s is not None:
         first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -112,7 +118,8 @@ def run_eval(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> R
             killed = True
         words.append("--resume")  # it may have ended before
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S)
-    return RunRecord(what=f"{env} in {sandbox}", killed=killed, status=done.returncode, last_words=done.stderr[-500:])
+    what = f"{env} in {sandbox}{' with branches' if has_branches else ''}"
+    return RunRecord(what=what, killed=killed, status=done.returncode, last_words=done.stderr[-500:])
 
 
 def has_engine() -> bool:

@@ -17,7 +17,7 @@ SLICE_S = 0.25
 LATE_S = 0.1
 """Seconds by which a timer may be late. If it is later, an answer may have come that is not read yet."""
 MAX_CLOCK_FACTOR = 10
-"""Most clock time that a deadline may take, as a multiple of its seconds, however late the loop is."""
+"""Most clock time that a deadline may take, as a multiple of its seconds. A loop that is late so long is at fault."""
 BURST_S = 0.2
 """Seconds of the loop's time that one server may use at once."""
 GRANT_S = 0.001
@@ -40,16 +40,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class LateLoop(TimeoutError):
+    """The loop was late for too long: it is not known that the other process took more than its time."""
+
+
 class Deadline:
     """Like `asyncio.timeout`, for the answer of another process: only time in which this loop was punctual counts.
 
-    A blocked loop reads no answers, so that time must not be held against the other process. Raises TimeoutError.
+    A blocked loop reads no answers, so that time must not be held against the other process. Raises TimeoutError if the
+    other process took too long, and LateLoop if `MAX_CLOCK_FACTOR` of its time have passed and too little of it counts.
     """
 
-    __slots__ = ("_due", "_latest", "_left_s", "_loop", "_scope", "_slice_s", "_timer")
+    __slots__ = ("_due", "_latest", "_left_s", "_loop", "_scope", "_slice_s", "_timer", "_was_late")
 
     def __init__(self, seconds: float) -> None:
         self._left_s = seconds
+        self._was_late = False
         self._scope = asyncio.timeout(None)
 
     async def __aenter__(self) -> Deadline:
@@ -63,7 +69,12 @@ class Deadline:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        await self._scope.__aexit__(exc_type, exc_val, exc_tb)
+        try:
+            await self._scope.__aexit__(exc_type, exc_val, exc_tb)
+        except TimeoutError as error:
+            if self._was_late:
+                raise LateLoop("the event loop was late") from error
+            raise
 
     def _count_on(self) -> None:
         self._slice_s = min(self._left_s, SLICE_S)
@@ -73,13 +84,12 @@ class Deadline:
     def _count(self) -> None:
         now = self._loop.time()
         self._left_s -= self._slice_s
-        if now >= self._latest:
-            self._left_s = 0.0
-        elif now - self._due > LATE_S:  # an answer may have come meanwhile that is not read yet
+        if now - self._due > LATE_S:  # an answer may have come meanwhile that is not read yet
             self._left_s = max(self._left_s, SLICE_S)
-        if self._left_s > 0:
+        if self._left_s > 0 and now < self._latest:
             self._count_on()
         else:
+            self._was_late = self._left_s > 0
             self._scope.reschedule(now)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from parts import Part, keep_part, list_left, make_part, read_parts
 from report_table import Result
+
+from gymcp.envs import catalog
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,9 +70,16 @@ def test_its_list_names_benchmarks_that_print_json() -> None:
 
 def test_every_file_that_a_machine_plays_exists() -> None:
     script = (ROOT / "tests" / "machines" / "run_machines.py").read_text(encoding="utf-8")
-    files = re.findall(r'"(tests/[\w/]+\.py)"', script)
-    assert files
-    assert [path for path in files if not (ROOT / path).is_file()] == []
+    files = re.findall(r'"(tests/[\w/]+\.py)(?:::(\w+).*?)?"', script)
+    assert any(test for _, test in files)
+    for path, test in files:
+        assert f"def {test}" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_ci_plays_the_gates_of_every_suite_but_the_longest() -> None:
+    patterns = re.findall(r"suites --check --only '(.*?)'", (ROOT / ".ci" / "guarded").read_text(encoding="utf-8"))
+    played = [name for pattern in patterns for name in fnmatch.filter(catalog.names(), pattern)]
+    assert sorted([*played, "scienceworld"]) == sorted(catalog.names())
 
 
 def test_parts_of_a_result_file_are_kept_until_they_are_measured_again(tmp_path: Path) -> None:

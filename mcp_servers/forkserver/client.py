@@ -41,6 +41,7 @@ from gymcp.mcp_servers.forkserver.spawner import (
     NestSandboxes,
     Preload,
     Started,
+    StartRefused,
     StartServer,
 )
 from gymcp.mcp_servers.loop_share import Deadline
@@ -164,6 +165,11 @@ class ForkServer:
                 starting.set_result(pidfd)
         elif fds:
             raise ValueError("descriptors without a process")
+        elif isinstance(message, StartRefused):
+            starting = self._starting.pop(message.number)
+            self._servers.pop(message.number, None)
+            if not starting.done():
+                starting.set_exception(CannotFork(plain_text(str(message.why))[:_MAX_WHY_CHARS]))
         elif isinstance(message, Loaded | LoadFailed) and self._preloaded is not None:
             if not self._preloaded.done():
                 self._preloaded.set_result(message)
@@ -191,7 +197,7 @@ class ForkServer:
     async def open_server(
         self, launch: Launch, *, rehearse: bool = False, workspace: int | None = None
     ) -> AsyncIterator[ForkedProcess]:
-        """A server in a sandbox of its own, until the context is left. Raises ServerDied if the fork server is gone.
+        """A server in a sandbox of its own, until the context is left. Raises CannotFork, or ServerDied if it is gone.
 
         `rehearse`: see `StartServer`. `workspace`: descriptor of the mount that becomes its /workspace.
         """
@@ -209,7 +215,7 @@ class ForkServer:
             await run_despite_cancellation(server.close())
 
     async def _request_start(self, server: ForkedProcess, rehearse: bool, workspace: int | None) -> int:
-        """Pidfd of process 1 of the new sandbox."""
+        """Pidfd of process 1 of the new sandbox. Raises CannotFork if it would share memory with the fork server."""
         number = next(self._numbers)
         self._allow_cpu()
         self._starting[number] = starting = asyncio.get_running_loop().create_future()
@@ -251,10 +257,12 @@ class ForkServer:
             async with Deadline(COPY_TIMEOUT_S):
                 await orders.send(CheckCopyable())
                 answer = await orders.receive_alone()
-                refused = "it has ended" if answer is None else _expect(CopyChecked, answer).refused
-                if refused:
-                    raise CannotFork(f"{who}: {plain_text(str(refused))[:_MAX_WHY_CHARS]}")
+                checked = CopyChecked("it has ended") if answer is None else _expect(CopyChecked, answer)
+                if checked.refused:
+                    raise CannotFork(f"{who}: {plain_text(str(checked.refused))[:_MAX_WHY_CHARS]}")
                 await self._fork_into_sandboxes(live, orders, copies, count)
+                for copy in copies if checked.has_files else ():  # one at a time: each opens and closes files again
+                    await copy.copy_files()
         except ValueError as error:  # a server that does not answer as the native runtime does
             await self._close_all(copies)
             why = plain_text(str(error))[:_MAX_WHY_CHARS]

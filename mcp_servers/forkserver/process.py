@@ -11,14 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.forkserver.channel import Channel
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind
-from gymcp.mcp_servers.forkserver.spawner import ServerFds
+from gymcp.mcp_servers.forkserver.spawner import CopyFiles, FilesCopied, ServerFds
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, prepare_moves, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.watchdog import watchdog
+from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.process_owner import owner
 
 UNKNOWN_STATUS = -1
@@ -27,6 +29,8 @@ SANDBOX_PROCESSES = 1
 """Processes of an inner sandbox that are not the server's: process 1."""
 _MAX_MOVES = 20
 """Lists of processes that are read to move a copy to its cgroup. An honest copy takes two."""
+_MAX_WHY_CHARS = 500
+"""Characters of a copy's reason in an error."""
 _STATUS_TIMEOUT_S = 4.0
 """Seconds in which the spawner must report an exit status: less than a session waits for an end."""
 _numbers = itertools.count(1)
@@ -149,6 +153,18 @@ class ForkedProcess:
                 if not self.cgroup.take(pid for pid in origin.cgroup.processes() if _pid_namespace(pid) == namespace):
                     return
             raise ChildProcessError("a copy starts processes faster than they can be moved to its cgroup")
+
+    async def copy_files(self) -> None:
+        """Have a copy copy the files of its original. It is in its own cgroup by then, which counts them.
+
+        The original must get no request until then. Raises CannotFork, OSError.
+        """
+        orders = Channel(self.orders)
+        await orders.send(CopyFiles())
+        answer = await orders.receive_alone()
+        if not isinstance(answer, FilesCopied) or answer.refused:
+            why = plain_text(str(answer.refused)) if isinstance(answer, FilesCopied) else "its files were not copied"
+            raise CannotFork(f"copy of process {self.pid}: {why[:_MAX_WHY_CHARS]}")
 
     def set_status(self, status: int) -> None:
         """Record the exit status, which only the parent of process 1 can wait for."""

@@ -28,7 +28,7 @@ sandbox for its copy in the millisecond before that becomes untraceable. That ga
        | LoadFailed                   | LoadFailed, or the harness closes the socket
        +---------> ended <------------+
 
-    while ready:  StartServer (ServerFds, cgroups, workspace)  ->  Started (pidfd), later Ended
+    while ready:  StartServer (ServerFds, cgroups, workspace)  ->  Started (pidfd), later Ended; or StartRefused
                   NestSandboxes (NestFds)                      ->  Nested (NestedFds, namespaces) from each sandbox
 
 When the spawner ends, its servers end with it.
@@ -38,6 +38,7 @@ When the spawner ends, its servers end with it.
     CheckCopyable                     ->  CopyChecked, with a reason if the server cannot be copied
     CopyServer (CopyFds, namespaces)  ->  no answer; from now on there are two servers
     FinishCopies                      ->  CopiesFinished, once the helpers of all copies have ended
+    CopyFiles, to each copy           ->  FilesCopied; until then the original gets no request (if it has files)
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ import resource
 import select
 import signal
 import socket
+import stat
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -80,7 +82,11 @@ _SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
 
 _LATE_IMPORTS = ("enum", "re", "types", "typing")
 """Modules that the runtime imports at first use. They are imported ahead, or else every server would import them."""
-_OWN_FOLDERS = ("/tmp/", "/workspace/", "/dev/shm/")
+_OWN_FOLDERS = {"/tmp": 0o1777, "/workspace": 0o755, "/dev/shm": 0o1777}
+"""Folders in which a server can write, with their modes. A copy gets their files."""
+_OWN_PREFIXES = tuple(f"{folder}/" for folder in _OWN_FOLDERS)
+_OWN_ATTRIBUTES = ("user.", "system.posix_acl_")
+"""Extended attributes that a server can set: its own, and access control lists."""
 _SYS_MOVE_MOUNT = 429
 _AT_FDCWD, _F_EMPTY_PATH = -100, 4
 
@@ -147,6 +153,13 @@ class Started(NamedTuple):
     number: int
 
 
+class StartRefused(NamedTuple):
+    """No server was started, because it would share something with the spawner."""
+
+    number: int
+    why: str
+
+
 class Ended(NamedTuple):
     """Process 1 of a server's sandbox has ended, with the status of its server."""
 
@@ -172,6 +185,8 @@ class CopyChecked(NamedTuple):
     """The reason why the server cannot be copied; empty if it can."""
 
     refused: str
+    has_files: bool = True
+    """True if its copies must copy files."""
 
 
 class CopyServer(NamedTuple):
@@ -191,11 +206,21 @@ class CopiesFinished(NamedTuple):
     statuses: list[int]
 
 
+class CopyFiles(NamedTuple):
+    """Order to a copy, its first one: copy the files of the server that it is a copy of."""
+
+
+class FilesCopied(NamedTuple):
+    """The reason why the files could not be copied; empty if they were."""
+
+    refused: str
+
+
 MESSAGES: dict[str, Callable[..., Any]] = {
     message.__name__: message
     for message in (
-        *(LoadProgram, Loaded, LoadFailed, Preload, StartServer, Started, Ended, NestSandboxes, Nested),
-        *(CheckCopyable, CopyChecked, CopyServer, FinishCopies, CopiesFinished),
+        *(LoadProgram, Loaded, LoadFailed, Preload, StartServer, Started, StartRefused, Ended, NestSandboxes, Nested),
+        *(CheckCopyable, CopyChecked, CopyServer, FinishCopies, CopiesFinished, CopyFiles, FilesCopied),
     )
 }
 """All messages by name, as they are written: a JSON object with the name as `message` beside the fields."""
@@ -387,15 +412,36 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             elif isinstance(message, NestSandboxes):
                 _nest_sandboxes(message.sandboxes, NestFds(*fds), settings)
             else:
-                pid = _clone(_NEW_SANDBOX)
-                if pid == 0:
-                    _run_sandbox(message, fds, settings)
-                pidfd = os.pidfd_open(pid)
-                servers[pidfd] = (pid, message.number)
-                poll.register(pidfd, select.POLLIN)
-                _send(control, Started(message.number), [pidfd])
+                _start_server(control, message, fds, settings, servers, poll)
             for received in fds:
                 os.close(received)
+
+
+def _start_server(
+    control: socket.socket,
+    message: StartServer,
+    fds: list[int],
+    settings: _Settings,
+    servers: dict[int, tuple[int, int]],
+    poll: select.poll,
+) -> None:
+    """Start a server, and watch for its end. Memory that an import shares only when it is forked is found here."""
+    try:
+        pid = _clone(_NEW_SANDBOX, _refuse_shared_memory)
+    except SystemExit as refusal:
+        _send(control, StartRefused(message.number, str(refusal)))
+        return
+    if pid == 0:
+        _run_sandbox(message, fds, settings)
+    pidfd = os.pidfd_open(pid)
+    servers[pidfd] = (pid, message.number)
+    poll.register(pidfd, select.POLLIN)
+    _send(control, Started(message.number), [pidfd])
+
+
+def _refuse_shared_memory() -> None:
+    if shared := _list_shared_maps(PROC):
+        raise SystemExit(f"the program shares memory ({', '.join(shared)}) when it is forked")
 
 
 def _nest_sandboxes(count: int, fds: NestFds, settings: _Settings) -> None:
@@ -532,13 +578,13 @@ def _set_up_sandbox(settings: _Settings, cgroups: list[int], workspace: int | No
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
     os.setsid()
     quiet = _NO_SUID | _NO_DEV
-    _mount("tmpfs", "/tmp", quiet, f"mode=1777,size={settings.disk_bytes}")
+    _mount("tmpfs", "/tmp", quiet, f"mode={_OWN_FOLDERS['/tmp']:o},size={settings.disk_bytes}")
     if workspace is None:
-        _mount("tmpfs", "/workspace", quiet, f"mode=0755,size={settings.disk_bytes}")
+        _mount("tmpfs", "/workspace", quiet, f"mode={_OWN_FOLDERS['/workspace']:o},size={settings.disk_bytes}")
     else:
         _check(_libc.syscall(_SYS_MOVE_MOUNT, workspace, b"", _AT_FDCWD, b"/workspace", _F_EMPTY_PATH), "/workspace")
         os.close(workspace)
-    _mount("tmpfs", "/dev/shm", quiet, "mode=1777,size=64000000")
+    _mount("tmpfs", "/dev/shm", quiet, f"mode={_OWN_FOLDERS['/dev/shm']:o},size=64000000")
     _mount("devpts", "/dev/pts", _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666,mode=620")
     _mount("proc", "/proc", quiet | _NO_EXEC | _READ_ONLY, "subset=pid")
     os.chdir("/workspace")
@@ -598,6 +644,10 @@ class Wire:
         self._orders: socket.socket | None = socket.socket(fileno=_ORDERS)
         self._helpers: list[int] = []
         """Child processes that started the copies."""
+        self._has_files = True
+        self._origin_folders: list[int] = []
+        """Descriptors of the original's `_OWN_FOLDERS`, in a copy that has not copied them yet."""
+        self._origin_cwd = "/workspace"
         self._poll = select.poll()
         self._poll.register(_WIRE, select.POLLIN)
         self._poll.register(_ORDERS, select.POLLIN)
@@ -635,11 +685,15 @@ class Wire:
         if order is None:
             self._poll.unregister(_ORDERS)
         elif isinstance(order, CheckCopyable):
-            _send(self._orders, CopyChecked(self._why_not_copyable()))
+            refused = self._why_not_copyable()
+            self._has_files = not refused and _has_files()
+            _send(self._orders, CopyChecked(refused, self._has_files))
         elif isinstance(order, FinishCopies):
             statuses = [os.waitpid(pid, 0)[1] for pid in self._helpers]
             self._helpers.clear()
             _send(self._orders, CopiesFinished(statuses))
+        elif isinstance(order, CopyFiles):
+            _send(self._orders, FilesCopied(self._copy_files()))
         else:
             self.branch(fds)
             for fd in fds:
@@ -647,12 +701,16 @@ class Wire:
 
     def _why_not_copyable(self) -> str:
         """Reason why the server cannot be copied; empty if there is none."""
+        ctypes.pythonapi.PyOS_BeforeFork()  # handlers of `os.register_at_fork` may make what is looked for
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
         threads, opened = _count_threads("/proc"), {int(name) for name in os.listdir("/proc/self/fd")}
         opened = {fd for fd in opened if fd > _LIFE and os.path.exists(f"/proc/self/fd/{fd}")}
         if threads != 1:
             return f"it has {threads} threads; only a server with one can be copied"
         if shared := _list_shared_maps("/proc"):
             return f"it has memory that its copies would share ({', '.join(shared)}); unmap it between calls"
+        if closed := [folder for folder in _OWN_FOLDERS if not os.access(folder, os.R_OK | os.X_OK)]:
+            return f"it has closed {closed[0]} to itself"
         if opened:
             return f"it holds {len(opened)} open files, which its copies would share; close them between calls"
         return "it is in the middle of a message" if self._buffer else ""
@@ -670,7 +728,10 @@ class Wire:
             self._helpers.append(helper)
             return
         try:
-            folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in ("/tmp", "/workspace")]
+            own_folders = _OWN_FOLDERS if self._has_files else {}
+            folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in own_folders]
+            with contextlib.suppress(FileNotFoundError):  # it was deleted
+                self._origin_cwd = os.getcwd()
             copy_fds, namespaces = CopyFds(*fds[:4]), fds[4:]
             for namespace in namespaces:
                 _check(_libc.setns(namespace, 0))
@@ -681,44 +742,143 @@ class Wire:
             os.setsid()
             if random:
                 random.setstate(random_state)
-            for folder, path in zip(folders, ("/tmp", "/workspace")):  # noqa: B905 (3.9 has no strict=)
-                _copy_tree(folder, path)
             self._orders, self._helpers = None, []
-            _renumber_fds([0, copy_fds.errors, copy_fds.errors, copy_fds.wire, copy_fds.orders, copy_fds.life])
+            own = [0, copy_fds.errors, copy_fds.errors, copy_fds.wire, copy_fds.orders, copy_fds.life]
+            _renumber_fds([*own, *folders])
             self._orders = socket.socket(fileno=_ORDERS)
+            self._origin_folders = list(range(len(own), len(own) + len(folders)))
             fds.clear()
         except BaseException:
             traceback.print_exc()
             os._exit(1)
 
+    def _copy_files(self) -> str:
+        """Copy the original's files; returns the reason why that failed, empty if it did not.
 
-def _copy_tree(source: int, target: str) -> None:
-    """Copy files, folders and links from a folder that is no longer visible, given by its descriptor."""
-    for name in os.listdir(source):
+        The harness asks for it when the copy is in its own cgroup, which then counts these files.
+        """
+        try:
+            for folder, path in zip(self._origin_folders, _OWN_FOLDERS):  # noqa: B905 (3.9 has no strict=)
+                _copy_tree(folder, path, {}, _lists_newest_first(path))
+                _copy_metadata(folder, path, os.fstat(folder))
+            os.chdir(self._origin_cwd)
+        except (OSError, RecursionError) as error:
+            return f"its files could not be copied: {error}"
+        finally:
+            for folder in self._origin_folders:
+                os.close(folder)
+            self._origin_folders.clear()
+        return ""
+
+
+def _has_files() -> bool:
+    """True if this server has files, or has changed its own folders or its working folder."""
+    fresh = all(stat.S_IMODE(os.stat(path).st_mode) == mode for path, mode in _OWN_FOLDERS.items())
+    try:
+        return not fresh or os.getcwd() != "/workspace" or any(map(os.listdir, _OWN_FOLDERS))
+    except FileNotFoundError:  # the working folder was deleted
+        return True
+
+
+def _lists_newest_first(folder: str) -> bool:
+    """True if the file system lists the newest name first: a copy then makes the last name first, to list the same."""
+    for name in ("first", "second"):
+        os.mkdir(f"{folder}/{name}")
+    names = os.listdir(folder)
+    for name in names:
+        os.rmdir(f"{folder}/{name}")
+    return names[0] == "second"
+
+
+def _copy_tree(source: int, target: str, copied: dict[tuple[int, int], str], backwards: bool) -> None:
+    """Copy the content of a folder that is no longer visible, given by its descriptor.
+
+    Everything is kept that a tool can see: modes, times, attributes, hard links, holes, special files, order of names.
+    `copied`: path of the first copy of each file with several names, by device and inode.
+    """
+    names = os.listdir(source)
+    for name in reversed(names) if backwards else names:
         path, status = f"{target}/{name}", os.stat(name, dir_fd=source, follow_symlinks=False)
-        kind = status.st_mode & 0o170000
-        if kind == 0o120000:
+        is_folder = stat.S_ISDIR(status.st_mode)
+        has_names = status.st_nlink > 1 and not is_folder
+        first = copied.setdefault((status.st_dev, status.st_ino), path) if has_names else path
+        if first != path:
+            os.link(first, path, follow_symlinks=False)
+        elif stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), path)
-        elif kind == 0o040000:
-            os.mkdir(path)
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
-            _copy_tree(inner, path)
-            os.close(inner)
-            os.chmod(path, status.st_mode & 0o777)
-        elif kind == 0o100000:
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source), "rb") as read, open(path, "xb") as out:
-                while chunk := read.read(_CHUNK):
-                    out.write(chunk)
-            os.chmod(path, status.st_mode & 0o777)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+        elif is_folder or stat.S_ISREG(status.st_mode):
+            with _open_below(source, name, status.st_mode) as fd:
+                if is_folder:
+                    os.mkdir(path, 0o700)
+                    _copy_tree(fd, path, copied, backwards)
+                else:
+                    _copy_file(fd, path, status.st_size)
+                _copy_metadata(fd, path, status)
+        else:
+            os.mknod(path, status.st_mode, status.st_rdev)
+            os.chmod(path, stat.S_IMODE(status.st_mode))
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@contextlib.contextmanager
+def _open_below(folder: int, name: str, mode: int) -> Iterator[int]:
+    """Descriptor of a file or folder of the server's own, also if its mode forbids to read it."""
+    opened = partial(os.open, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    needed = 0o500 if stat.S_ISDIR(mode) else 0o400
+    is_closed = mode & needed != needed
+    if is_closed:
+        os.chmod(name, stat.S_IMODE(mode) | needed, dir_fd=folder)
+    try:
+        fd = opened()
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+    finally:
+        if is_closed:
+            os.chmod(name, stat.S_IMODE(mode), dir_fd=folder)
+
+
+def _copy_file(source: int, path: str, size: int) -> None:
+    target, end = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 0
+    try:
+        while end < size:
+            try:
+                start = os.lseek(source, end, os.SEEK_DATA)
+            except OSError:  # the rest is a hole
+                break
+            end = os.lseek(source, start, os.SEEK_HOLE)
+            while start < end and (chunk := os.pread(source, min(_CHUNK, end - start), start)):
+                start += os.pwrite(target, chunk, start)
+        os.ftruncate(target, size)
+    finally:
+        os.close(target)
+
+
+def _copy_metadata(source: int, path: str, status: os.stat_result) -> None:
+    for name in os.listxattr(source):
+        if name.startswith(_OWN_ATTRIBUTES):
+            os.setxattr(path, name, os.getxattr(source, name))
+    os.chmod(path, stat.S_IMODE(status.st_mode))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
 
 
-def _clone(namespaces: int) -> int:
-    """fork() into new namespaces in one step: unshare() cannot be used twice, since PID namespaces nest."""
+def _clone(namespaces: int, check: Callable[[], None] = lambda: None) -> int:
+    """fork() into new namespaces in one step: unshare() cannot be used twice, since PID namespaces nest.
+
+    `check` runs after the handlers of `os.register_at_fork`, and may raise.
+    """
     number, flags = _SYS_CLONE[platform.machine()], ctypes.c_ulong(namespaces | signal.SIGCHLD)
     ctypes.pythonapi.PyOS_BeforeFork()
+    try:
+        check()
+    except BaseException:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        raise
     pid = int(_libc.syscall(number, flags, None, None, None, None))
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
@@ -757,14 +917,17 @@ def _list_shared_maps(proc: str) -> list[str]:
 
     A file outside of a server's own folders is on a read-only mount. A map of it that is not writable never becomes so.
     """
-    names = []
+    names: list[str] = []
     with open(f"{proc}/self/maps", "rb") as file:
-        for line in file:
-            _, rights, _, _, _, *rest = line.split(None, 5)
-            name = rest[0].decode(errors="replace").strip() if rest else "no file"
-            is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
-            if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_FOLDERS)):
-                names.append(name)
+        text = file.read()
+    if b"-s " not in text and b"xs " not in text:  # the ends of the rights of a shared map
+        return names
+    for line in text.splitlines():
+        _, rights, _, _, _, *rest = line.split(None, 5)
+        name = rest[0].decode(errors="replace").strip() if rest else "no file"
+        is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
+        if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_PREFIXES)):
+            names.append(name)
     return names
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from functools import partial
 
-from gymcp.errors import EnvInfraError
+from gymcp.errors import CannotFork, EnvInfraError
 from gymcp.mcp_servers.forkserver.client import ForkServer, open_fork_server
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
 from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
@@ -155,6 +155,9 @@ class WarmSandbox:
             else:
                 try:
                     process = await stack.enter_async_context(fork_server.open_server(launch, workspace=workspace))
+                except CannotFork as error:
+                    self._refuse(launch, str(error))
+                    process = await stack.enter_async_context(self._start(launch))
                 finally:
                     if workspace is not None:
                         os.close(workspace)
@@ -165,25 +168,35 @@ class WarmSandbox:
 
         None if the program cannot be imported or forked. It is then not tried again.
         """
-        launch = replace(launch, workspace=None, upper_folder=None, entry=())
+        launch = _without_workspace(launch)
         key = repr(launch)
         async with self._opening:
             if key in self.refused:
                 return None
             if (why := _why_not_forked(launch)) is not None:
-                log.warning("%s: every server is started anew instead: %s", self.name, why)
-                self.refused[key] = why
+                self._refuse(launch, why)
                 return None
             fork_server = self._fork_servers.get(key)
             if fork_server is None or fork_server.gone.is_set():
                 try:
                     fork_server = await self._stack.enter_async_context(open_fork_server(self._inner, launch))
                 except EnvInfraError as error:
-                    self.refused[key] = _redact(str(error), launch)
-                    log.warning("%s: every server is started anew instead: %s", self.name, self.refused[key])
+                    self._refuse(launch, str(error))
                     return None
                 self._fork_servers[key] = fork_server
             return fork_server
+
+    def _refuse(self, launch: Launch, why: str) -> None:
+        """Start the program's servers from now on, and log why, once."""
+        key = repr(_without_workspace(launch))
+        if key not in self.refused:
+            self.refused[key] = _redact(why, launch)
+            log.warning("%s: every server is started anew instead: %s", self.name, self.refused[key])
+
+
+def _without_workspace(launch: Launch) -> Launch:
+    """The launch as far as it is the same for all episodes."""
+    return replace(launch, workspace=None, upper_folder=None, entry=())
 
 
 def _why_not_forked(launch: Launch) -> str | None:

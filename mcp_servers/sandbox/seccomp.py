@@ -1,8 +1,8 @@
 """A seccomp filter for ``bwrap --seccomp``: every system call is allowed except those that a tool server never needs.
 
 The list follows Docker's default profile, plus newer calls, plus calls that use up resources that the kernel grants per
-user or per machine. `fcntl`, `ioctl` and `prctl` are many calls in one: of them the commands in `COMMANDS` are allowed,
-and every other command, known or yet to come, fails like a command that the kernel does not know.
+user or per machine. `fcntl`, `ioctl`, `prctl` and `shmctl` are many calls in one: the commands in `COMMANDS` are
+allowed, and every other command, known or yet to come, fails like a command that the kernel does not know.
 
 A filter is classic BPF: a list of ``(code, jump if true, jump if false, constant)`` that runs on ``struct
 seccomp_data``: the call's number, the architecture, the instruction pointer, and six arguments of 64 bits. Both
@@ -50,7 +50,7 @@ _CHECKED_TABLE = """
 chmod 90 -, clone 56 220, clone3 435 435, creat 85 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, fcntl 72 25,
 inotify_init 253 -, inotify_init1 294 26, io_setup 206 0, ioctl 16 29, memfd_create 319 279, memfd_secret 447 447,
 mknod 133 -, mknodat 259 33, mq_open 240 180, msgget 68 186, open 2 -, openat 257 56, openat2 437 437,
-personality 135 92, prctl 157 167, semget 64 190, shmget 29 194, socket 41 198, socketpair 53 199
+personality 135 92, prctl 157 167, semget 64 190, shmctl 31 195, shmget 29 194, socket 41 198, socketpair 53 199
 """
 _COMMAND_TABLE = {
     # duplicates, flags, record locks, sizes, seals. Not: leases and notifications, which delay and watch processes that
@@ -81,6 +81,10 @@ PR_GET_SECUREBITS 27, PR_SET_TIMERSLACK 29, PR_GET_TIMERSLACK 30, PR_SET_CHILD_S
 PR_SET_NO_NEW_PRIVS 38, PR_GET_NO_NEW_PRIVS 39, PR_SET_THP_DISABLE 41, PR_GET_THP_DISABLE 42, PR_CAP_AMBIENT 47,
 PR_GET_TAGGED_ADDR_CTRL 56, PR_SET_VMA 0x53564D41
 """,
+    # removal, owner and mode, figures. Not: a lock in memory, of which the kernel gives each user some megabytes
+    "shmctl": """
+IPC_RMID 0, IPC_SET 1, IPC_STAT 2, IPC_INFO 3, SHM_UNLOCK 12, SHM_STAT 13, SHM_INFO 14, SHM_STAT_ANY 15
+""",
 }
 
 
@@ -103,7 +107,12 @@ COMMANDS = {
 """Call -> name -> value of a command that is allowed: the same on both machines."""
 NAMESPACE_COMMANDS = {"PR_SET_DUMPABLE": 4}
 """Additional commands of `prctl` for creating the namespaces of a forked server, or moving into them."""
-_COMMAND_CALLS = {"fcntl": (1, errno.EINVAL), "ioctl": (1, errno.ENOTTY), "prctl": (0, errno.EINVAL)}
+_COMMAND_CALLS = {
+    "fcntl": (1, errno.EINVAL),
+    "ioctl": (1, errno.ENOTTY),
+    "prctl": (0, errno.EINVAL),
+    "shmctl": (1, errno.EINVAL),
+}
 """Call -> position of the command among the arguments, and the kernel's error for a command that it does not know."""
 _UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")
 """Calls that fail with ENOSYS, as on kernels without them: programs such as `tail -f` then poll. By default a user has

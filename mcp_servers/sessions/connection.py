@@ -17,7 +17,7 @@ from mcp_types.version import LATEST_PROTOCOL_VERSION
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.loop_share import MAX_CLOCK_FACTOR, Deadline, LateLoop
 from gymcp.mcp_servers.output_tail import describe_output, show_output
 from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.sandbox import SandboxProcess
@@ -40,6 +40,10 @@ _ENVELOPE: dict[str, Json] = {
 """Metadata of each request in the newest version of the protocol, as the SDK's client writes it. Earlier versions have
 none, and their results other fields, so their requests go through that client."""
 START_LIMIT = "the limit of a start (to raise it: start_timeout_s of its ServerSpec)"
+LATE = (
+    f"the harness's event loop was late for {MAX_CLOCK_FACTOR} times the limit, so the server may have answered in "
+    "time: the machine is overloaded, or code in the harness's process blocks the loop; play fewer episodes at once"
+)
 NOT_STARTED = (
     "its program must start the server itself; one that a file in Python only defines is started by: mcp run FILE.py"
 )
@@ -96,10 +100,15 @@ class ServerConnection:
 
     @contextlib.asynccontextmanager
     async def boundary(self, stage: str, timeout_s: float) -> AsyncIterator[None]:
-        """Bound the time of the body, and translate the SDK's many errors for a lost server into those of gymcp."""
+        """Bound the time of the body, and translate the SDK's many errors for a lost server into those of gymcp.
+
+        If the event loop was late for too long, it is an EnvInfraError and not a ServerTimeout.
+        """
         try:
             async with Deadline(timeout_s):
                 yield
+        except LateLoop as error:
+            raise EnvInfraError(self.message(stage, LATE)) from error
         except TimeoutError as error:
             limit = f", {START_LIMIT}" if timeout_s == self.spec.start_timeout_s else ""
             raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s{limit}")) from error
@@ -152,11 +161,13 @@ class ServerConnection:
 async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
     """The answer, or the SDK's error for a request that timed out.
 
-    The SDK's own clock is not used: it would blame the server for an event loop that is late.
+    The SDK's own clock is not used: it would blame the server for an event loop that is late. Raises LateLoop.
     """
     try:
         async with Deadline(seconds):
             return await answer
+    except LateLoop:
+        raise
     except TimeoutError:
         raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from gymcp.errors import EnvInfraError, Undigestible
-from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.loop_share import Deadline, LateLoop
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, Mask, ServerSpec
@@ -116,7 +116,9 @@ class Digester:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, LateLoop):
+                return {"error": "the harness's event loop was late for too long", "fault": True}
             return {"error": f"no answer within {self._timeout_s:g} s"}
         except OSError:
             return None

@@ -38,8 +38,8 @@ class Outcome(StrEnum):
     The content of a tool result or of an agent's message never ends an episode: it is an observation or part of the
     record. The following have no score, because it is not certain that the agent caused them: a server that ends by
     itself, breaks its protocol or sends a key that its state does not have (``env_infra``), a server that declares no
-    state and hangs (``timeout``), a world that has no digest after its reset, and a helper process or a machine that
-    fails (``env_infra``).
+    state and hangs (``timeout``), a world that has no digest after its reset, a helper process or a machine that fails,
+    and an answer for which the harness's event loop was too late (``env_infra``).
 
     Capped: a run tries a job up to `Schedule.max_attempts` times, and so does every resume, until `MAX_RESUMES` times
     as many attempts have failed; then the job stays lost. Re-graded: from the record, without running anything.

@@ -100,7 +100,8 @@ def _play(paths: str, user: str) -> str:
             for name in ("work", "home"):
                 os.chown(made / name, UID, UID)
             argv = as_ordinary_user(argv, made / "stage", groups_for(socket_path()))
-        env = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", FULL_TESTS) if name in os.environ}
+        kept = ("PATH", "DOCKER_HOST", "TMPDIR", FULL_TESTS)  # TMPDIR: attempts at links need one file system
+        env = {name: os.environ[name] for name in kept if name in os.environ}
         env |= {"LANG": "C.UTF-8", "HOME": str(made / "home"), "GYMCP_HOME": str(made / "home"), "A_SECRET": token}
         env["PYTHONPATH"] = str(Path(__file__).parents[1])
         # a session of its own: what is signalled there must not reach the tests

@@ -356,3 +356,15 @@ def take_the_users_messages(given: Given) -> str:
     queue = syscall("mq_open", number_of(240, 180), name, os.O_CREAT | os.O_RDWR, 0o600, _NULL)
     syscall("mq_unlink", number_of(241, 181), name)
     return f"queue {queue}"
+
+
+@attempt(GROUP)
+def lock_memory_of_the_user(given: Given) -> str:
+    """A segment that is never swapped out: the kernel lets all processes of a user lock some megabytes together."""
+    lock, remove = 11, 0
+    segment = checked(libc.shmget(0, 4096, 0o1600), "shmget")
+    try:
+        checked(libc.shmctl(segment, lock, None), "shmctl")
+    finally:
+        libc.shmctl(segment, remove, None)
+    return "locked"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import script_sessions
 from captive import Captive
+from script_sessions import Make, make
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
@@ -20,6 +24,8 @@ from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.types import ToolCall
+
+__all__ = ["make"]  # the fixture
 
 SPEC = native_server("captive", Captive, start="fork")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -199,10 +205,12 @@ wire = sys.modules["__main__"].Wire
 branch = wire.branch
 def first_join_all(self, fds):
     try:
+        names = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in fds}
+        kept["groups"] = [name for name in names.values() if "cgroup.procs" in name]
         for fd in fds:
-            try: os.write(fd, b"0")
-            except OSError: pass
-        kept["groups"] = [name for name in (os.readlink(f"/proc/self/fd/{fd}") for fd in fds) if "cgroup.procs" in name]
+            if not names[fd].startswith("socket:"):  # what is written there the harness takes for answers
+                try: os.write(fd, b"0")
+                except OSError: pass
     finally:
         branch(self, fds)
 wire.branch = first_join_all
@@ -239,6 +247,52 @@ def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) ->
     assert of_origin
     assert not any(of_origin)
     assert of_copies == [True, True]
+
+
+SHARES_LATER = """
+import mmap, os
+forks, counted = [], []
+def share():
+    forks.append(1)
+    if len(forks) == FORK: counted.append(mmap.mmap(-1, 4096))
+os.register_at_fork(before=share)
+def begin(): pass
+def count():
+    if not counted: return 0
+    counted[0][0] += 1
+    return counted[0][0]
+"""
+"""Module that maps shared memory after every check of its import: in the fork server, right before a fork."""
+
+
+@pytest.mark.parametrize("fork", [1, 2, 3])
+def test_memory_that_an_import_shares_when_it_is_forked_reaches_no_episode(
+    bwrap: Bubblewrap, make: Make, fork: int
+) -> None:
+    """The first fork is the rehearsal, the second the first episode. Process 1 of a sandbox forks its own server, too,
+    so one of the programs shares memory within an episode."""
+
+    async def episodes() -> tuple[list[str], list[bool]]:
+        said, forked = [], []
+        async with warm_bwrap(bwrap) as warm:
+            for _ in range(3):
+                async with script_sessions.session(warm, make(SHARES_LATER.replace("FORK", str(fork)))) as opened:
+                    said.append(await script_sessions.run(opened, "out = extra.count()"))
+                    forked.append(script_sessions.is_forked(opened))
+            (why,) = warm.refused.values()
+            assert why == "the program shares memory (/dev/zero (deleted)) when it is forked"
+        return said, forked
+
+    said, forked = asyncio.run(episodes())
+    assert "2" not in said
+    assert forked == [number < fork - 1 for number in range(1, 4)]
+
+
+def test_control_memory_mapped_before_a_fork_would_be_shared() -> None:
+    count = "for _ in range(2):\n    if os.fork() == 0: print(count(), flush=True); os._exit(0)\n    os.wait()"
+    code = SHARES_LATER.replace("FORK", "1") + count
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["1", "2"]
 
 
 def namespace_of(pid: int) -> str:

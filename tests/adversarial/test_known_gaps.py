@@ -12,6 +12,7 @@ import pytest
 from captive import Captive
 from sandbox_runs import sandbox_of
 from script_sessions import Make, make, session
+from script_sessions import run as run_script
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver import client
@@ -275,6 +276,34 @@ def test_without_a_cgroup_short_processes_of_an_import_are_not_counted(
         assert str(limit).startswith("cpu: the process tree used more than 1.")
 
 
+SHARES_BY_FORCE = """
+import mmap, sys
+if REWRITES: sys.modules["__main__"]._list_shared_maps = lambda proc: []
+counted = mmap.mmap(-1, 4096)
+def begin(): pass
+def count():
+    counted[0] += 1
+    return counted[0]
+"""
+
+
+@pytest.mark.parametrize(("rewrites", "counts"), [(True, ["1", "2"]), (False, ["1", "1"])])
+def test_an_import_that_rewrites_its_fork_server_has_its_episodes_share_memory(
+    bwrap: Bubblewrap, make: Make, rewrites: bool, counts: list[str]
+) -> None:
+    """In the control the memory is found, and the servers are started."""
+
+    async def episodes() -> list[str]:
+        said = []
+        async with open_warm_sandbox(bwrap) as warm:
+            for _ in range(2):
+                async with session(warm, make(SHARES_BY_FORCE.replace("REWRITES", str(rewrites)))) as opened:
+                    said.append(await run_script(opened, "out = extra.count()"))
+        return said
+
+    assert asyncio.run(episodes()) == counts
+
+
 def _longest_wait_s(pid: int) -> float:
     """Most CPU time of children that a process of this tree has waited for."""
     processes = read_processes()
@@ -292,5 +321,6 @@ def test_the_page_lists_what_is_tried_here() -> None:
         "what the kernel keeps for a process is not counted: buffers of sockets",
         "shrink the pipes of the user's other processes",
         "start and wait for short processes, without a cgroup",
+        "rewrites the code of its fork server",
     ):
         assert words in listed

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from brittle import HELD, RAISED
@@ -22,9 +22,11 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals, final_values_include
-from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.sandbox import Limits, get_sandbox
+from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.native.server import PROGRAM, native_server
+from gymcp.mcp_servers.sandbox import Limits, Mount, get_sandbox
 from gymcp.mcp_servers.spec import DigestLimits, FileReader, FileState, ServerSpec, StateSource
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
 from gymcp.store import TrajectoryStore
@@ -203,15 +205,33 @@ FILES: dict[str, tuple[str, str]] = {
 }
 
 
+def as_script(server: ServerSpec, folder: Path) -> ServerSpec:
+    """The same server as a script of others, because of those with a workspace only scripts are forked."""
+    folder.mkdir(mode=0o755)
+    (folder / "server.py").write_text("from server_main import main\nmain()\n")
+    target = PurePosixPath("/srv/desk")
+    argv = ("python3", "-s", "-B", str(target / "server.py"))
+    return replace(
+        server,
+        argv=argv,
+        env={**server.env, "PYTHONPATH": str(PROGRAM)},
+        mounts=(*server.mounts, Mount(source=folder, target=target)),
+        fork=forkable_script(argv),
+    )
+
+
 @by_start
-def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str, every: int) -> None:
+def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(tmp_path: Path, start: str, every: int) -> None:
     files = {name: FILES[name] for name in list(FILES)[::every]}
     server = desk_server(
         FileState(path="world", limits=DigestLimits(total_bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
     )
+    if start == "fork":
+        server = as_script(server, tmp_path / "server")
     plays: dict[str, Sequence[Action]] = {
         "wrong": [act("write", path="world/a", text="2")],
         "nothing": [],
+        "look": [act("run", command="ls -d /proc/sys")],  # a forked server sees nothing but processes there
         **{
             name: [act("write", path="world/a", text="2"), act("run", command=f"cd world; {command}")]
             for name, (command, _) in files.items()
@@ -219,6 +239,8 @@ def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str, every
     }
     ended = play_all(server, plays, {"files": {"world/a": "1"}}, start=start)
     assert verdicts(ended) == {name: SPENT if name in files else SCORED for name in plays}
+    is_forked = start == "fork" and overlay_namespace() is not None
+    assert ended["look"].trajectory.steps[0].results[0].content == ("" if is_forked else "/proc/sys\n")
     for name, (_, said) in files.items():
         done = ended[name]
         assert done.states[done.trajectory.final_state or ""]["files"]["a"]["text"] == "2"

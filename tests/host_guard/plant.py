@@ -22,7 +22,10 @@ DEAD_OWNER = "4194304-1"
 """No process has that id."""
 OTHER = 12345
 """Owner of what is planted: commands of gymcp that run beside this one remove what a dead owner of their user left."""
-CGROUP_END = "-guard"
+CGROUP_END, CHANGED_CGROUP_END = "-guard", "-guard-changed"
+"""Ends of the names of the cgroup that is new, and of the one that was there before and is changed."""
+CGROUP_SETTINGS = {"notify_on_release": "1", "cgroup.max.depth": "7"}
+"""File of a cgroup (version 1, version 2) -> what is written there."""
 
 
 def furnish(folder: Path) -> None:
@@ -49,6 +52,7 @@ def furnish(folder: Path) -> None:
     run("mount", "--move", str(made), "/dev")
     run("mount", "-t", "tmpfs", "none", "/dev/shm")
     run("mount", "-t", "mqueue", "none", "/dev/mqueue")
+    make_cgroups(folder, CHANGED_CGROUP_END)
 
 
 def change(folder: Path) -> None:
@@ -77,9 +81,10 @@ def change(folder: Path) -> None:
     ctypes.CDLL(None).mq_open(b"/left", os.O_CREAT | os.O_RDWR, 0o600, None)
     Path("/proc/sys/net/ipv4/ip_default_ttl").write_text("63")
     Path("/proc/sys/kernel/domainname").write_text("changed")
-    for group in cgroups(folder):
-        group.mkdir()
-        os.chown(group, OTHER, OTHER)
+    make_cgroups(folder, CGROUP_END)
+    for setting in (group / name for group in cgroups(folder, CHANGED_CGROUP_END) for name in CGROUP_SETTINGS):
+        if setting.exists():
+            setting.write_text(CGROUP_SETTINGS[setting.name])
     left = {**os.environ, "GYMCP_OWNER": DEAD_OWNER}
     with (folder / "pid").open("w") as pid:
         words = ["setpriv", "--reuid", str(OTHER), "--clear-groups", "sleep", "120"]
@@ -89,7 +94,7 @@ def change(folder: Path) -> None:
 
 
 def restore(folder: Path) -> None:
-    for group in cgroups(folder):
+    for group in (*cgroups(folder, CGROUP_END), *cgroups(folder, CHANGED_CGROUP_END)):
         if group.is_dir():
             group.rmdir()
     if (folder / "pid").exists():
@@ -97,9 +102,15 @@ def restore(folder: Path) -> None:
             os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
-def cgroups(folder: Path) -> list[Path]:
+def make_cgroups(folder: Path, end: str) -> None:
+    for group in cgroups(folder, end):
+        group.mkdir()
+        os.chown(group, OTHER, OTHER)
+
+
+def cgroups(folder: Path, end: str) -> list[Path]:
     """The cgroup to plant, with a name of its own for each folder: another run on the host may plant one as well."""
-    name = f"gymcp-{DEAD_OWNER}-{zlib.crc32(bytes(folder)):x}{CGROUP_END}"
+    name = f"gymcp-{DEAD_OWNER}-{zlib.crc32(bytes(folder)):x}{end}"
     return [hierarchy / name for hierarchy in hierarchies()]
 
 

@@ -93,7 +93,7 @@ def test_personality_is_the_usual_one(call: Call) -> None:
     assert [call("personality", value) for value in (0, 0xFFFFFFFF, 0x0040000)] == [ALLOWED, ALLOWED, "EPERM"]
 
 
-UNKNOWN = {"fcntl": (1, "EINVAL"), "ioctl": (1, "ENOTTY"), "prctl": (0, "EINVAL")}
+UNKNOWN = {"fcntl": (1, "EINVAL"), "ioctl": (1, "ENOTTY"), "prctl": (0, "EINVAL"), "shmctl": (1, "EINVAL")}
 """Call -> which argument its command is, and the kernel's answer to an unknown one."""
 
 
@@ -145,6 +145,7 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
             "PR_SET_SPECULATION_CTRL": 53,
         }
         | {"PR_SCHED_CORE": 62, "PR_SET_MEMORY_MERGE": 67, "PR_SET_PTRACER": 0x59616D61},
+        "shmctl": {"SHM_LOCK": 11},
     }
     for name, commands in refused.items():
         index, code = UNKNOWN[name]
@@ -165,13 +166,10 @@ def test_calls_that_use_up_shared_resources_do_not_exist(call: Call) -> None:
 
 def test_numbers_of_commands_match_the_c_library() -> None:
     """Compared with the numbers that Python knows, and with the kernel's headers if they are installed."""
-    header = Path("/usr/include/linux/prctl.h")
-    text = header.read_text() if header.exists() else ""
-    told = {
-        "fcntl": vars(fcntl),
-        "ioctl": vars(termios),
-        "prctl": {name: int(value, 0) for name, value in re.findall(r"#define\s+(PR_\w+)\s+([0-9]\w*)", text)},
-    }
+    headers = [Path("/usr/include/linux", f"{name}.h") for name in ("prctl", "ipc", "shm")]
+    text = "".join(header.read_text() for header in headers if header.exists())
+    defined = {name: int(value, 0) for name, value in re.findall(r"#define\s+([A-Z]\w+)\s+(0x\w+|0|[1-9]\d*)\b", text)}
+    told = {"fcntl": vars(fcntl), "ioctl": vars(termios), "prctl": defined, "shmctl": defined}
     known = {call: {name: told[call][name] for name in COMMANDS[call] if name in told[call]} for call in COMMANDS}
     assert known == {call: {name: COMMANDS[call][name] for name in known[call]} for call in COMMANDS}
     assert (len(known["fcntl"]) >= 14, len(known["ioctl"]) >= 15) == (True, True)
