@@ -123,14 +123,25 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
             yield await _open_vllm_model(spec, options, stack)
             return
         folder = _local_folder(spec, stack)
-        # before the weights are loaded, because this reports what is missing
-        model = _token_model(
-            spec, options, None, folder, _import_part("local_model", spec).read_context_length(folder, spec.who)
-        )
+        model = _read_local_model(spec, options, folder)  # before the weights, because this reports what is missing
         if options.device in (None, "cpu"):
             stack.enter_context(_import_part("local_model", spec).limit_threads(folder))
         engine = _import_part("engine.engine", spec).open_engine(folder, slots=options.slots, device=options.device)
         yield replace(model, policy=await stack.enter_async_context(engine))
+
+
+def read_without_weights(spec: PolicySpec, options: ModelOptions) -> TokenModel:
+    """A model that runs in a process of gymcp, whose weights another machine loads: its policy is to be replaced.
+
+    Raises ConfigError.
+    """
+    with contextlib.ExitStack() as stack:
+        return _read_local_model(spec, options, _local_folder(spec, stack))
+
+
+def _read_local_model(spec: PolicySpec, options: ModelOptions, folder: Path) -> TokenModel:
+    context = _import_part("local_model", spec).read_context_length(folder, spec.who)
+    return _token_model(spec, options, None, folder, context)
 
 
 def _price(spec: PolicySpec, options: ModelOptions) -> Price:
@@ -187,7 +198,7 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
     )
 
 
-def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
+def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack | contextlib.ExitStack) -> Path:
     """The folder of the model; one with random weights is created, and removed when the stack closes."""
     if spec.kind in ("local", NAME):
         return locate_folder(spec)

@@ -12,3 +12,8 @@ def gymcp_home() -> Path:
         return Path(home).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache).absolute() if cache else Path.home() / ".cache") / "gymcp"
+
+
+def copies_folder() -> Path:
+    """Folder in the cache for files of another machine, at their paths there; a path in it tells no content."""
+    return gymcp_home() / "copies"

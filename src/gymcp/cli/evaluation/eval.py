@@ -30,6 +30,7 @@ from gymcp.cli.evaluation.eval_options import (
     MaxTurnsOption,
     OutOption,
     OverflowOption,
+    PlanOption,
     PolicyOption,
     PricesOption,
     PrivilegesOption,
@@ -73,6 +74,7 @@ def command(
     search: SearchOption = None,
     concurrency: ConcurrencyOption = None,
     ray: RayOption = None,
+    plan: PlanOption = None,
     seed: Seed = 0,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -147,7 +149,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage", "branch", "search", "ray")  # fmt: skip
+        "min_coverage", "branch", "search", "ray", "plan")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,
