@@ -190,7 +190,14 @@ def test_what_is_too_large_must_be_on_the_node(project: Path, tmp_path: Path, mo
 
 
 def test_code_is_copied_with_its_folder_without_caches_secrets_and_runs(project: Path) -> None:
-    for name in (".git/config", ".env", "__pycache__/env.pyc", "python/pyvenv.cfg", "node_modules/a.js", "runs/one/trajectories.sqlite"):
+    for name in (
+        ".git/config",
+        ".env",
+        "__pycache__/env.pyc",
+        "python/pyvenv.cfg",
+        "node_modules/a.js",
+        "runs/one/trajectories.sqlite",
+    ):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("x")
     (project / "env.py").write_text("ENV = None\n")

@@ -44,7 +44,8 @@ def test_a_model_on_one_node_samples_for_the_group_that_plays(ray: None, tmp_pat
     settings: list[dict[str, object]] = [{"resources": {"policy": 1}}, {"labels": {"zone": "far"}}]
     plan, run = tmp_path / "plan.toml", tmp_path / "there"
     with run_cluster([{}, {}], settings) as cluster:
-        assert eval_on(cluster, plan, PLAN, *WORDS, "--out", run) == (0, "")
+        code, said = eval_on(cluster, plan, PLAN, *WORDS, "--out", run)
+        assert code == 0, said
         code, said = eval_on(cluster, plan, PLAN.replace("policy = 1", "policy = 2"), *WORDS, "--out", tmp_path / "no")
     assert code == 2
     line = said.splitlines()[-1]
