@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from chat_server import Reply, chat_server, says
-from cli_runner import gymcp
+from cli_runner import BANK, gymcp
 from equipment import usable
 from page_blocks import DOCS, read_blocks
 from ray_nodes import RayCluster, descendants, run_cluster
@@ -138,3 +138,22 @@ def test_the_driver_asks_the_judge_of_a_plan(two_nodes: RayCluster, tmp_path: Pa
     summaries = [json.loads((tmp_path / run / "summary.json").read_text()) for run in ("there", "here")]
     assert [(each["scored"], each["success"]) for each in summaries] == [(3, 1.0)] * 2
     assert all((tmp_path / run / ANSWERS_FILE).read_text() for run in ("there", "here"))
+
+
+def test_groups_ask_the_model_at_addresses_of_their_own(ray: None, tmp_path: Path) -> None:
+    settings: list[dict[str, object]] = [{"labels": {"zone": "near"}}, {"labels": {"zone": "far"}}]
+    with (
+        run_cluster([{}, {}], settings) as cluster,
+        chat_server(lambda number, body: says("Hello.")) as near,
+        chat_server(lambda number, body: says("Hello.")) as far,
+    ):
+        there = f'[[group]]\nlabels = {{ zone = "far" }}\npolicy = "openai:{far.url}#m"\n[[group]]\n'
+        (tmp_path / "plan.toml").write_text(there)
+        words = ("eval", BANK, "--policy", f"openai:{near.url}#m", "--trials", 10, "--concurrency", 1)
+        more = ("--ray", cluster.address, "--plan", tmp_path / "plan.toml", "--out", tmp_path / "run")
+        done = gymcp(*words, *more, env=cluster.environment)
+        asked = [len(near.requests), len(far.requests)]
+    assert done.returncode == 0, done.stderr
+    assert min(asked) > 1, asked
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["policy"] == f"openai:{near.url}#m"
+    assert len({row.provenance[NODE_KEY] for row in attempts(tmp_path / "run")}) == 2

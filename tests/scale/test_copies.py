@@ -173,7 +173,9 @@ def test_a_full_disk_is_named_and_leaves_nothing(project: Path, tmp_path: Path) 
     assert [name for name in left if name.startswith(".")] == []
 
 
-def test_what_is_too_large_must_be_on_the_node(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_is_too_large_must_be_on_the_node(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collect, "MAX_ITEM_BYTES", len(BIG) - 1)
     files = collect_all(project / "big.bin", project / "run.sh")
     assert files.large == (f"{project}/big.bin",)

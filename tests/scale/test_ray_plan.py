@@ -55,5 +55,7 @@ def test_a_model_on_one_node_samples_for_the_group_that_plays(ray: None, tmp_pat
     assert not (tmp_path / "no").exists()
     rows = attempts(run)
     assert len({row.provenance[NODE_KEY] for row in rows}) == 1
+    first, second = sorted((row.usage for row in rows), key=lambda usage: usage.started_at)
+    assert first.started_at + first.wall_s <= second.started_at, "one at a time, by the group's concurrency"
     assert gymcp(*WORDS, "--concurrency", 1, "--out", tmp_path / "here").returncode == 0
     assert read_samples(rows) == read_samples(attempts(tmp_path / "here"))

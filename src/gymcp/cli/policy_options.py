@@ -181,7 +181,7 @@ def open_agents(
 
     Raises ConfigError, or EnvInfraError if a server fails.
     """
-    if plan.opened is not None:  # which was asked where it was opened
+    if plan.opened is not None:  # the driver has asked it
         runner.run(call_every_server(env, sandbox, tasks[0]))
         yield make(plan.opened.model, plan.settings)
         return

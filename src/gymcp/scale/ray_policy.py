@@ -154,7 +154,8 @@ class RayPolicy:
             except NodeLost as error:
                 await self._replace(there, error)
             except asyncio.CancelledError:
-                ray.cancel(answer)
+                with contextlib.suppress(RayError, ValueError):  # the actor is dead already
+                    ray.cancel(answer)
                 raise
 
     async def _replace(self, lost: _PolicyNode, why: NodeLost) -> None:

@@ -114,10 +114,9 @@ def command(
 ) -> None:
     """Run an agent on the tasks of an environment, or of several.
 
-    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. An
-    agent of your own is code, which is run: see docs/adding-an-agent.md and docs/agent-programs.md.
-    Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
+    With --policy the agent is react, otherwise oracle, which plays the gold calls. One of your own is code, which is
+    run: docs/adding-an-agent.md, docs/agent-programs.md. Several environments or policies give a run for each pair, in
+    a folder below --out, and one table. A run that has stopped goes on with --out and --resume, or grows.
     Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
     _start(_read_config(SimpleNamespace(**locals())), env, policy or [], as_json=as_json)

@@ -76,7 +76,7 @@ class FileCollector:
     def add(self, path: Path) -> None:
         """A file or folder, whole. One that is not there, or that a node has itself, is left out."""
         plain, real = to_plain_path(path), path.resolve()
-        if not real.exists() or is_provided(real):
+        if not real.exists() or is_provided(real) or real in (Path("/"), Path.home()):  # the latter are refused later
             return
         self._named.add(str(plain))
         try:
@@ -114,7 +114,7 @@ class FileCollector:
 
     def finish(self) -> FileSet:
         """All that was added. The working folder is that of this process."""
-        # what is behind a link has its own entry, and what is in a large item is on the node
+        # files behind a link have entries of their own, and those in a large item are on the node
         above = {path for path, entry in self._entries.items() if entry.target} | set(map(str, self._large))
         entries = [
             self._entries[path] for path in sorted(self._entries) if above.isdisjoint(map(str, Path(path).parents))
@@ -175,8 +175,11 @@ def _walk(
 ) -> Iterator[_Listed]:
     """Everything at `source`, under the name `path`; folders first. A link out of `top` is followed.
 
-    `code`: leave out hidden files, caches and run folders. `keeps_links`: keep each link as it is. Raises _TooLarge.
+    `code`: leave out hidden files, caches, run folders, and all that cannot be read. `keeps_links`: keep each link as
+    it is. Raises _TooLarge.
     """
+    if code and not os.access(source, os.R_OK):
+        return
     try:
         status = source.lstat()
         if stat.S_ISLNK(status.st_mode):

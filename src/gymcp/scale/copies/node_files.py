@@ -123,7 +123,7 @@ def place(files: FileSet) -> PlacedFiles:
             made = staging / "made"
             _fill(files, made)
             root.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError, NotADirectoryError):  # another process was faster
+            with contextlib.suppress(FileExistsError):  # another process was faster
                 _rename_new(made, root)
         _remove_unused()
         return _describe(files, "") if files.cache_entry else _use(files, root)

@@ -78,12 +78,11 @@ class PlacedFiles:
     search_path: tuple[str, ...] = ()
 
     def enter(self) -> None:
-        """Work in the copy of the driver's folder if there is one, and import from the copies of its folders."""
+        """Work in the driver's folder, or its copy, if it is there; import from the folders that the driver does."""
         folder = Path(self.root + self.folder)
         if folder.is_dir():
             os.chdir(folder)
-        if self.root:
-            sys.path[:0] = [self.root + path for path in self.search_path]
+        sys.path[:0] = [self.root + path for path in self.search_path]
 
     def locate(self, options: T) -> T:
         """The record, with the paths of the driver that its texts name as they are on this node."""
