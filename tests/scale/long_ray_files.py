@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from chat_server import Reply, chat_server, says
 from cli_runner import BANK, gymcp
-from equipment import usable
+from equipment import lacking, usable
+from free_ports import refusing_port
 from page_blocks import DOCS, read_blocks
 from ray_nodes import RayCluster, descendants, run_cluster
 from remote_driver import WAIT_S, make_project
@@ -24,6 +25,7 @@ from test_ray_plan import WORDS, read_samples
 from test_ray_runs import attempts, wait_for
 
 from gymcp.agents.policies.specs import TRAINED
+from gymcp.envs.suites.bfcl.suite import is_installed
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.scale.distribution import NODE_KEY
 
@@ -60,6 +62,20 @@ def test_a_node_that_cannot_keep_the_files_is_named(ray: None, tmp_path: Path) -
     )
     assert "Not a directory; free space there, or set GYMCP_HOME" in lines[0]
     assert not (tmp_path / "run").exists()
+
+
+def test_an_installed_suite_is_copied_to_a_node_without_an_index(ray: None, tmp_path: Path) -> None:
+    if not is_installed():
+        lacking("network", "bfcl is not installed: gymcp suites install bfcl")
+    with refusing_port() as port:
+        index = f"http://127.0.0.1:{port}/simple"
+        home = {"GYMCP_HOME": str(tmp_path / "home"), "UV_INDEX_URL": index, "PIP_INDEX_URL": index}
+        with run_cluster([home]) as cluster:
+            words = ("eval", "bfcl", "--limit", 2, "--ray", cluster.address, "--out", tmp_path / "run")
+            done = gymcp(*words, env=cluster.environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"copied \d+ files \(\d+\.\d MB\) to node ", done.stderr)
+    assert [row.score for row in attempts(tmp_path / "run")] == [1.0, 1.0]
 
 
 def test_the_folder_of_a_model_is_copied_and_a_training_plays_a_project(ray: None, tmp_path: Path) -> None:

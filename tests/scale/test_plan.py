@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from cli_runner import BANK
+from page_blocks import DOCS
 
 from gymcp.errors import ConfigError
 from gymcp.scale.plan import ClusterNode, NodeGroup, PolicyPlace, RunPlan, check_plan, check_policies, read_plan
@@ -54,6 +56,15 @@ def test_a_plan_is_read_whole(tmp_path: Path) -> None:
             NodeGroup(),
         ],
     )
+
+
+def test_the_plans_of_the_page_are_plans(tmp_path: Path) -> None:
+    text = (DOCS / "scale.md").read_text()
+    local, remote = (read(tmp_path, block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+    check_policies(local, "plan", "tiny")
+    check_policies(remote, "plan", "openai:http://10.0.0.2:8000/v1#model")
+    assert local.policy is not None
+    assert [bool(group.policy) for group in remote.group] == [True, False]
 
 
 def test_the_first_group_of_a_node_counts_and_a_node_in_none_plays_nothing() -> None:

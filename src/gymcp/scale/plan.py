@@ -4,7 +4,7 @@
 
     judge = "openai:http://10.0.0.9:8000/v1#judge"        # as --judge; the driver asks it after the last episode
 
-    [policy]                        # the model of --policy: opened on one node, which samples for all others
+    [policy]                        # the model of --policy, a local one: opened on one node for all others
     nodes = "gpu-*"
     num_gpus = 1
 
@@ -14,7 +14,7 @@
     resources = ["bubblewrap"]      # names of resources that the node has
     environments = ["backoffice"]   # default: all
     concurrency = 32                # episodes at a time on each node; default: that of the command
-    policy = "openai:http://10.0.0.3:8000/v1#model"       # the model of --policy at another address
+    policy = "vllm:http://10.0.0.3:8000#model"            # without [policy]: the model of --policy, elsewhere
 """
 
 from __future__ import annotations
