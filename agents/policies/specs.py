@@ -22,6 +22,7 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.http_headers import is_http_address
+from gymcp.paths import restore_path
 
 FORMS = "tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TRAINED = Path(__file__).with_name("tiny")
@@ -51,7 +52,7 @@ class PolicySpec:
     @property
     def name(self) -> str:
         """The name under which tokens and prices are counted."""
-        return self.kind if self.kind in ("tiny", NAME) else self.model
+        return self.kind if self.kind in ("tiny", NAME) else restore_path(self.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,12 +85,14 @@ def test_the_folder_of_a_model_is_copied_and_a_training_plays_a_project(ray: Non
     (project.files / "recipe.toml").write_text(RECIPE)
     homes = [{"GYMCP_HOME": str(tmp_path / f"home-{number}")} for number in range(2)]
     with run_cluster(homes) as cluster:
-        words = ("eval", "envs/shop.py", "--policy", "local:model", "--max-turns", 2, "--trials", 2, "--concurrency", 1)
+        policy = f"local:{project.seen}/model"
+        words = ("eval", "envs/shop.py", "--policy", policy, "--max-turns", 2, "--trials", 2, "--concurrency", 1)
         played = project.run(cluster, *words, "--out", tmp_path / "played")
         trained = project.run(cluster, "train", "recipe.toml", "--out", tmp_path / "trained")
     assert played.returncode == 0, played.stderr
     assert len(re.findall(r"copied \d+ files \(1\.8 MB\) to node ", played.stderr)) == 2
-    assert json.loads((tmp_path / "played" / "run.json").read_text())["config"]["policy"] == "local:model"
+    assert json.loads((tmp_path / "played" / "run.json").read_text())["config"]["policy"] == policy
+    assert "/copies/" not in repr(attempts(tmp_path / "played"))
     assert len({row.provenance[NODE_KEY] for row in attempts(tmp_path / "played")}) == 2
     assert trained.returncode == 0, trained.stderr
     assert all(row.score is not None for row in attempts(tmp_path / "trained"))

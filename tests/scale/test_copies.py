@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from equipment import usable
 
+from gymcp.agents.policies.specs import parse_policy
 from gymcp.cli.configs import EvalConfig, ModelConfig, ProgramConfig
 from gymcp.errors import ConfigError, GymcpError, IntegrityError
 from gymcp.mcp_servers.sandbox.bwrap_program import find_bwrap
@@ -227,6 +228,11 @@ def test_of_a_large_folder_only_the_code_that_was_imported_is_copied(
     assert f"{project}/big.bin" not in {entry.path for entry in files.entries}
     assert str(project) in files.search_path
     assert collector.notes[0].startswith(f"folder {project} has more than")
+    monkeypatch.setattr(collect, "MAX_ITEM_FILES", 0)
+    other = FileCollector()
+    other.add_modules()
+    assert other.finish().large == ()
+    assert f"package {project}/prices_of_test_copies.py is too large" in "\n".join(other.notes)
     del sys.modules["prices_of_test_copies"]
 
 
@@ -287,3 +293,8 @@ def test_options_name_the_copies_and_records_the_originals() -> None:
     )
     assert placed.restore(there) == config
     assert PlacedFiles(folder="/home/ann", named=("/data",)).locate(config) == config
+
+
+def test_a_model_keeps_its_name_in_records(driver_home: Path) -> None:
+    assert parse_policy(f"local:{driver_home}/copies/ab/data/my-model").name == "/data/my-model"
+    assert parse_policy("local:/data/my-model").name == "/data/my-model"

@@ -39,6 +39,7 @@ def test_nodes_play_a_project_that_they_do_not_have_and_get_no_file_twice(ray: N
     assert {(row.task, row.score) for row in rows} == {("pay_back_5", 1.0), ("pay_back_100", 1.0)}
     assert len(rows) == 2 * TRIALS
     assert len({row.provenance[NODE_KEY] for row in rows}) == 2
+    assert "/copies/" not in repr(rows)
     config = json.loads((tmp_path / "first" / "run.json").read_text())["config"]
     assert config["source"] == f"{project.seen}/envs/shop.py"
     assert config["agent_source"] == f"{project.seen}/agents/own.py:own"

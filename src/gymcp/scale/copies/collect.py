@@ -16,7 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.own_source.files import SKIPPED_FOLDERS, to_plain_path
 from gymcp.paths import gymcp_home
 from gymcp.scale.copies.records import CopiedEntry, FileSet
-from gymcp.user_code import list_modules_beside, list_own_modules
+from gymcp.user_code import list_own_modules
 
 MAX_ITEM_BYTES, MAX_ITEM_FILES = 2 << 30, 20_000
 """Size of the largest file or folder that is copied; a larger one must be on a node already."""
@@ -74,7 +74,10 @@ class FileCollector:
         self._modules: set[Path] = set()
 
     def add(self, path: Path) -> None:
-        """A file or folder, whole. One that is not there, or that a node has itself, is left out."""
+        """A file or folder, whole. One that is not there, or that a node has itself, is left out.
+
+        One that is too large must be on the node.
+        """
         plain, real = to_plain_path(path), path.resolve()
         if not real.exists() or is_provided(real) or real in (Path("/"), Path.home()):  # the latter are refused later
             return
@@ -89,7 +92,7 @@ class FileCollector:
             self._entries.setdefault(str(plain), CopiedEntry(path=str(plain), mode=0, target=target))
 
     def add_code(self, file: Path) -> None:
-        """A Python file with its folder, but for caches and run folders; if that is too large, what it has imported."""
+        """A Python file with its folder, but for caches and run folders; of a folder that is too large, the file."""
         self.add(file)
         folder = file.resolve().parent
         if is_provided(folder):
@@ -102,15 +105,18 @@ class FileCollector:
                 f"folder {folder} has more than {MAX_CODE_BYTES >> 20} MB or {MAX_CODE_FILES:,} files: of it, only"
                 f" {file.name} and the modules that it imports are copied to nodes"
             )
-            for module in list_modules_beside(file):
-                self.add(module)
 
     def add_modules(self) -> None:
         """The modules of the user that this process has imported, as files or whole packages."""
         for module in list_own_modules():
-            if not is_provided(module):
+            if is_provided(module):
+                continue
+            try:
+                bound = _Bound(files=MAX_ITEM_FILES, bytes=MAX_ITEM_BYTES)
+                self._keep(_walk(module, str(module), module, bound, code=True))
                 self._modules.add(module)
-                self.add(module)
+            except _TooLarge:
+                self.notes.append(f"package {module} is too large to be copied: nodes import what they have of it")
 
     def finish(self) -> FileSet:
         """All that was added. The working folder is that of this process."""
