@@ -141,6 +141,27 @@ def test_a_file_that_changes_on_its_way_is_refused(project: Path, tmp_path: Path
     assert len(list((tmp_path / "node" / "copied-files").iterdir())) <= 2
 
 
+def test_a_file_beside_the_code_may_change_on_its_way(project: Path, tmp_path: Path) -> None:
+    (project / "env.py").write_text("ENV = None\n")
+    (project / "run.log").write_text("first\n")
+    with (project / "output.log").open("w") as output:
+        collector = FileCollector()
+        kept = os.dup(2)
+        os.dup2(output.fileno(), 2)
+        try:
+            collector.add_code(project / "env.py")
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+    run = RunFiles(files=collector.finish(), contents=collector.contents)
+    (project / "run.log").write_text("first\nsecond\n")
+    (placed,), _ = copy(run, Home(tmp_path / "node", project))
+    assert isinstance(placed, PlacedFiles)
+    there = Path(f"{placed.root}{project}")
+    assert (there / "run.log").read_text() == "first\n"
+    assert not (there / "output.log").exists()
+
+
 def test_a_copy_that_was_changed_is_made_anew_once_no_run_uses_it(project: Path, tmp_path: Path) -> None:
     files = collect_all(project / "seed")
     with start_process() as process:

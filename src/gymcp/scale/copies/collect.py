@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -68,6 +69,8 @@ class FileCollector:
     def __init__(self) -> None:
         self.notes: list[str] = []
         """Sentences for people about what is not copied."""
+        self.contents: dict[str, bytes] = {}
+        """Contents of files beside code, by key, as they were hashed: the user may write to such a file meanwhile."""
         self._entries: dict[str, CopiedEntry] = {}
         self._named: set[str] = set()
         self._large: set[Path] = set()
@@ -99,7 +102,7 @@ class FileCollector:
             return
         try:
             bound = _Bound(files=MAX_CODE_FILES, bytes=MAX_CODE_BYTES)
-            self._keep(_walk(folder, str(folder), folder, bound, code=True))
+            self._keep(_walk(folder, str(folder), folder, bound, code=True), self.contents)
         except _TooLarge:
             self.notes.append(
                 f"folder {folder} has more than {MAX_CODE_BYTES >> 20} MB or {MAX_CODE_FILES:,} files: of it, only"
@@ -136,10 +139,10 @@ class FileCollector:
             ),
         )
 
-    def _keep(self, listed: Iterable[_Listed]) -> None:
+    def _keep(self, listed: Iterable[_Listed], contents: dict[str, bytes] | None = None) -> None:
         for each in list(listed):  # all of it first: nothing of an item that is too large is hashed
             if each.path not in self._entries:
-                self._entries[each.path] = _hash(each)
+                self._entries[each.path] = _hash(each, contents)
 
 
 def is_provided(path: Path) -> bool:
@@ -184,7 +187,7 @@ def _walk(
     `code`: leave out hidden files, caches, run folders, and all that cannot be read. `keeps_links`: keep each link as
     it is. Raises _TooLarge.
     """
-    if code and not os.access(source, os.R_OK):
+    if code and (not os.access(source, os.R_OK) or _is_output(source)):
         return
     try:
         status = source.lstat()
@@ -213,6 +216,13 @@ def _select_code(names: list[str]) -> list[str]:
     return [name for name in names if not (name.startswith(".") or name.endswith(".pyc") or name in SKIPPED_FOLDERS)]
 
 
+def _is_output(path: Path) -> bool:
+    """True for the file that the output of this command goes to."""
+    with contextlib.suppress(OSError):  # the output may be closed
+        return any(os.path.samestat(path.stat(), os.fstat(descriptor)) for descriptor in (1, 2))
+    return False
+
+
 def _find_target(link: Path, top: Path, *, keeps_links: bool) -> str | None:
     """Text of the link in a copy; None if what it leads to is copied in its place."""
     text, real = str(link.readlink()), link.resolve()
@@ -223,7 +233,8 @@ def _find_target(link: Path, top: Path, *, keeps_links: bool) -> str | None:
     return text if not text.startswith("/") else os.path.relpath(real, link.parent)
 
 
-def _hash(listed: _Listed) -> CopiedEntry:
+def _hash(listed: _Listed, contents: dict[str, bytes] | None = None) -> CopiedEntry:
+    """The entry of a copy; the content of a file is added to `contents`."""
     mode = stat.S_IMODE(listed.status.st_mode) & 0o777
     if listed.target:
         return CopiedEntry(path=listed.path, mode=0, target=listed.target)
@@ -231,8 +242,13 @@ def _hash(listed: _Listed) -> CopiedEntry:
         return CopiedEntry(path=listed.path, mode=mode)
     try:
         with listed.source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            size = file.tell()
+            if contents is None:
+                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+                return CopiedEntry(path=listed.path, mode=mode, sha256=digest, bytes=size)
+            content = file.read()
     except OSError as error:
         raise ConfigError(f"{listed.source}: cannot be read, to be copied to nodes: {error.strerror}") from error
-    return CopiedEntry(path=listed.path, mode=mode, sha256=digest, bytes=size)
+    digest = hashlib.sha256(content).hexdigest()
+    entry = CopiedEntry(path=listed.path, mode=mode, sha256=digest, bytes=len(content))
+    contents[entry.key] = content
+    return entry

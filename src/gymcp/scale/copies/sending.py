@@ -10,8 +10,10 @@ cache when the cluster is started again.
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +47,8 @@ class RunFiles:
     files: FileSet
     cache_entries: tuple[str, ...] = ()
     """Entries of the cache, which a node may also have made itself."""
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of some of the files, by key; the others are read when they are sent."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +85,8 @@ async def copy_files(
             sets.append(collected)
     for files in (*sets, run.files):
         fit = [target for target in targets if not isinstance(placed.get(target.name), GymcpError)]
-        placed |= await _copy_set(fit, files, share, amounts)
+        read = partial(_read_packs, files, run.contents)
+        placed |= await _copy_set(fit, files, read, share, amounts)
     for target in targets:
         if line := amounts[target.name].describe(target.name):
             say(line)
@@ -89,7 +94,11 @@ async def copy_files(
 
 
 async def _copy_set(
-    targets: Sequence[CopyTarget], files: FileSet, share: Callable[[Any], Any], amounts: Mapping[str, CopiedAmount]
+    targets: Sequence[CopyTarget],
+    files: FileSet,
+    read: Callable[[Sequence[CopiedEntry]], Iterator[list[Piece]]],
+    share: Callable[[Any], Any],
+    amounts: Mapping[str, CopiedAmount],
 ) -> dict[str, PlacedFiles | GymcpError]:
     found = await _ask_all(targets, find_placed, files)
     lacking = [target for target in targets if found[target.name] is None]
@@ -97,7 +106,7 @@ async def _copy_set(
     broken: dict[str, GymcpError] = {name: each for name, each in missing.items() if isinstance(each, GymcpError)}
     wanted = {name: frozenset(each) for name, each in missing.items() if not isinstance(each, GymcpError)}
     to_send = [entry for key, entry in files.keys.items() if any(key in keys for keys in wanted.values())]
-    for pack in _read_packs(files, to_send):
+    for pack in read(to_send):
         keys = {piece.key for piece in pack}
         to = [each for each in lacking if each.name not in broken and wanted.get(each.name, frozenset()) & keys]
         if not to:
@@ -126,33 +135,36 @@ async def _ask(target: CopyTarget, function: Callable[..., Any], *arguments: Any
         return error
 
 
-def _read_packs(files: FileSet, entries: Sequence[CopiedEntry]) -> Iterator[list[Piece]]:
+def _read_packs(files: FileSet, contents: Mapping[str, bytes], entries: Sequence[CopiedEntry]) -> Iterator[list[Piece]]:
     """The contents of the files, in packs. Raises ConfigError if one cannot be read any more."""
     pack: list[Piece] = []
     size = 0
     top = gymcp_home() / files.cache_entry if files.cache_entry else ""
     for entry in entries:
-        try:
-            for piece in _read_pieces(entry, Path(f"{top}{entry.path}")):
-                if pack and size + len(piece.content) > PACK_BYTES:
-                    yield pack
-                    pack, size = [], 0
-                pack.append(piece)
-                size += len(piece.content)
-        except OSError as error:
-            raise ConfigError(f"{entry.path}: cannot be read, to be copied: {error.strerror or error}") from error
+        for piece in _read_pieces(entry, contents.get(entry.key), Path(f"{top}{entry.path}")):
+            if pack and size + len(piece.content) > PACK_BYTES:
+                yield pack
+                pack, size = [], 0
+            pack.append(piece)
+            size += len(piece.content)
     if pack:
         yield pack
 
 
-def _read_pieces(entry: CopiedEntry, path: Path) -> Iterator[Piece]:
-    """The content in pieces, the last of which ends at the size that the file had when it was hashed."""
-    with path.open("rb") as file:
-        offset = 0
-        while True:
-            content = file.read(min(PACK_BYTES, entry.bytes - offset))
-            is_last = offset + len(content) >= entry.bytes or not content
-            yield Piece(key=entry.key, path=entry.path, offset=offset, content=content, is_last=is_last)
-            if is_last:
-                return
-            offset += len(content)
+def _read_pieces(entry: CopiedEntry, kept: bytes | None, path: Path) -> Iterator[Piece]:
+    """The content in pieces, the last of which ends at the size that the file had when it was hashed.
+
+    `kept`: the content, if it was kept. Raises ConfigError.
+    """
+    try:
+        with io.BytesIO(kept) if kept is not None else path.open("rb") as file:
+            offset = 0
+            while True:
+                content = file.read(min(PACK_BYTES, entry.bytes - offset))
+                is_last = offset + len(content) >= entry.bytes or not content
+                yield Piece(key=entry.key, path=entry.path, offset=offset, content=content, is_last=is_last)
+                if is_last:
+                    return
+                offset += len(content)
+    except OSError as error:
+        raise ConfigError(f"{entry.path}: cannot be read, to be copied: {error.strerror or error}") from error

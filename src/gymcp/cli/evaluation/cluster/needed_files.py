@@ -46,7 +46,11 @@ def find_model_files(plan: PolicyPlan) -> RunFiles:
 def finish(collector: FileCollector, env: LoadedEnv, folders: Iterable[Path] = ()) -> RunFiles:
     """All that was collected, the user's modules that were imported, and the cache's entries for the environment."""
     collector.add_modules()
-    return RunFiles(files=collector.finish(), cache_entries=list_cache_entries([*_list_server_files(env), *folders]))
+    return RunFiles(
+        files=collector.finish(),
+        cache_entries=list_cache_entries([*_list_server_files(env), *folders]),
+        contents=collector.contents,
+    )
 
 
 def add_environment(collector: FileCollector, name: str, env: LoadedEnv) -> None:
