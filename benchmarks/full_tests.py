@@ -2,7 +2,8 @@
 
 Every attempt on the sandbox is made on every start path; BFCL's 800 tasks and 500 imperfect episodes are judged by
 upstream; two training processes have all kinds of models, and interpreters of their own; the properties of presets are
-tried on 50 batches; a Ray cluster plays trees, and loses workers that hang.
+tried on 50 batches; a Ray cluster plays trees, loses workers that hang, and gets models and projects that its nodes
+lack.
 Exit code 1 if a test fails.
 """
 
@@ -22,6 +23,7 @@ TESTS = (
     "tests/adversarial/test_attempts.py",
     "tests/adversarial/test_hostile_programs.py",
     "tests/envs/test_mean.py",
+    "tests/scale/long_ray_files.py",
     "tests/scale/long_ray_runs.py",
     "tests/suites/test_bfcl_parity.py",
     "tests/suites/test_bfcl_recorded.py",

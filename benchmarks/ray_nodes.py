@@ -1,7 +1,7 @@
 """A Ray cluster on loopback, as a program: a head that plays nothing, and nodes of one CPU each.
 
-``ray_nodes.py ENVIRONMENTS``: a JSON list with the environment variables of each node. Prints the address and the
-process ids of the nodes, and ends with its standard input.
+``ray_nodes.py NODES``: a JSON list with the settings of each node, such as its resources and environment variables.
+Prints the address and the process ids of the nodes, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -48,11 +48,18 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def run_cluster(environments: Sequence[Mapping[str, str]]) -> Iterator[RayCluster]:
-    """A cluster with a node for each of the environments; ends with everything that it has started."""
+def run_cluster(
+    environments: Sequence[Mapping[str, str]], settings: Sequence[Mapping[str, object]] = ()
+) -> Iterator[RayCluster]:
+    """A cluster with a node for each of the environments; ends with everything that it has started.
+
+    `settings`: further settings of each node, such as ``{"resources": {"policy": 1}, "labels": {"zone": "a"}}``.
+    """
+    more = settings or [{}] * len(environments)
+    nodes = [{"env_vars": dict(variables), **own} for variables, own in zip(environments, more, strict=True)]
     with tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True) as folder:  # sockets have short paths
         environment = {**os.environ, **LOOPBACK, "RAY_TMPDIR": folder}
-        command = [sys.executable, __file__, json.dumps(list(environments))]
+        command = [sys.executable, __file__, json.dumps(nodes)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         try:
             assert process.stdout is not None
@@ -74,11 +81,11 @@ def run_cluster(environments: Sequence[Mapping[str, str]]) -> Iterator[RayCluste
 def main() -> None:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - other programs import this module without Ray
 
-    environments = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     common = {"object_store_memory": STORE_BYTES, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     output, sys.stdout = sys.stdout, sys.stderr
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **common})
-    nodes = [cluster.add_node(num_cpus=1, env_vars=variables, **common) for variables in environments]
+    nodes = [cluster.add_node(**{"num_cpus": 1, **common, **own}) for own in settings]
     pids = [node.all_processes["raylet"][0].process.pid for node in nodes]
     print(json.dumps({"address": cluster.address, "pids": pids}), file=output, flush=True)
     sys.stdin.read()

@@ -22,6 +22,7 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.http_headers import is_http_address
+from gymcp.paths import restore_path
 
 FORMS = "tiny | smollm2 | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TRAINED = Path(__file__).with_name("tiny")
@@ -51,7 +52,7 @@ class PolicySpec:
     @property
     def name(self) -> str:
         """The name under which tokens and prices are counted."""
-        return self.kind if self.kind in ("tiny", NAME) else self.model
+        return self.kind if self.kind in ("tiny", NAME) else restore_path(self.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +124,25 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
             yield await _open_vllm_model(spec, options, stack)
             return
         folder = _local_folder(spec, stack)
-        # before the weights are loaded, because this reports what is missing
-        model = _token_model(
-            spec, options, None, folder, _import_part("local_model", spec).read_context_length(folder, spec.who)
-        )
+        model = _read_local_model(spec, options, folder)  # before the weights, because this reports what is missing
         if options.device in (None, "cpu"):
             stack.enter_context(_import_part("local_model", spec).limit_threads(folder))
         engine = _import_part("engine.engine", spec).open_engine(folder, slots=options.slots, device=options.device)
         yield replace(model, policy=await stack.enter_async_context(engine))
+
+
+def read_without_weights(spec: PolicySpec, options: ModelOptions) -> TokenModel:
+    """A model that runs in a process of gymcp, whose weights another machine loads: its policy is to be replaced.
+
+    Raises ConfigError.
+    """
+    with contextlib.ExitStack() as stack:
+        return _read_local_model(spec, options, _local_folder(spec, stack))
+
+
+def _read_local_model(spec: PolicySpec, options: ModelOptions, folder: Path) -> TokenModel:
+    context = _import_part("local_model", spec).read_context_length(folder, spec.who)
+    return _token_model(spec, options, None, folder, context)
 
 
 def _price(spec: PolicySpec, options: ModelOptions) -> Price:
@@ -187,7 +199,7 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
     )
 
 
-def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
+def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack | contextlib.ExitStack) -> Path:
     """The folder of the model; one with random weights is created, and removed when the stack closes."""
     if spec.kind in ("local", NAME):
         return locate_folder(spec)

@@ -204,10 +204,7 @@ def run_plan(
     """
     tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
     play = _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
-    failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
-    run_async = runner.run if runner else asyncio.run
-    answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
-    deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)
+    _grade_failed(env, store, runner)
     jobs = jobs_to_run(plan, tasks, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
@@ -223,7 +220,17 @@ def run_plan(
 
     if not run_until_signalled(play(jobs, record, budget), runner):
         return RunEnd.INTERRUPTED
+    if env.judge is not None and isinstance(make_agent, PlayedElsewhere):  # the other machines have no judge
+        _grade_failed(env, store, runner)
     return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
+
+
+def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None) -> None:
+    """Grade the episodes on which a grader has failed, with what the environment's judge, if it has one, says."""
+    failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
+    run_async = runner.run if runner else asyncio.run
+    answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
+    deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)
 
 
 def _plan_play(

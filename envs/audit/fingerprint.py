@@ -14,7 +14,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.install_folder import hash_files
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.cassette import cassette_sha256
-from gymcp.paths import gymcp_home
+from gymcp.paths import copies_folder, gymcp_home
 from gymcp.store.record_json import STORED_NAMES
 from gymcp.types import Json, Suite, ToolOffer, UserScript
 
@@ -79,7 +79,7 @@ def _describe_http(server: ServerSpec) -> list[Json]:
 
 def _content(path: Path) -> str:
     """The path of a folder in the cache, which is named after its content; the content of any other file or folder."""
-    if path.is_relative_to(gymcp_home()):
+    if path.is_relative_to(gymcp_home()) and not path.is_relative_to(copies_folder()):
         return str(path.relative_to(gymcp_home()))
     try:
         if path.is_dir():

@@ -12,3 +12,16 @@ def gymcp_home() -> Path:
         return Path(home).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache).absolute() if cache else Path.home() / ".cache") / "gymcp"
+
+
+def copies_folder() -> Path:
+    """Folder in the cache for files of another machine, at their paths there; a path in it tells no content."""
+    return gymcp_home() / "copies"
+
+
+def restore_path(path: str) -> str:
+    """The path that a file of `copies_folder` has on its own machine; any other path as it is."""
+    for folder in (copies_folder(), copies_folder().resolve()):
+        if Path(path).is_relative_to(folder):
+            return "/" + "/".join(Path(path).relative_to(folder).parts[1:])
+    return path

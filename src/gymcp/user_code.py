@@ -218,6 +218,13 @@ def list_modules_beside(path: Path) -> tuple[Path, ...]:
     return tuple(sorted({_find_outermost(file, folder) for file in files if file.is_relative_to(folder)}))
 
 
+def list_own_modules() -> tuple[Path, ...]:
+    """The user's modules that have been imported from anywhere: packages as folders, else files."""
+    modules = [module for name, module in list(sys.modules.items()) if name not in ("__main__", "__mp_main__")]
+    files = [Path(name).resolve() for name in map(_read_file_name, modules) if name is not None and _is_own(name)]
+    return tuple(sorted({_find_outermost(file) for file in files}))
+
+
 def _read_file_name(module: object) -> str | None:
     """The absolute name of the module's file; None if it has none."""
     name = getattr(module, "__dict__", {}).get("__file__")

@@ -23,7 +23,8 @@ from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.cluster.node import open_play
 from gymcp.cli.evaluation.eval_run import prepare_run
 from gymcp.scale.distribution import DistributionSettings, distribute
-from gymcp.scale.ray_cluster import RayPool, RunToOpen, connect_ray
+from gymcp.scale.ray_calls import connect_ray
+from gymcp.scale.ray_cluster import RayPool, RunToOpen
 
 PARKED_S = 2.0
 REOPEN_S = 1.0
@@ -34,7 +35,7 @@ STOP_AFTER = 10
 def main() -> None:
     address, pids, env, trials = sys.argv[1:]
     prepared = prepare_run(EvalConfig(env=env, trials=int(trials), concurrency=2))
-    run = RunToOpen(open_play=partial(open_play, prepared.config, Path.cwd()), config=prepared.recorded)
+    run = RunToOpen(open_play=partial(open_play, prepared.config, None), config=prepared.recorded)
     attempts: list[tuple[str, str, bool]] = []
 
     def record(rollout: Rollout, last: bool) -> None:

@@ -15,7 +15,9 @@ from gymcp.cli.training.cluster.node import open_play
 from gymcp.cli.training.cluster.player import open_player
 from gymcp.envs import load_env, load_spec
 from gymcp.outcome import Outcome
+from gymcp.scale.copies.records import PlacedFiles
 from gymcp.scale.distribution import NODE_KEY, DistributionSettings
+from gymcp.scale.plan import NodeGroup
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.loop import train
@@ -73,7 +75,7 @@ def test_nodes_give_the_tokens_and_metrics_of_one_machine_though_one_is_lost(
 ) -> None:
     env = load_env(load_spec(RECIPE.env))
     train(RECIPE, env, tmp_path / "here", resume=False)
-    opening = partial(open_play, RECIPE, Path.cwd())
+    opening = partial(open_play, RECIPE, NodeGroup(), PlacedFiles(folder=str(Path.cwd())))
     pool = Pool(WorkerNode("a", opening, loses_answer=LOST_ANSWER), WorkerNode("b", opening))
     settings = DistributionSettings(env=env.spec.name, concurrency=CONCURRENCY)
     train(RECIPE, env, tmp_path / "there", resume=False, open_player=partial(open_player, pool, settings))

@@ -12,6 +12,8 @@ from cli_runner import BANK, TIMEOUT_S, gymcp
 from free_ports import refusing_port
 
 DEMO = Path(__file__).parents[2] / "recipes" / "demo.toml"
+RUBRIC = 'name = "calls"\npoints = [{id = "pays", text = "Ann was paid."}]\n'
+PLAN = 'judge = "openai:http://127.0.0.1:1/v1#m"\n[policy]\nnum_gpus = 1\n'
 
 
 @pytest.mark.parametrize(
@@ -20,14 +22,25 @@ DEMO = Path(__file__).parents[2] / "recipes" / "demo.toml"
         (["--ray", "127.0.0.1:{port}"], "no cluster there: Connection refused; start one: ray start --head"),
         (["--ray", "somewhere"], "--ray somewhere: is no address; give HOST:PORT"),
         (["--ray", "ray://127.0.0.1:10001"], "start gymcp on a node of the cluster"),
-        (["--ray", "auto", "--judge", "openai:http://127.0.0.1:{port}/v1#m"], "then grade the run: gymcp grade RUN"),
+        (
+            ["--ray", "auto", "--search", "best_of_n,width=2,value=judge,rubric={rubric}"],
+            "its judge is asked here, and not on nodes",
+        ),
+        (["--plan", "{plan}"], "--plan: places a run on the nodes of a Ray cluster; name it: --ray auto"),
+        (["--ray", "auto", "--plan", "{plan}", "--judge", "tiny"], "judge: is 'openai:http://127.0.0.1:1/v1#m', and"),
+        (["--ray", "auto", "--plan", "{plan}"], "policy: places the model of --policy, and the command names none"),
         (["--ray", "auto", "--cassette", "record"], "record without --ray, then replay"),
     ],
-    ids=["no cluster", "no address", "client address", "judge", "recording"],
+    ids=["no cluster", "no address", "client address", "judge", "no ray", "two judges", "no policy", "recording"],
 )
 def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
     with refusing_port() as port:
-        words = [option.replace("{port}", str(port)) for option in options]
+        plan = tmp_path / "plan.toml"
+        plan.write_text(PLAN)
+        rubric = tmp_path / "rubric.toml"
+        rubric.write_text(RUBRIC)
+        filled = {"port": str(port), "plan": str(plan), "rubric": str(rubric)}
+        words = [option.format(**filled) for option in options]
         done = gymcp("eval", BANK, *words, "--out", tmp_path / "run")
     assert done.returncode == 2
     assert says in done.stderr.splitlines()[-1]
@@ -39,11 +52,18 @@ def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], s
     [
         (["--check"], "play one episode, on this machine; leave --ray out"),
         (["--set", "reward.judge=openai:http://127.0.0.1:1/v1#m"], "names reward.judge, whose answers are kept"),
+        (
+            ["--plan", "{plan}"],
+            "places a policy or a judge, and the model of a training is the driver's: keep its groups",
+        ),
     ],
-    ids=["check", "judge"],
+    ids=["check", "judge", "policy of a plan"],
 )
 def test_a_training_that_nodes_cannot_play_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
-    done = gymcp("train", DEMO, *options, "--ray", "auto", "--out", tmp_path / "run")
+    plan = tmp_path / "plan.toml"
+    plan.write_text("[policy]\n")
+    words = [option.replace("{plan}", str(plan)) for option in options]
+    done = gymcp("train", DEMO, *words, "--ray", "auto", "--out", tmp_path / "run")
     assert done.returncode == 2
     assert says in done.stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()

@@ -71,6 +71,10 @@ class WorkerNode:
     def name(self) -> str:
         return self._name
 
+    @property
+    def concurrency(self) -> int | None:
+        return None
+
     async def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         await asyncio.to_thread(self._worker.wait_until_open, WAIT_S)
         report: Report = await asyncio.to_thread(self._worker.exchange, leases, acknowledged, spent_elsewhere)

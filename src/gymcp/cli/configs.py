@@ -80,6 +80,8 @@ class EvalConfig:
     `DEFAULT_CONCURRENCY` on each node."""
     ray: str | None = None
     """Address of the Ray cluster whose nodes play the episodes, or ``auto``; None: this process plays them."""
+    plan: Path | None = None
+    """TOML file that says which nodes play, and where models are (`gymcp.scale.plan`); None: all nodes play."""
     seed: int = 0
     out: Path | None = None
     """Run folder; None: a new one, ``runs/ENV-AGENT-TIME``."""

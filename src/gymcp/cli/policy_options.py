@@ -39,6 +39,16 @@ _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel:
+    """A model whose weights another machine holds."""
+
+    model: TokenModel
+    """Its policy asks that machine."""
+    weights: str
+    """Digest of the weights, if they lie in a folder; else empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPlan:
     """A policy and its settings, checked as far as possible without a request to the model."""
 
@@ -47,6 +57,8 @@ class PolicyPlan:
     settings: ReactSettings
     counted: bool = False
     """True if a budget depends on the token counts that an endpoint reports."""
+    opened: OpenedModel | None = None
+    """The model, if it is open elsewhere; None: it is opened here."""
 
     def user_config(self) -> dict[str, Json]:
         """Entries of ``run.json`` if the policy plays the user."""
@@ -62,8 +74,11 @@ class PolicyPlan:
             "system": self.settings.system,
             "tool_format": self.options.tool_format,
             "calls_as_text": self.options.calls_as_text,
-            **({"weights": _digest_model(locate_folder(self.spec))} if self.spec.kind in LOCATED else {}),
+            **({"weights": self._digest_weights()} if self.spec.kind in LOCATED else {}),
         }
+
+    def _digest_weights(self) -> str:
+        return self.opened.weights if self.opened is not None else _digest_model(locate_folder(self.spec))
 
 
 def plan_policy(
@@ -167,6 +182,10 @@ def open_agents(
 
     Raises ConfigError, or EnvInfraError if a server fails.
     """
+    if plan.opened is not None:  # the driver has asked it
+        runner.run(call_every_server(env, sandbox, tasks[0]))
+        yield make(plan.opened.model, plan.settings)
+        return
     with hold_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)

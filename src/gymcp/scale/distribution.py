@@ -38,7 +38,7 @@ class DistributionSettings:
     env: str
     """Name of the environment, for the records of lost episodes."""
     concurrency: int
-    """Episodes at once on one node."""
+    """Episodes at once on one node, unless the node has a number of its own."""
     known_tasks: Mapping[str, Task] = field(default_factory=dict)
     """Tasks that every node has, by id; any other is sent with its lease."""
     max_losses: int = 3
@@ -47,30 +47,33 @@ class DistributionSettings:
     """Seconds to wait for a node after the last one was lost."""
 
 
+async def answer_nothing(question: Any) -> Any:
+    """The answer of a driver whose nodes ask nothing. Raises ConfigError."""
+    raise ConfigError(f"a node asks what nothing here answers: {question!r:.80}")
+
+
 async def distribute(
     pool: NodePool,
     jobs: Iterable[Job],
     on_rollout: Callable[[Rollout, bool], None],
     budget: RunBudget,
     settings: DistributionSettings,
+    answer: AnswerQuestion = answer_nothing,
 ) -> None:
     """Play the jobs on the nodes of the pool, until all are done or the `budget` is spent.
 
     `on_rollout` gets every attempt once, and whether it was the last one at its job: also an attempt whose node was
     lost, which is ``env_infra`` and played again on another node. When cancelled, the function hands over the records
-    of the episodes under way and raises CancelledError. Raises NodeLost if no node is left.
+    of the episodes under way and raises CancelledError. `answer`: answers the nodes' questions. Raises NodeLost if no
+    node is left.
     """
-    async with open_distribution(pool, budget, settings) as distribution:
+    async with open_distribution(pool, budget, settings, answer) as distribution:
         await distribution.play(jobs, on_rollout)
-
-
-async def _answer_nothing(question: Any) -> Any:
-    raise ConfigError(f"a node asks what nothing here answers: {question!r:.80}")
 
 
 @asynccontextmanager
 async def open_distribution(
-    pool: NodePool, budget: RunBudget, settings: DistributionSettings, answer: AnswerQuestion = _answer_nothing
+    pool: NodePool, budget: RunBudget, settings: DistributionSettings, answer: AnswerQuestion = answer_nothing
 ) -> AsyncIterator[Distribution]:
     """The nodes of the pool, served until the end of the block, where all are stopped at once.
 
@@ -162,10 +165,18 @@ class Distribution:
 
     async def _take(self, jobs: JobSource) -> Job | None:
         """The next job of a source, once nodes will play it soon: a few wait, so that no free place does."""
-        ahead = math.ceil((1 + AHEAD_SHARE) * self._settings.concurrency)
-        while self._book.waiting + self._book.lent >= ahead * len(self._nodes):
+        while self._book.waiting + self._book.lent >= self._count_ahead():
             await self._changed.wait()
         return await jobs.take()
+
+    def _count_ahead(self) -> int:
+        """Number of jobs that all nodes together play at a time, and a few more."""
+        limits = (self._limit_of(served.node) for served in self._nodes.values())
+        return sum(math.ceil((1 + AHEAD_SHARE) * limit) for limit in limits)
+
+    def _limit_of(self, node: Node) -> int:
+        """Episodes at a time on the node."""
+        return node.concurrency or self._settings.concurrency
 
     async def _watch_nodes(self) -> None:
         """Serve every node that joins. Raises NodeLost if there has been none for a while."""
@@ -184,8 +195,9 @@ class Distribution:
     async def _serve(self, served: _Served) -> None:
         """Lend the node jobs, record its attempts and answer it, until the run is over or the node is lost."""
         node = served.node
+        limit = self._limit_of(node)
         while not self._budget.is_spent:
-            room = count_room(self._book, node.name, concurrency=self._settings.concurrency, nodes=len(self._nodes))
+            room = count_room(self._book, node.name, concurrency=limit, nodes=len(self._nodes))
             leases = self._book.lend(node.name, room)
             if not self._book.count_lent(node.name):
                 await self._changed.wait()  # for another job, or one that another node gives back
@@ -197,7 +209,7 @@ class Distribution:
                 return
             self._record(served, report)
             self._take_questions(served, report)
-            if served.failed >= self._settings.concurrency and len(self._nodes) > 1:
+            if served.failed >= limit and len(self._nodes) > 1:
                 self._lose(node, f"all of its last {served.failed} episodes failed, the last one with: {served.reason}")
                 return
             if report.is_over:  # the node has added up what all have spent, and rounded otherwise

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gymcp.scale.records import Answer, Question
+from gymcp.types import Sampled, Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleQuestion:
+    """Asks for a sample of a model that the driver reaches."""
+
+    settings: Hashable
+    """Settings of the episode, by which the driver chooses the policy."""
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+
+
+class AskedPolicy:
+    """A policy on a node whose samples are the driver's answers."""
+
+    def __init__(self, ask: Callable[[Any], Coroutine[Any, Any, Any]], settings: Hashable = None) -> None:
+        self._ask, self._settings = ask, settings
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        question = SampleQuestion(settings=self._settings, prompt_ids=tuple(prompt_ids), sampling=sampling)
+        sampled: Sampled = await self._ask(question)
+        return sampled
 
 
 class QuestionBox:

@@ -5,42 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gymcp.errors import ConfigError, GymcpError, NodeLost
 from gymcp.scale.agreement import compare_configs, compare_facts, describe_machine
+from gymcp.scale.copies.records import FileSet, PlacedFiles
+from gymcp.scale.copies.sending import RunFiles, copy_files
+from gymcp.scale.plan import ClusterNode, NodeGroup
+from gymcp.scale.ray_calls import await_answer, end_with_parent, list_cluster
 from gymcp.scale.records import Answer, Lease, Node, NodeFacts, Report
-from gymcp.scale.worker import EXCHANGE_S, STOP_S, OpenPlay, Worker
+from gymcp.scale.worker import EXCHANGE_S, STOP_S, OpenedPlay, OpenPlay, Worker
 from gymcp.types import Json
 
-CONNECT_S = 10.0
-"""Seconds until the port of the cluster answers."""
 START_S = 120.0
 """Seconds until an actor answers for the first time: a process that imports gymcp."""
 OPEN_S = 900.0
 """Seconds until a worker has opened its run: servers, and perhaps a model."""
 PARKED_S = 60.0
 """Seconds without any answer after which a node is lost, though Ray says that its actor lives."""
-PARENT_POLL_S = 1.0
-"""Seconds between two looks at the process of Ray that started an actor."""
 REOPEN_S = 30.0
 """Seconds after the loss of a worker before its node gets another: Ray lists a dead node as alive for about 20 s."""
 MAX_WORKERS = 3
 """Number of workers that a node may have in one run, one after another."""
 MAX_CALLS = 8
 """Calls of a worker that may be under way at a time: an exchange, its end, and answers."""
-SHORT_ID = 8
-"""Characters of a node's id in its name: several nodes may share a host."""
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class _Actor:
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
-        threading.Thread(target=_end_with_parent, name="gymcp watch", daemon=True).start()
+        threading.Thread(target=end_with_parent, name="gymcp watch", daemon=True).start()
 
     def describe(self) -> NodeFacts:
         return describe_machine()
@@ -61,8 +60,8 @@ class _Actor:
         self._worker = Worker(open_play)
         return self._worker.wait_until_open(OPEN_S)
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        return function()
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
 
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         assert self._worker is not None
@@ -79,25 +78,18 @@ class _Actor:
         return report
 
 
-def _end_with_parent() -> None:
-    """End this process once Ray's own process of the node has ended: Ray's check takes half a minute, and may hang."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_S)
-    os._exit(1)  # the servers end with it
-
-
 class RayNode:
     """A node of the cluster with its actor."""
 
-    def __init__(self, name: str, node_id: str, parked_s: float = PARKED_S) -> None:
-        self._name = name
-        self.id = node_id
+    def __init__(self, node: ClusterNode, group: NodeGroup, parked_s: float = PARKED_S) -> None:
+        self._name = node.name
+        self.id = node.id
+        self.group = group
         self._parked_s = parked_s
         self.ended_at: float | None = None
         """Time of `end`, by the monotonic clock; None before."""
         # without CPUs of its own, so that it can always be placed; never started again by Ray, which knows no episodes
-        place = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
+        place = NodeAffinitySchedulingStrategy(node_id=node.id, soft=False)
         options: dict[str, Any] = {
             "num_cpus": 0,
             "max_restarts": 0,
@@ -111,19 +103,27 @@ class RayNode:
         """Host and beginning of the node's id."""
         return self._name
 
+    @property
+    def concurrency(self) -> int | None:
+        """See `records.Node`."""
+        return self.group.concurrency
+
     async def describe(self) -> NodeFacts:
         """Raises NodeLost."""
-        facts: NodeFacts = await self._ask(self._actor.describe.remote(), START_S)
+        facts: NodeFacts = await await_answer(self._actor.describe.remote(), START_S)
         return facts
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """The result of a function of a module, called on the node. Raises NodeLost, and GymcpError as it does."""
-        result: T = await self._ask(self._actor.call.remote(function), START_S)
+    async def call(self, function: Callable[..., T], *arguments: Any, timeout_s: float = START_S) -> T:
+        """The result of a function of a module, called on the node. Raises NodeLost, and GymcpError as it does.
+
+        An argument that `ray.put` gave is the object itself there.
+        """
+        result: T = await await_answer(self._actor.call.remote(function, *arguments), timeout_s)
         return result
 
     async def open(self, open_play: OpenPlay) -> Mapping[str, Json]:
         """Open the run on the node; return its config. Raises NodeLost, and GymcpError as `open_play` does."""
-        config: Mapping[str, Json] = await self._ask(self._actor.open.remote(open_play), OPEN_S + self._parked_s)
+        config: Mapping[str, Json] = await await_answer(self._actor.open.remote(open_play), OPEN_S + self._parked_s)
         return config
 
     async def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
@@ -150,52 +150,41 @@ class RayNode:
     async def _ask_worker(self, answer: Any, timeout_s: float) -> Any:
         """The answer of an opened worker. Raises NodeLost, also for a defect of the worker."""
         try:
-            return await self._ask(answer, timeout_s)
+            return await await_answer(answer, timeout_s)
         except NodeLost:
             raise
         except GymcpError as error:
             raise NodeLost(f"its worker broke: {error}") from error
-
-    async def _ask(self, answer: Any, timeout_s: float) -> Any:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.wrap_future(answer.future())
-        except TimeoutError:
-            raise NodeLost(f"no answer for {timeout_s:g} s, though Ray calls it alive") from None
-        except RayTaskError as error:
-            if isinstance(error.cause, GymcpError):
-                raise error.cause from None
-            raise NodeLost(f"its worker raised {type(error.cause).__name__}: {error.cause}") from error
-        except RayError as error:
-            raise NodeLost(_describe_death(error)) from error
-
-
-def _describe_death(error: RayError) -> str:
-    """One sentence about an actor that is gone; Ray's own message has many lines."""
-    if "ModuleNotFoundError" in str(error):
-        return "gymcp, or what it needs, is not installed there"
-    if isinstance(error, ActorUnavailableError):
-        return "its worker cannot be reached"
-    if isinstance(error, ActorDiedError):
-        return "its worker has died"
-    return f"Ray says {type(error).__name__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToOpen:
     """A run that nodes open."""
 
-    open_play: OpenPlay
-    """Pickled: a function of a module, with its arguments."""
+    open_play: Callable[[NodeGroup, PlacedFiles, asyncio.Runner], AbstractContextManager[OpenedPlay]]
+    """An `OpenPlay` once it has its first arguments. Pickled: a function of a module, with its arguments."""
     config: Mapping[str, Json]
     """Everything that scores depend on, which must be the same on each node; of an evaluation its ``run.json``."""
+    files: RunFiles = field(default_factory=lambda: RunFiles(files=FileSet(folder=str(Path.cwd()))))
+    """Files that are copied to nodes which lack them."""
+    find_group: Callable[[ClusterNode], NodeGroup | None] = lambda node: NodeGroup()
+    """The group of a node of the cluster; None if it does not play."""
 
 
 class RayPool:
     """The nodes of a cluster that take work: those with CPUs. A head started with none only coordinates."""
 
-    def __init__(self, run: RunToOpen, *, parked_s: float = PARKED_S, reopen_s: float = REOPEN_S) -> None:
+    def __init__(
+        self,
+        run: RunToOpen,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+        parked_s: float = PARKED_S,
+        reopen_s: float = REOPEN_S,
+    ) -> None:
+        """`say`: gets a line for people about each node that files were copied to."""
         self._run = run
+        self._say = say
         self._parked_s = parked_s
         self._reopen_s = reopen_s
         self._workers: dict[str, list[RayNode]] = {}
@@ -207,14 +196,7 @@ class RayPool:
         nodes = self._find_new()
         if not nodes:
             raise ConfigError("--ray: the cluster has no node with a CPU; start one: ray start --address=HEAD:PORT")
-        results = await asyncio.gather(*(self._open(node) for node in nodes), return_exceptions=True)
-        unfit = []
-        for node, result in zip(nodes, results, strict=True):
-            if isinstance(result, GymcpError):
-                unfit.append(f"node {node.name}: {result}")
-            elif isinstance(result, BaseException):
-                raise result
-        if unfit:
+        if unfit := [f"node {name}: {error}" for name, error in (await self._open(nodes)).items()]:
             raise ConfigError("\n".join(unfit))
         self._first = list(nodes)
 
@@ -223,21 +205,19 @@ class RayPool:
         if self._first:
             first, self._first = self._first, []
             return first
-        fit: list[Node] = []
-        for node in self._find_new():
-            try:
-                await self._open(node)
-            except GymcpError as error:
-                log.warning("node %s has joined, and gets no episodes: %s", node.name, error)
+        new = self._find_new()
+        unfit = await self._open(new)
+        for node in new:
+            if node.name in unfit:
+                log.warning("node %s has joined, and gets no episodes: %s", node.name, unfit[node.name])
                 node.end()
             else:
                 log.warning("node %s has joined", node.name)
-                fit.append(node)
-        return fit
+        return [node for node in new if node.name not in unfit]
 
     def _find_new(self) -> list[RayNode]:
         """Nodes that are new, or that were lost a while ago and live: a broken line is mended by another worker."""
-        found = list_nodes(self._parked_s, self._may_open)
+        found = list_nodes(self._run.find_group, self._parked_s, self._may_open)
         for node in found:
             self._workers.setdefault(node.id, []).append(node)
         return found
@@ -249,50 +229,55 @@ class RayPool:
         ended_at = workers[-1].ended_at
         return ended_at is not None and time.monotonic() - ended_at > self._reopen_s and len(workers) < MAX_WORKERS
 
-    async def _open(self, node: RayNode) -> None:
-        """Raises GymcpError if the node is not fit."""
-        if different := compare_facts(describe_machine(), await node.describe()):
-            raise ConfigError("; ".join(different))
-        if different := compare_configs(self._run.config, await node.open(self._run.open_play)):
+    async def _open(self, nodes: Sequence[RayNode]) -> dict[str, GymcpError]:
+        """Copy what the nodes lack and open the run on them; the names of those that are not fit, each with why."""
+        compared = await asyncio.gather(*(_find_error(_compare_machine(node)) for node in nodes))
+        unfit = {node.name: error for node, error in zip(nodes, compared, strict=True) if error is not None}
+        alike = [node for node in nodes if node.name not in unfit]
+        try:
+            placed = await copy_files(alike, self._run.files, ray.put, self._say)
+        except ConfigError as error:  # a file of the driver is gone
+            return unfit | {node.name: error for node in alike}
+        opening = [
+            _raise(where) if isinstance(where, GymcpError) else self._open_run(node, where)
+            for node, where in zip(alike, placed, strict=True)
+        ]
+        opened = await asyncio.gather(*map(_find_error, opening))
+        return unfit | {node.name: error for node, error in zip(alike, opened, strict=True) if error is not None}
+
+    async def _open_run(self, node: RayNode, placed: PlacedFiles) -> None:
+        """Raises GymcpError if the run is another one there."""
+        open_play = partial(self._run.open_play, node.group, placed)
+        if different := compare_configs(self._run.config, await node.open(open_play)):
             raise ConfigError("; ".join(different))
 
 
-def list_nodes(parked_s: float = PARKED_S, may_open: Callable[[str], bool] = lambda id: True) -> list[RayNode]:
-    """The nodes of the cluster that have CPUs, and whose id is accepted, each with a new actor."""
+async def _compare_machine(node: RayNode) -> None:
+    """Raises GymcpError if the node cannot run this code."""
+    if different := compare_facts(describe_machine(), await node.describe()):
+        raise ConfigError("; ".join(different))
+
+
+async def _raise(error: GymcpError) -> None:
+    raise error
+
+
+async def _find_error(work: Coroutine[Any, Any, None]) -> GymcpError | None:
+    try:
+        await work
+    except GymcpError as error:
+        return error
+    return None
+
+
+def list_nodes(
+    find_group: Callable[[ClusterNode], NodeGroup | None] = lambda node: NodeGroup(),
+    parked_s: float = PARKED_S,
+    may_open: Callable[[str], bool] = lambda id: True,
+) -> list[RayNode]:
+    """The nodes of the cluster that have CPUs and a group, and whose id is accepted, each with a new actor."""
     return [
-        RayNode(f"{row['NodeManagerHostname']}/{row['NodeID'][:SHORT_ID]}", row["NodeID"], parked_s)
-        for row in ray.nodes()
-        if row["Alive"] and row["Resources"].get("CPU", 0) > 0 and may_open(row["NodeID"])
+        RayNode(node, group, parked_s)
+        for node in list_cluster()
+        if node.resources.get("CPU") and may_open(node.id) and (group := find_group(node)) is not None
     ]
-
-
-@contextlib.contextmanager
-def connect_ray(address: str) -> Iterator[None]:
-    """Connect to the cluster at ``HOST:PORT``, or to the one that `auto` finds on this machine. Raises ConfigError."""
-    if "://" in address:
-        raise ConfigError(f"--ray {address}: start gymcp on a node of the cluster, with --ray auto or HOST:PORT")
-    _check_port(address)
-    logging.getLogger("ray").setLevel(logging.CRITICAL)  # pages of a dead node's own log; the loss is told in one line
-    try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="gymcp")
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ConfigError(f"--ray {address}: no cluster can be reached: {line}; start one: ray start --head") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_port(address: str) -> None:
-    """Raise ConfigError if nothing listens at ``HOST:PORT``, which takes Ray minutes to find out."""
-    host, _, port = address.rpartition(":")
-    if address == "auto":
-        return
-    if not host or not port.isdecimal():
-        raise ConfigError(f"--ray {address}: is no address; give HOST:PORT, as `ray start --head` prints it, or auto")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except OSError as error:
-        why = f"no cluster there: {error.strerror or error}"
-        raise ConfigError(f"--ray {address}: {why}; start one: ray start --head") from error

@@ -95,6 +95,11 @@ class Node(Protocol):
         """Name for people, unique in the cluster."""
         ...
 
+    @property
+    def concurrency(self) -> int | None:
+        """Episodes at a time on this node; None: as many as the run's settings say."""
+        ...
+
     async def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         """Lend jobs; return as soon as there is news, or after `worker.EXCHANGE_S` seconds.
 

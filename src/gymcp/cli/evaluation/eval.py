@@ -31,6 +31,7 @@ from gymcp.cli.evaluation.eval_options import (
     MaxTurnsOption,
     OutOption,
     OverflowOption,
+    PlanOption,
     PolicyOption,
     PricesOption,
     PrivilegesOption,
@@ -74,6 +75,7 @@ def command(
     search: SearchOption = None,
     concurrency: ConcurrencyOption = None,
     ray: RayOption = None,
+    plan: PlanOption = None,
     seed: Seed = 0,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -113,10 +115,9 @@ def command(
 ) -> None:
     """Run an agent on the tasks of an environment, or of several.
 
-    With --policy the agent is react, which asks that model; otherwise it is oracle, which plays the gold calls. An
-    agent of your own is code, which is run: see docs/adding-an-agent.md and docs/agent-programs.md.
-    Several environments or policies give a run for each pair, in a folder of its own below --out, and one table.
-    A run that has stopped goes on with --out and --resume; with a higher --limit or --trials it grows.
+    With --policy the agent is react, otherwise oracle, which plays the gold calls. One of your own is code, which is
+    run: docs/adding-an-agent.md, docs/agent-programs.md. Several environments or policies give a run for each pair, in
+    a folder below --out, and one table. A run that has stopped goes on with --out and --resume, or grows.
     Exit code: 0 if all is scored, 3 if episodes were lost, 2 for a usage error, 4 at --max-cost, 130 if interrupted.
     """
     _start(_read_config(SimpleNamespace(**locals())), env, policy or [], as_json=as_json)
@@ -148,7 +149,7 @@ def _read_config(given: Any) -> EvalConfig:
     program = ProgramConfig(sandbox=given.agent_sandbox, stdin=given.agent_stdin, mounts=tuple(given.agent_mount or ()))
     named = ("agent", "sandbox", "tasks", "limit", "trials", "seed", "concurrency", "out", "resume", "cassette",
         "attack", "privileges", "retrieve", "tool_budget", "max_cost", "user_policy", "judge",
-        "min_coverage", "branch", "search", "ray")  # fmt: skip
+        "min_coverage", "branch", "search", "ray", "plan")  # fmt: skip
     return EvalConfig(
         env=given.env[0],
         model=model,

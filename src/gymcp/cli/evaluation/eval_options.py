@@ -102,6 +102,13 @@ RayOption = Annotated[
         autocompletion=offer(("auto",)),
     ),
 ]
+PlanOption = Annotated[
+    Path | None,
+    _of(
+        TASKS_PANEL,
+        "TOML file: which nodes play, and where models and judge are, with --ray; default: all nodes play alike.",
+    ),
+]
 OutOption = Annotated[
     Path | None,
     _of(TASKS_PANEL, "Run folder; default: runs/ENV-AGENT-TIME.", "--out", "-o", autocompletion=complete_run),

@@ -47,7 +47,7 @@ from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.option_types import read_patterns
 from gymcp.cli.output import print_json
-from gymcp.cli.policy_options import PolicyPlan, open_user, plan_user
+from gymcp.cli.policy_options import OpenedModel, PolicyPlan, open_user, plan_user
 from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.catalog import source_of
@@ -145,11 +145,14 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
     call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
     cannot be used.
     """
+    if config.plan is not None:
+        config = import_place("evaluation.cluster.placement:apply_plan")(config)
     prepared = prepare_run(config)
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         env = prepared.env
         if config.ray is not None:
+            env = stack.enter_context(add_judge(runner, prepared.judge, env))
             agents = stack.enter_context(import_place("evaluation.cluster.driver:open_cluster")(prepared))
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
@@ -178,10 +181,15 @@ def _choose_concurrency(prepared: PreparedRun) -> ConcurrencyChoice:
     return choose_concurrency(read_machine_limits(), load)
 
 
-def prepare_run(config: EvalConfig) -> PreparedRun:
-    """The run of the config, before its models are opened. Raises UsageError, before a folder is made."""
+def prepare_run(config: EvalConfig, opened: OpenedModel | None = None) -> PreparedRun:
+    """The run of the config, before its models are opened. Raises UsageError, before a folder is made.
+
+    `opened`: the agent's model, if it is open on another machine.
+    """
     _check(config)
     agent, user = _plan_agent_and_user(config)
+    if agent.policy is not None:
+        agent = replace(agent, policy=replace(agent.policy, opened=opened))
     judge = plan_judge(config.judge, config.model, concurrency=_max_requests(config), max_cost=config.max_cost)
     wrappers = WrapperSelection(
         attack=config.attack,
@@ -245,11 +253,6 @@ def _check(config: EvalConfig) -> None:
         raise ConfigError("--resume: which run? name its folder with --out")
     if config.max_cost is not None and not config.max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
-    if config.ray is not None and config.judge is not None:
-        raise ConfigError(
-            "--ray and --judge: a judge's answers are kept in the run folder, which nodes do not have; play without"
-            " --judge, then grade the run: gymcp grade RUN --judge MODEL"
-        )
     if config.ray is not None and config.cassette == "record":
         raise ConfigError("--ray and --cassette record: nodes would record apart; record without --ray, then replay")
 
@@ -265,6 +268,8 @@ def _plan_schedule(config: EvalConfig) -> Schedule:
         return replace(schedule, controller=controller, tree=tree)
     if config.search is not None:
         search, tree = parse_search(config.search)
+        if search.rubric is not None and config.ray is not None:
+            raise ConfigError(f"--ray and --search '{config.search}': its judge is asked here, and not on nodes")
         if search.head is not None:
             if config.ray is not None:
                 raise ConfigError(f"--ray and --search '{config.search}': a head is loaded here, and not on nodes")

@@ -10,7 +10,8 @@ from gymcp.cli.machine.doctor import Finding, check_machine, passes, print_findi
 from gymcp.cli.output import console, print_json
 from gymcp.errors import GymcpError
 from gymcp.scale.agreement import compare_facts, describe_machine
-from gymcp.scale.ray_cluster import RayNode, connect_ray, list_nodes
+from gymcp.scale.ray_calls import connect_ray
+from gymcp.scale.ray_cluster import RayNode, list_nodes
 
 
 def execute(address: str, *, as_json: bool) -> None:

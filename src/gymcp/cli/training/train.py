@@ -38,6 +38,12 @@ RayOption = Annotated[
         autocompletion=offer(("auto",)),
     ),
 ]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML file: which nodes play, and how many episodes at a time, with --ray; default: all play alike."
+    ),
+]
 
 
 def command(
@@ -67,6 +73,7 @@ def command(
     ] = False,
     replay: ReplayOption = None,
     ray: RayOption = None,
+    plan: PlanOption = None,
     as_json: AsJson = False,
     dry_run: Annotated[Path | None, replaced_option("--dry-run", "gymcp credit RUN")] = None,
     preset: Annotated[
@@ -89,12 +96,14 @@ def command(
         raise ConfigError("train: --replay learns from a recorded run; leave --check and --explain out")
     if ray is not None and (check or explain):
         raise ConfigError("train: --check and --explain play one episode, on this machine; leave --ray out")
+    if plan is not None and ray is None:
+        raise ConfigError("train: --plan is for the nodes of a Ray cluster; name it: --ray auto or --ray HOST:PORT")
     if check or explain:
-        plan = _load_part("train", "train_plan")
-        plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
+        part = _load_part("train", "train_plan")
+        part.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
         return
     _load_part("train", "train_run").run(
-        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay, ray=ray
+        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay, ray=ray, plan=plan
     )
 
 

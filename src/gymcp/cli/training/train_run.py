@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -35,6 +36,7 @@ def run(
     as_json: bool,
     replay: Path | None = None,
     ray: str | None = None,
+    plan: Path | None = None,
 ) -> None:
     """Train, print a line for each iteration and then the paths of the results. Exit code 1 if the run stopped early.
 
@@ -45,7 +47,8 @@ def run(
         worker_loop(processes)
         return
     with controller(processes):
-        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json, replay=replay, ray=ray)
+        cluster = partial(_open_cluster, ray, plan)
+        ending = _train(recipe_path, settings, out, processes, cluster, resume=resume, as_json=as_json, replay=replay)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
 
@@ -60,11 +63,11 @@ def _train(
     settings: Sequence[tuple[str, Json]],
     out: Path | None,
     processes: Accelerated | None,
+    open_cluster: Callable[[Recipe, LoadedEnv], AbstractContextManager[OpenPlayer | None]],
     *,
     resume: bool,
     as_json: bool,
     replay: Path | None,
-    ray: str | None,
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
@@ -74,11 +77,11 @@ def _train(
         if as_json:
             return
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
-        if concurrency.is_chosen and ray is None:
+        if concurrency.is_chosen and open_player is None:
             console.print(concurrency.describe("rollout.concurrency"), highlight=False, soft_wrap=True)
 
     tell = (lambda row: None) if as_json else teller(recipe)
-    with _open_cluster(ray, recipe, env) as open_player:
+    with open_cluster(recipe, env) as open_player:
         ending = train(
             recipe,
             env,
@@ -100,12 +103,14 @@ def _train(
     return ending
 
 
-def _open_cluster(address: str | None, recipe: Recipe, env: LoadedEnv) -> AbstractContextManager[OpenPlayer | None]:
+def _open_cluster(
+    address: str | None, plan: Path | None, recipe: Recipe, env: LoadedEnv
+) -> AbstractContextManager[OpenPlayer | None]:
     """Nodes that play the episodes; None without an address. Raises ConfigError."""
     if address is None:
         return nullcontext()
     opened: AbstractContextManager[OpenPlayer] = import_place("training.cluster.driver:open_cluster")(
-        address, recipe, env
+        address, plan, recipe, env
     )
     return opened
 

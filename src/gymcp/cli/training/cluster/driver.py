@@ -9,12 +9,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from gymcp.cli.evaluation.cluster.driver import say
+from gymcp.cli.evaluation.cluster.placement import describe_plan, load_plan, place_groups
+from gymcp.cli.training.cluster.needed_files import find_needed_files
 from gymcp.cli.training.cluster.node import describe_run, open_play
 from gymcp.cli.training.cluster.player import open_player
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.scale.copies.collect import FileCollector
 from gymcp.scale.distribution import DistributionSettings
-from gymcp.scale.ray_cluster import RayPool, RunToOpen, connect_ray
+from gymcp.scale.ray_calls import connect_ray, list_cluster
+from gymcp.scale.ray_cluster import RayPool, RunToOpen
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.training_run import OpenPlayer
@@ -24,8 +29,14 @@ NODE_CONCURRENCY = 64
 
 
 @contextlib.contextmanager
-def open_cluster(address: str, recipe: Recipe, env: LoadedEnv) -> Iterator[OpenPlayer]:
+def open_cluster(address: str, plan_file: Path | None, recipe: Recipe, env: LoadedEnv) -> Iterator[OpenPlayer]:
     """Opens a player on the nodes of the cluster of ``--ray``, all of which have opened the run. Raises ConfigError."""
+    plan = load_plan(plan_file)
+    if plan.policy is not None or plan.judge or any(group.policy for group in plan.group):
+        raise ConfigError(
+            f"{describe_plan(plan_file)}: places a policy or a judge, and the model of a training is the driver's: keep"
+            " its groups alone, without policy"
+        )
     if recipe.reward.judge:
         raise ConfigError(
             f"--ray: recipe '{recipe.name}' names reward.judge, whose answers are kept in the run's folder, which nodes"
@@ -39,7 +50,13 @@ def open_cluster(address: str, recipe: Recipe, env: LoadedEnv) -> Iterator[OpenP
         concurrency=recipe.rollout.concurrency,
         known_tasks={task.id: task for task in env.suite.tasks},
     )
+    collector = FileCollector()
+    files = find_needed_files(recipe, env, collector)
     with connect_ray(address):
-        pool = RayPool(RunToOpen(open_play=partial(open_play, recipe, Path.cwd()), config=config))
+        find_group = place_groups(plan, plan_file, recipe.env, list_cluster())
+        for note in collector.notes:
+            say(note)
+        run = RunToOpen(open_play=partial(open_play, recipe), config=config, files=files, find_group=find_group)
+        pool = RayPool(run, say=say)
         asyncio.run(pool.open_first())
         yield partial(open_player, pool, settings)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.aio import hold_open
-from gymcp.cli.evaluation.cluster.node import enter_folder
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.scale.copies.records import PlacedFiles
+from gymcp.scale.plan import NodeGroup
+from gymcp.scale.questions import AskedPolicy
 from gymcp.scale.worker import LeasedJobs, OpenedPlay
 from gymcp.trainers.recipe.agent import RolloutAgent, load_rollout_agent
 from gymcp.trainers.recipe.environment import digest_grader, wrap_environment
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.playing import LocalPlayer, PlaySettings
 from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions
-from gymcp.types import Json, Sampled, Sampling
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,35 +32,16 @@ class TextQuestion:
     """Asks for the `TextInterface` of the trained model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleQuestion:
-    """Asks for a sample of the trained model."""
-
-    settings: PlaySettings
-    """Settings of the episode."""
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-
-
-class AskedPolicy:
-    """The policy that is trained, on a node: the driver samples."""
-
-    def __init__(self, ask: Callable[[Any], Coroutine[Any, Any, Any]], settings: PlaySettings) -> None:
-        self._ask, self._settings = ask, settings
-
-    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        question = SampleQuestion(settings=self._settings, prompt_ids=tuple(prompt_ids), sampling=sampling)
-        sampled: Sampled = await self._ask(question)
-        return sampled
-
-
 @contextlib.contextmanager
-def open_play(recipe: Recipe, folder: Path, runner: asyncio.Runner) -> Iterator[OpenedPlay]:
-    """Check the recipe's environment and agent on this node. `folder`: working folder of the driver.
+def open_play(recipe: Recipe, group: NodeGroup, placed: PlacedFiles, runner: asyncio.Runner) -> Iterator[OpenedPlay]:
+    """Check the recipe's environment and agent on this node, which is of that group of the plan.
 
-    Raises UsageError.
+    `placed`: files of the driver that the recipe names. Raises UsageError.
     """
-    enter_folder(folder)
+    placed.enter()
+    recipe = placed.locate(recipe)
+    if group.concurrency is not None:
+        recipe = replace(recipe, rollout=replace(recipe.rollout, concurrency=group.concurrency))
     env = wrap_environment(recipe, load_named(recipe.env))
     sandbox = get_sandbox(recipe.rollout.sandbox)
     sandbox.check()
@@ -76,7 +57,8 @@ def open_play(recipe: Recipe, folder: Path, runner: asyncio.Runner) -> Iterator[
             await player.play(text, AskedPolicy(jobs.ask, jobs.settings), jobs.settings, jobs, jobs.keep)
 
         tasks = {task.id: task for task in env.suite.tasks}
-        yield OpenedPlay(config=describe_run(recipe, env, agent), tasks=tasks, budget=RunBudget(), play=play)
+        config = placed.restore(describe_run(recipe, env, agent))
+        yield OpenedPlay(config=config, tasks=tasks, budget=RunBudget(), play=play)
 
 
 def describe_run(recipe: Recipe, env: LoadedEnv, agent: RolloutAgent | None) -> Mapping[str, Json]:

@@ -9,9 +9,9 @@ from typing import Any
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import JobSource
 from gymcp.agents.strategies.budgets import RunBudget
-from gymcp.cli.training.cluster.node import SampleQuestion
 from gymcp.protocols import Policy
 from gymcp.scale.distribution import Distribution, DistributionSettings, open_distribution
+from gymcp.scale.questions import SampleQuestion
 from gymcp.scale.records import NodePool
 from gymcp.trainers.rollouts.playing import EpisodePlayer, PlaySettings, TextInterface
 
@@ -35,6 +35,7 @@ class _ServedModel:
     async def answer(self, question: Any) -> Any:
         """The model's text interface, or a sample."""
         if isinstance(question, SampleQuestion):
+            assert isinstance(question.settings, PlaySettings)
             return await self.policies[question.settings].sample(question.prompt_ids, question.sampling)
         return self.text
 

@@ -1,0 +1,184 @@
+"""A model on one node of a cluster, which samples for the agents on all others by way of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model
+from gymcp.aio import run_in_own_task
+from gymcp.errors import ConfigError, GymcpError, NodeLost, PolicyInfraError
+from gymcp.protocols import Policy
+from gymcp.scale.agreement import compare_facts, describe_machine
+from gymcp.scale.copies.records import PlacedFiles
+from gymcp.scale.copies.sending import RunFiles, copy_files
+from gymcp.scale.plan import ClusterNode, PolicyPlace
+from gymcp.scale.ray_calls import await_answer, end_with_parent, list_cluster
+from gymcp.scale.records import NodeFacts
+from gymcp.types import Sampled, Sampling
+
+START_S = 120.0
+"""Seconds until the actor answers for the first time; Ray starts it once its resources are free."""
+OPEN_S = 900.0
+"""Seconds until the model is loaded."""
+SAMPLE_S = 1800.0
+"""Seconds for one sample, after which the actor counts as lost. An agent's own limit is shorter."""
+MAX_OPENED = 3
+"""Number of times that the model is opened in one run."""
+
+log = logging.getLogger(__name__)
+
+
+class _Actor:
+    """The model, inside Ray: an actor whose calls share one event loop."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.AsyncExitStack()
+        self._policy: Policy | None = None
+        threading.Thread(target=end_with_parent, name="gymcp watch", daemon=True).start()
+
+    async def describe(self) -> NodeFacts:
+        return describe_machine()
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.to_thread(function, *arguments)
+
+    async def open(self, spec: PolicySpec, options: ModelOptions, placed: PlacedFiles) -> None:
+        placed.enter()
+        model = await self._stack.enter_async_context(run_in_own_task(open_model(placed.locate(spec), options)))
+        assert isinstance(model, TokenModel)
+        self._policy = model.policy
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        assert self._policy is not None
+        return await self._policy.sample(prompt_ids, sampling)
+
+
+class _PolicyNode:
+    """The actor of a model on a node, as a target of copies."""
+
+    def __init__(self, node: ClusterNode, place: PolicyPlace) -> None:
+        self.name = node.name
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "num_gpus": place.num_gpus,
+            "resources": place.resources,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
+        there = NodeAffinitySchedulingStrategy(node_id=node.id, soft=False)
+        self.actor = ray.remote(**options)(_Actor).options(scheduling_strategy=there).remote()
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+        """See `CopyTarget`."""
+        return await await_answer(self.actor.call.remote(function, *arguments), timeout_s)
+
+    def end(self) -> None:
+        """End the actor at once."""
+        with contextlib.suppress(RayError, ValueError):  # it is dead already
+            ray.kill(self.actor)
+
+
+class RayPolicy:
+    """A policy on a node that has what its place in the plan asks for. If the actor is lost, the model is opened again.
+
+    A sample depends on nothing that the actor keeps, so a lost one is drawn again.
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        options: ModelOptions,
+        place: PolicyPlace,
+        files: RunFiles,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`files`: those of the model's folder. `say`: gets a line about files that were copied."""
+        self._spec, self._options, self._place = spec, options, place
+        self._files, self._say = files, say
+        self._opened: Counter[str] = Counter()
+        """Number of times that the model was opened, by the id of the node."""
+        self._node: _PolicyNode | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Load the model on a node, another one than before if there is any. Raises ConfigError."""
+        fit = [node for node in list_cluster() if self._place.fits(node)]
+        if not fit:
+            raise ConfigError(f"{self._spec.who}: no node of the cluster has what the plan's policy asks for")
+        node = min(fit, key=lambda node: self._opened[node.id])
+        self._opened[node.id] += 1
+        there = _PolicyNode(node, self._place)
+        try:
+            await self._load(there)
+        except GymcpError as error:
+            there.end()
+            raise ConfigError(f"node {node.name}: {self._spec.who}: {error}") from error
+        self._node = there
+
+    async def _load(self, there: _PolicyNode) -> None:
+        """Raises GymcpError."""
+        try:
+            facts: NodeFacts = await await_answer(there.actor.describe.remote(), START_S)
+        except NodeLost as error:
+            raise ConfigError(
+                f"its actor does not start, perhaps because others hold its resources: {error}"
+            ) from error
+        if different := compare_facts(describe_machine(), facts):
+            raise ConfigError("; ".join(different))
+        (placed,) = await copy_files([there], self._files, ray.put, self._say)
+        if isinstance(placed, GymcpError):
+            raise placed
+        await await_answer(there.actor.open.remote(self._spec, self._options, placed), OPEN_S)
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        """See `Policy`. Raises PolicyInfraError if the model cannot be opened again, and what it raises itself."""
+        while True:
+            there = self._node
+            if there is None:
+                raise PolicyInfraError(f"{self._spec.who}: its node is lost, and the model is open on no other one")
+            answer = there.actor.sample.remote(prompt_ids, sampling)
+            try:
+                sampled: Sampled = await await_answer(answer, SAMPLE_S)
+                return sampled
+            except NodeLost as error:
+                await self._replace(there, error)
+            except asyncio.CancelledError:
+                with contextlib.suppress(RayError, ValueError):  # the actor is dead already
+                    ray.cancel(answer)
+                raise
+
+    async def _replace(self, lost: _PolicyNode, why: NodeLost) -> None:
+        """Open the model again, once for all that have asked the lost actor."""
+        if self._node is lost:
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open_again(lost, why))
+            await asyncio.shield(self._opening)
+
+    async def _open_again(self, lost: _PolicyNode, why: NodeLost) -> None:
+        try:
+            lost.end()
+            log.warning("node %s: %s: %s; the model is opened again", lost.name, self._spec.who, why)
+            if self._opened.total() >= MAX_OPENED:
+                raise ConfigError(f"it was opened {MAX_OPENED} times")
+            await self.open()
+        except ConfigError as error:
+            log.warning("%s: cannot be opened again: %s", self._spec.who, error)
+            self._node = None
+        finally:
+            self._opening = None
+
+    def end(self) -> None:
+        """End the actor."""
+        if self._node is not None:
+            self._node.end()

@@ -1,0 +1,61 @@
+"""`gymcp eval --ray --plan` on a real cluster: groups of nodes, and a model on one node that samples for the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_runner import gymcp
+from ray_nodes import RayCluster, run_cluster
+from test_ray_runs import attempts
+
+from gymcp.scale.distribution import NODE_KEY
+from gymcp.types import Trajectory
+
+pytestmark = pytest.mark.xdist_group("ray")
+PLAN = """
+[policy]
+resources = { policy = 1 }
+[[group]]
+labels = { zone = "far" }
+concurrency = 1
+"""
+WORDS = ("eval", "backoffice", "--policy", "tiny", "--limit", 2, "--temperature", 0, "--max-turns", 3)
+
+
+def eval_on(cluster: RayCluster, plan: Path, text: str, *words: object) -> tuple[int, str]:
+    """Exit code and standard error."""
+    plan.write_text(text)
+    done = gymcp(*words, "--ray", cluster.address, "--plan", plan, env=cluster.environment)
+    return done.returncode, done.stderr
+
+
+def read_samples(rows: list[Trajectory]) -> dict[str, tuple[object, ...]]:
+    """Task -> score, and the tokens of each step."""
+    found: dict[str, tuple[object, ...]] = {}
+    for row in rows:
+        tokens = [step.sampled.ids for step in row.steps if step.sampled is not None]
+        assert tokens
+        found[row.task] = (row.score, row.final_key, tokens)
+    return found
+
+
+def test_a_model_on_one_node_samples_for_the_group_that_plays(ray: None, tmp_path: Path) -> None:
+    settings: list[dict[str, object]] = [{"resources": {"policy": 1}}, {"labels": {"zone": "far"}}]
+    plan, run = tmp_path / "plan.toml", tmp_path / "there"
+    with run_cluster([{}, {}], settings) as cluster:
+        code, said = eval_on(cluster, plan, PLAN, *WORDS, "--out", run)
+        assert code == 0, said
+        code, said = eval_on(cluster, plan, PLAN.replace("policy = 1", "policy = 2"), *WORDS, "--out", tmp_path / "no")
+    assert code == 2
+    line = said.splitlines()[-1]
+    assert line.startswith(f"gymcp: plan '{plan}': policy: no node has the resource policy 2; the cluster has ")
+    assert "policy 1" in line
+    assert "zone=far" in line
+    assert not (tmp_path / "no").exists()
+    rows = attempts(run)
+    assert len({row.provenance[NODE_KEY] for row in rows}) == 1
+    first, second = sorted((row.usage for row in rows), key=lambda usage: usage.started_at)
+    assert first.started_at + first.wall_s <= second.started_at, "one at a time, by the group's concurrency"
+    assert gymcp(*WORDS, "--concurrency", 1, "--out", tmp_path / "here").returncode == 0
+    assert read_samples(rows) == read_samples(attempts(tmp_path / "here"))
