@@ -20,7 +20,7 @@ class Figure:
     of: Callable[[Rows], float | None]
     """The figure of a run's rows; None if they lack it."""
     is_share: bool = True
-    """True: printed in per cent; False: a number of calls."""
+    """True: printed in per cent; False: a number, such as of calls."""
 
 
 def evaluations(rows: Rows, column: str) -> list[tuple[int, float]]:
@@ -48,6 +48,14 @@ def _mean(column: str) -> Callable[[Rows], float | None]:
         return float(np.mean(values)) if values else None
 
     return mean
+
+
+def _sum(column: str, unit: float) -> Callable[[Rows], float | None]:
+    def add(rows: Rows) -> float | None:
+        values = [row[column] for row in rows if isinstance(row.get(column), int | float)]
+        return sum(values) / unit if values else None
+
+    return add
 
 
 def _area(rows: Rows) -> float | None:
@@ -80,6 +88,8 @@ FIGURES: Mapping[str, Figure] = {
     "calls": Figure(title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False),
     "alone": Figure(title="steps alone in their state", of=_mean("anchor/singletons")),
     "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share")),
+    "tokens": Figure(title="sampled tokens in thousands", of=_sum("tokens/sampled", 1000.0), is_share=False),
+    "groups": Figure(title="groups of episodes", of=_sum("curriculum/groups", 1.0), is_share=False),
     "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False),
     "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False),
     "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio),
