@@ -60,7 +60,8 @@ def test_arms_of_trees_and_of_groups_sample_as_many_tokens(tmp_path: Path) -> No
     small = shrink(trees, [arm.name for arm in trees.arms])
     bench = Bench(registration=small, runs=tmp_path / "runs", results=tmp_path / "results")
     jobs = plan_rest(bench, {arm.name: 1e-3 for arm in small.arms}, small.arms)
-    run_jobs(bench, jobs, Progress(bench, jobs, say=[].append), retry=False)
+    lines: list[str] = []
+    run_jobs(bench, jobs, Progress(bench, jobs, say=lines.append), retry=False)
     results = {arm: run for (arm, _), run in read_results(small, bench.results).items()}
     assert {run.state_in(small) for run in results.values()} == {"finished"}
     for arm, run in results.items():
