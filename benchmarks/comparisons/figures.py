@@ -21,10 +21,9 @@ class Figure:
     of: Callable[[Rows], float | None]
     """The figure of a run's rows; None if they lack it."""
     is_share: bool = True
-    """True: printed in per cent; False: a number of calls."""
-    least: float = 0.0
-    most: float = 1.0
-    """Values that the figure can have; an interval of its mean ends there."""
+    """True: printed in per cent; False: a number, such as of calls."""
+    most: float = math.inf
+    """Largest value that the figure can have, the least being 0; an interval of its mean ends there."""
 
 
 def evaluations(rows: Rows, column: str) -> list[tuple[int, float]]:
@@ -54,6 +53,14 @@ def _mean(column: str) -> Callable[[Rows], float | None]:
     return mean
 
 
+def _sum(column: str, unit: float) -> Callable[[Rows], float | None]:
+    def add(rows: Rows) -> float | None:
+        values = [row[column] for row in rows if isinstance(row.get(column), int | float)]
+        return sum(values) / unit if values else None
+
+    return add
+
+
 def _area(rows: Rows) -> float | None:
     """Mean success over the run, linear between two evaluations."""
     points = evaluations(rows, "success")
@@ -78,19 +85,17 @@ def _needed_ratio(rows: Rows) -> float | None:
 
 _NEEDLESS, _NEEDED, _SEALED = (f"component_of_solved/{name}" for name in ("needless_looks", "needed_looks", "sealed"))
 FIGURES: Mapping[str, Figure] = {
-    "start": Figure(title="success before practice", of=_first("success")),
-    "success": Figure(title="success at the end", of=_last("success")),
-    "area": Figure(title="mean success over the run", of=_area),
-    "calls": Figure(
-        title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False, most=math.inf
-    ),
-    "alone": Figure(title="steps alone in their state", of=_mean("anchor/singletons")),
-    "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share")),
-    "needless_start": Figure(
-        title="needless looks before practice", of=_first(_NEEDLESS), is_share=False, most=math.inf
-    ),
-    "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False, most=math.inf),
-    "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio, most=math.inf),
-    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio, most=math.inf),
+    "start": Figure(title="success before practice", of=_first("success"), most=1.0),
+    "success": Figure(title="success at the end", of=_last("success"), most=1.0),
+    "area": Figure(title="mean success over the run", of=_area, most=1.0),
+    "calls": Figure(title="calls of a solved task at the end", of=_last("calls_of_solved"), is_share=False),
+    "alone": Figure(title="steps alone in their state", of=_mean("anchor/singletons"), most=1.0),
+    "step_share": Figure(title="gigpo's abs. advantage from steps", of=_mean("anchor/step_share"), most=1.0),
+    "tokens": Figure(title="sampled tokens in thousands", of=_sum("tokens/sampled", 1000.0), is_share=False),
+    "groups": Figure(title="groups of episodes", of=_sum("curriculum/groups", 1.0), is_share=False),
+    "needless_start": Figure(title="needless looks before practice", of=_first(_NEEDLESS), is_share=False),
+    "needless": Figure(title="needless looks at the end", of=_last(_NEEDLESS), is_share=False),
+    "needless_left": Figure(title="needless looks, end over start", of=_needless_ratio),
+    "needed_kept": Figure(title="needed looks per sealed parcel, end over start", of=_needed_ratio),
 }
 """Figures by name. Looks are counted in solved rounds."""

@@ -68,7 +68,7 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     yield f"## {registration.title}"
     yield (
         f"Registration `{registration.name}`, digest `{registration.digest[:16]}`: {registration.iterations} iterations"
-        f" of {registration.episodes} episodes in every row; rates chosen on seed"
+        f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on seed"
         f" {', '.join(map(str, registration.tuning_seeds))}; seeds {first}, and {further} for rows whose score is at"
         f" most {registration.near_best:g} below the best.{_describe_time(ground)}"
     )

@@ -24,8 +24,11 @@ ENDED = ("finished", "ended early")
 def package_curves(
     registration: Registration, results: Results, folder: Path = PACKAGED, recipes: Path = RECIPES
 ) -> Path | None:
-    """Write the curves of a comparison on the ground of the demo; None if it is on another, or a ranked run is open."""
-    curves = collect_curves(registration, results, recipes)
+    """Write the curves of a comparison on the ground of the demo.
+
+    None if it is on another, if it runs only when it is named, or if a ranked run is open.
+    """
+    curves = collect_curves(registration, results, recipes) if registration.by_default else None
     if curves is None or curves.recipe["env"] != load_recipe(RECIPE).env:
         return None
     return write_registered_curves(curves, folder)

@@ -51,8 +51,9 @@ def _list_facts(registration: Registration, results: Results) -> Iterator[str]:
     tuning = ", ".join(map(str, registration.tuning_seeds))
     yield f"- registration `{registration.name}`, digest `{registration.digest[:16]}`"
     yield (
-        f"- {registration.iterations} iterations of {registration.episodes} episodes; seeds {seeds}; arms that are not"
-        f" ranked have the first {registration.shown_seeds}; rates are chosen by runs of seed {tuning}"
+        f"- {registration.iterations} iterations of {registration.batch:,} {registration.batch_unit}; seeds {seeds};"
+        f" arms that are not ranked have the first {registration.shown_seeds}; rates are chosen by runs of seed"
+        f" {tuning}"
     )
     start = estimate_figure(registration, results, registration.arm(registration.baseline), "start")
     if start is not None:

@@ -26,9 +26,9 @@ _COLOURS = {
 
 
 def draw_curves(registration: Registration, results: Results, folder: Path) -> list[Path]:
-    """Write a picture for each scheme: each arm's mean over episodes, with a band from the lowest seed to the highest.
+    """Write a picture for each scheme: each arm's mean over episodes, or over sampled tokens.
 
-    Arms that are not ranked are thin and dashed, without a band.
+    A band goes from the lowest seed to the highest. Arms that are not ranked are thin and dashed, without a band.
     """
     written = []
     for scheme in SCHEMES:
@@ -53,7 +53,7 @@ def _draw(registration: Registration, results: Results) -> Figure:
         axes.grid(alpha=0.6)
     panels[0, 0].set_title(registration.title)
     panels[0, 0].legend(fontsize=8)
-    panels[-1, 0].set_xlabel("episodes practised")
+    panels[-1, 0].set_xlabel(f"{registration.batch_unit} in practice")
     return figure
 
 
@@ -62,7 +62,7 @@ def _draw_arm(axes: Any, registration: Registration, results: Results, arm: Arm,
     points = spread_over([dict(line) for run in runs if (line := evaluations(run.rows, column))])
     if not points:
         return
-    at = [point.iteration * registration.episodes for point in points]
+    at = [point.iteration * registration.batch for point in points]
     label = f"{arm.label} ({len(runs)} seed{'s' * (len(runs) > 1)}{'' if arm.ranked else ', not ranked'})"
     style: dict[str, Any] = {"linewidth": 2.2} if arm.ranked else {"linewidth": 1, "linestyle": "--"}
     axes.plot(at, [point.mean for point in points], color=colour, marker="o", markersize=3, label=label, **style)

@@ -120,8 +120,10 @@ class Registration:
     recipe_digest: str
     iterations: int
     """Iterations of a run: the same in all arms."""
-    episodes: int
-    """Episodes of an iteration."""
+    batch: int
+    """Size of an iteration, in `batch_unit`: the same in all arms."""
+    batch_unit: Literal["episodes", "sampled tokens"]
+    """Unit of `batch`: tokens if the recipe has ``rollout.batch_tokens``, so that arms may have trees."""
     title: str
     tuning_seeds: tuple[int, ...]
     """Seeds on which rates, warm start and recipe are chosen, by the mean over them; they are never measured. A file
@@ -208,7 +210,8 @@ def read_registration(path: Path, recipes: Path = RECIPES) -> Registration:
         digest=digest({**whole, "recipe": recipe}),
         recipe_digest=digest(recipe),
         iterations=0,
-        episodes=0,
+        batch=0,
+        batch_unit="episodes",
         arms=tuple(_make_arm(name, arm, f"{who}: arms.{name}") for name, arm in arms.items()),
         claims=tuple(_make(Claim, claim, f"{who}: claim {number}") for number, claim in claims.items()),
     )
@@ -305,13 +308,23 @@ def _with_budget(registration: Registration, recipes: Path) -> Registration:
             recipe = load_arm_recipe(registration, arm, registration.seeds[0], recipes=recipes)
         except ConfigError as error:
             raise ConfigError(f"{who}: arms.{arm.name}: {error}") from error
-        budgets.add((recipe.learn.iterations, recipe.rollout.groups * recipe.rollout.episodes))
+        budgets.add((recipe.learn.iterations, *_measure_batch(recipe)))
     if len(budgets) > 1:
-        raise ConfigError(f"{who}: its arms have different numbers of episodes")
-    ((iterations, episodes),) = budgets
+        raise ConfigError(f"{who}: its arms have different numbers of episodes, or of sampled tokens")
+    ((iterations, batch, unit),) = budgets
     if registration.stop is not None and not 0 < registration.stop.after < iterations:
         raise ConfigError(f"{who}: stop.after must be from 1 to {iterations - 1}")
-    return replace(registration, iterations=iterations, episodes=episodes)
+    return replace(registration, iterations=iterations, batch=batch, batch_unit=unit)
+
+
+def _measure_batch(recipe: Recipe) -> tuple[int, Literal["episodes", "sampled tokens"]]:
+    """Size of an iteration, and its unit."""
+    rollout = recipe.rollout
+    return (
+        (rollout.batch_tokens, "sampled tokens")
+        if rollout.batch_tokens
+        else (rollout.groups * rollout.episodes, "episodes")
+    )
 
 
 def _check(registration: Registration) -> None:

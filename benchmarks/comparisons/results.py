@@ -19,6 +19,7 @@ DIGITS = 6
 """Significant digits of a stored metric."""
 _COLUMNS = (
     "iteration", "success", "steps", "calls", "unusable", "entropy", "kl", "grad_norm", "clipped", "dropped", "tokens",
+    "tokens/sampled", "curriculum/groups", "branches",
     "advantage/size", "advantage/active", "anchor/singletons", "anchor/step_share", "critic/explained", "learning_rate",
     "skipped", "seconds", "seconds/rollout", "seconds/update", "seconds/evaluation",
 )  # fmt: skip

@@ -56,9 +56,15 @@ class Bench:
     """Commit that the results name."""
 
 
+QUICK_TOKENS = 1500
+"""Sampled tokens of an iteration of such a run, if the registration counts tokens."""
+
+
 def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
     """A tiny version of the registration with these arms, on a seed that is not measured; it claims nothing."""
-    chosen = tuple(replace(registration.arm(name), ranked=True) for name in arms)
+    chosen = tuple(_shrink_arm(registration.arm(name)) for name in arms)
+    has_episodes = registration.batch_unit == "episodes"
+    settings = {**registration.settings, **QUICK} | ({} if has_episodes else {"rollout.batch_tokens": QUICK_TOKENS})
     return replace(
         registration,
         title=f"{registration.title}, tiny runs that show nothing",
@@ -66,13 +72,19 @@ def shrink(registration: Registration, arms: Sequence[str]) -> Registration:
         seeds=registration.tuning_seeds[:1],
         shown_seeds=1,
         baseline=arms[0],
-        settings={**registration.settings, **QUICK},
+        settings=settings,
         iterations=int(QUICK["learn.iterations"]),
-        episodes=int(QUICK["rollout.groups"]) * int(QUICK["rollout.episodes"]),
+        batch=int(QUICK["rollout.groups"]) * int(QUICK["rollout.episodes"]) if has_episodes else QUICK_TOKENS,
         stop=StopRule(arm=arms[0], after=1, min_success=0.0, max_success=1.0),
         arms=chosen,
         claims=(),
     )
+
+
+def _shrink_arm(arm: Arm) -> Arm:
+    """The arm with few groups, if it has a number of its own."""
+    groups = {"rollout.groups": QUICK["rollout.groups"]} if "rollout.groups" in arm.settings else {}
+    return replace(arm, ranked=True, settings={**arm.settings, **groups})
 
 
 def plan_first(bench: Bench, rates: Mapping[str, float]) -> list[Job]:

@@ -58,8 +58,7 @@ def estimate_figure(registration: Registration, results: Results, arm: Arm, figu
     found = estimate([value for value in values if value is not None])
     if found is None or found.ci95 is None:
         return found
-    least, most = FIGURES[figure].least, FIGURES[figure].most
-    low, high = max(found.ci95.low, least), min(found.ci95.high, most)
+    low, high = max(found.ci95.low, 0.0), min(found.ci95.high, FIGURES[figure].most)
     return replace(found, ci95=replace(found.ci95, low=low, high=high))
 
 

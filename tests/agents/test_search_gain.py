@@ -28,3 +28,14 @@ def test_the_formulas_of_one_way_are_those_of_one_try() -> None:
     # two ways with one key left: 1 - (1 - q)^2, in 1 + (1 - q) calls
     assert math.isclose(search.depth_first(2, 1)[0], 1 - search.ERROR**2)
     assert math.isclose(search.depth_first(2, 1)[1], 1 + search.ERROR)
+
+
+def test_the_formula_of_a_beam_counts_all_outcomes() -> None:
+    """The head sees which ways are right, so a path stays right if one of them is."""
+    assert math.isclose(search.beam_by_steps(1), search.RIGHT**search.KEYS)
+    for ways in (2, 3):
+        total = 0.0
+        for outcome in itertools.product((True, False), repeat=ways * search.KEYS):
+            steps = [outcome[at : at + ways] for at in range(0, len(outcome), ways)]
+            total += all(map(any, steps)) * math.prod(search.RIGHT if each else search.ERROR for each in outcome)
+        assert math.isclose(search.beam_by_steps(ways), total)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tree_play import ByHand, add, call, count_env, following, play
 
+from gymcp.agents.runner.trees.branch_steps import BranchSteps
 from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, TreeBudget
 from gymcp.agents.runner.trees.retry_errors import RetryErrors
 from gymcp.outcome import Outcome
@@ -91,3 +92,26 @@ def test_another_choice_than_a_branch_from_before_comes_too_late_at_the_end(tmp_
         (row,) = store.summaries()
         assert not store.branches()
     assert row.outcome is Outcome.SCORED
+
+
+def test_a_controller_is_told_the_branching_points_of_the_path(tmp_path: Path) -> None:
+    """Those of a parent behind the point at which the episode began are none of its own."""
+    points: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Noting(BranchSteps):
+        def after(self, played: Played) -> Choice:
+            points[played.branch, played.number] = played.points
+            return BranchSteps.after(self, played)
+
+    def count_to_four(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number == 5 else add(1, number)
+
+    controller = Noting(ways=2, depth=2, steps=frozenset({1, 3}))
+    play(count_env(), tmp_path, controller, following(count_to_four), TreeBudget(episodes=4))
+    assert points == {
+        ("", 1): (), ("", 2): (1,), ("", 3): (1,), ("", 4): (1, 3),
+        ("1.1", 2): (1,), ("1.1", 3): (1,), ("1.1", 4): (1, 3),
+        ("3.1", 4): (1, 3),
+        ("1.1/3.1", 4): (1, 3),
+    }  # fmt: skip

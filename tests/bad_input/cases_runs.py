@@ -15,6 +15,8 @@ from things import (
     plan_bank_run,
     record_run,
     record_training,
+    record_without_model,
+    record_without_scores,
 )
 
 STORE = "trajectories.sqlite"
@@ -24,6 +26,31 @@ CASES: tuple[Case, ...] = (
         "old option of credit",
         "train --save",
         "--save: has been replaced by: gymcp credit RUN --save; training saves by itself",
+    ),
+    Case("learn from a folder that is not there", "learn nowhere", "run folder nowhere: no such folder"),
+    Case(
+        "learn from a run without scores",
+        "learn run",
+        ("head: no episode of run ", "run has a score and a step, so there is nothing to learn; grade it"),
+        given={"run": record_without_scores},
+    ),
+    Case(
+        "learn from a run without tokens",
+        "learn run --policy tiny",
+        "no tokens are recorded, so nothing can be trained on",
+        given={"run": record_without_model},
+    ),
+    Case(
+        "learn from a run whose model is not named",
+        "learn run",
+        ("learn: the record of run ", "run names no model that played it; name one that has its tokenizer: --policy"),
+        given={"run": record_without_model},
+    ),
+    Case(
+        "learn for a model behind an address",
+        "learn run --policy openai:http://127.0.0.1:9/v1#m",
+        "head: policy 'openai:http://127.0.0.1:9/v1#m' has no folder on this machine whose hidden states can be read;",
+        given={"run": record_run},
     ),
     Case("report on a folder that is not there", "report nowhere", "run folder nowhere: no such folder"),
     Case("report on a file", "report notes.txt", "run folder notes.txt: no such folder", given={"notes.txt": "x"}),

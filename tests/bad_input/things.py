@@ -57,6 +57,15 @@ def record_without_scores(folder: Path) -> Path:
     return folder
 
 
+def record_without_model(folder: Path) -> Path:
+    """A run of an agent without a model: no policy in its record, and no tokens in its episodes."""
+    with create_run(folder, {**CONFIG, "policy": None}), TrajectoryStore.open(folder, write=True) as store:
+        for trial in range(2):
+            one = order_episode("task", trial, pays=trial == 0, run="run")
+            store.append(replace(one, steps=tuple(replace(step, sampled=None) for step in one.steps)), {"state-0": {}})
+    return folder
+
+
 def record_backoffice_run(folder: Path) -> Path:
     """A run of the catalog's environment `backoffice`, whose tasks are others today."""
     return record_run(folder, source="backoffice", suite_version="0", suite_digest="ab")

@@ -94,7 +94,7 @@ def test_episodes_branch_as_the_page_shows(folder: Path) -> None:
 
 
 def test_an_answer_is_searched_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "search.md", folder) == 4
+    assert play_page(DOCS / "search.md", folder) == 3
     with TrajectoryStore.open(folder / "runs" / "search") as store:
         assert (len(store.summaries()), len(store.branches())) == (2, 4)
     config = json.loads((folder / "runs" / "headed" / "run.json").read_text())["config"]
@@ -109,7 +109,7 @@ def test_an_answer_is_searched_as_the_page_shows(folder: Path) -> None:
 
 
 def test_steps_of_trees_get_credit_as_the_page_shows(folder: Path) -> None:
-    assert play_page(DOCS / "tree-credit.md", folder) == 4
+    assert play_page(DOCS / "tree-credit.md", folder) == 6
 
 
 def test_every_message_is_explained_with_its_own_words(folder: Path) -> None:

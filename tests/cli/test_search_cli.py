@@ -99,7 +99,7 @@ def test_a_head_of_other_tasks_is_no_upper_bound_and_needs_an_agent_with_tokens(
     learner = Learner(AutoModelForCausalLM.from_pretrained(TRAINED), LearnerSettings())
     width = learner.model.config.hidden_size
     head = Critic(width, learner.model.device, learning_rate=1e-3, epochs=1, seed=0)
-    tasks = frozenset({"backoffice/1"})
+    tasks = frozenset({"bank/another"})
     values = StepValues(learner=learner, head=head, model=TRAINED, explained=0.5, tasks=tasks)
     save_step_values(values, tmp_path / "head")
     words = ("eval", BANK, "--limit", 1, "--search", f"best_of_n,width=1,value=q,head={tmp_path / 'head'}")
@@ -110,3 +110,25 @@ def test_a_head_of_other_tasks_is_no_upper_bound_and_needs_an_agent_with_tokens(
     refused = gymcp(*words, "--agent", "random", "--out", tmp_path / "other")
     assert refused.returncode == 2
     assert "no tokens are recorded, so nothing can be trained on" in refused.stderr
+
+
+def test_a_head_is_learnt_from_a_run_and_values_a_search_on_other_tasks(tmp_path: Path) -> None:
+    """The shipped policy solves most requests of level 1 and few of level 3, so there is something to learn."""
+    words = ("eval", "backoffice", "--policy", "tiny")
+    done = gymcp(*words, "--tasks", "seeds-*-1-0,seeds-*-3-0", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    learnt = gymcp("learn", tmp_path / "run", "--json")
+    assert learnt.returncode == 0, learnt.stderr
+    said = json.loads(learnt.stdout)
+    head = str(tmp_path / "run" / "head")
+    assert (said["policy"], said["head"], said["tasks"]) == ("tiny", head, 16)
+    assert ("no better than a constant" in learnt.stderr) == (said["explained"] <= 0)
+    search = f"best_of_n,width=2,value=q,head={head}"
+    done = gymcp(*words, "--tasks", "seeds-*-1-1", "--limit", 1, "--search", search, "--out", tmp_path / "searched")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "searched" / "run.json").read_text())["config"]
+    assert (config["search_value"], config.get("upper_bound")) == ("q", None)
+    refused = gymcp("eval", BANK, "--policy", "tiny", "--search", search, "--out", tmp_path / "other")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "head: it was trained on episodes of backoffice, and this run is of 'bank'" in refused.stderr
+    assert not (tmp_path / "other").exists()

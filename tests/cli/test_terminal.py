@@ -157,6 +157,8 @@ RUN_VERBS: list[list[str]] = [
     ["credit", "RUN", "--preset", BAD],
     ["credit", "RUN", "--set", f"{BAD}=1"],
     ["credit", "RUN", "--preset", "matchtir"],
+    ["learn", "RUN"],
+    ["learn", "RUN", "--policy", BAD],
     ["train", BAD],
     ["judge", "RUN"],
     ["judge", "run", "RUN"],

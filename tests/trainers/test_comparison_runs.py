@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from comparisons.registration import read_registrations
@@ -50,6 +51,23 @@ def test_arms_start_from_one_model_and_go_on_after_the_stop_rule(bench: Bench, s
     assert len({run.rows[0]["test/seeds/success"] for run in results.values()}) == 1
     assert sum("warm start of 8 examples" in line for line in said) == 1
     assert not any(is_left(bench, job, retry=True) for job in plan(bench))
+
+
+@pytest.mark.usefixtures("bwrap")
+def test_arms_of_trees_and_of_groups_sample_as_many_tokens(tmp_path: Path) -> None:
+    """The shipped registration at tiny size. Groups of an untrained policy differ much, so a tenth may be missing."""
+    (trees,) = (each for each in read_registrations() if each.name == "trees-1")
+    small = shrink(trees, [arm.name for arm in trees.arms])
+    bench = Bench(registration=small, runs=tmp_path / "runs", results=tmp_path / "results")
+    jobs = plan_rest(bench, {arm.name: 1e-3 for arm in small.arms}, small.arms)
+    lines: list[str] = []
+    run_jobs(bench, jobs, Progress(bench, jobs, say=lines.append), retry=False)
+    results = {arm: run for (arm, _), run in read_results(small, bench.results).items()}
+    assert {run.state_in(small) for run in results.values()} == {"finished"}
+    for arm, run in results.items():
+        rows = run.rows[1:]
+        assert sum(row["tokens/sampled"] for row in rows) == pytest.approx(2 * small.batch, rel=0.1)
+        assert (sum(row.get("branches", 0) for row in rows) > 0) == (arm != "grpo")
 
 
 @pytest.mark.usefixtures("said")

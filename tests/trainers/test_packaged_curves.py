@@ -104,6 +104,12 @@ def test_the_demo_shows_its_own_ground_only(tmp_path: Path) -> None:
     assert package_curves(other, whole, tmp_path, tmp_path) is None
 
 
+def test_a_comparison_that_runs_only_if_it_is_named_is_no_curve_of_the_demo(
+    registration: Registration, whole: dict[tuple[str, int], RunResult], tmp_path: Path
+) -> None:
+    assert package_curves(replace(registration, by_default=False), whole, tmp_path, tmp_path) is None
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -66,7 +66,23 @@ def test_arms_differ_in_what_they_declare_alone(tmp_path: Path) -> None:
         tables.append(table)
     assert tables[0] == tables[1] == tables[2]
     assert (tables[0]["seed"], tables[0]["evaluation"]["tasks"]) == (1, 40)
-    assert (registration.iterations, registration.episodes) == (16, 8)
+    assert (registration.iterations, registration.batch, registration.batch_unit) == (16, 8, "episodes")
+
+
+def test_arms_with_trees_are_compared_at_equal_tokens(tmp_path: Path) -> None:
+    """Trees and groups of episodes have one budget only if it is counted in tokens."""
+    plain = 'credit = { preset = "gigpo" }\nsettings = { "learn.negative_scale" = 0.5 }\n'
+    trees = (
+        'credit = { preset = "treepo" }\nsettings = { "rollout.batch_tokens" = 900, "rollout.controller" = "treepo" }\n'
+    )
+    assert plain in TEXT
+    text = TEXT.replace(plain, trees)
+    with pytest.raises(ConfigError, match="different numbers of episodes, or of sampled tokens"):
+        write_registration(tmp_path, text)
+    registration = write_registration(
+        tmp_path, text.replace('"evaluation.tasks" = 40', '"evaluation.tasks" = 40, "rollout.batch_tokens" = 900')
+    )
+    assert (registration.batch, registration.batch_unit) == (900, "sampled tokens")
 
 
 def test_a_comment_changes_no_digest_and_a_seed_does(tmp_path: Path) -> None:

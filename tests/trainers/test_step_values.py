@@ -12,10 +12,12 @@ from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.errors import ConfigError
+from gymcp.outcome import Outcome
 from gymcp.store import BranchRecord, TrajectoryStore, create_run
 from gymcp.trainers.run.values.step_values import (
     StepValues,
     StepValueSettings,
+    check_head,
     fit_step_values,
     hash_head,
     load_step_values,
@@ -136,10 +138,52 @@ def test_an_episode_or_folder_that_a_head_cannot_read_is_one_error(
         values.rate(replace(path, steps=(replace(path.steps[0], sampled=foreign),)))
     with pytest.raises(ConfigError, match="policy 'openai:http://host/v1#m' has no folder on this machine"):
         fit_step_values(run, "openai:http://host/v1#m")
-    with pytest.raises(ConfigError, match=r"head .*nowhere: cannot be read .*fit_step_values and save_step_values"):
+    with pytest.raises(ConfigError, match=r"head .*nowhere: cannot be read .*gymcp learn makes one"):
         load_step_values(tmp_path / "nowhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "head.json").write_text("{}")
     (tmp_path / "broken" / "head.pt").write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match=r"head .*broken: cannot be read"):
         load_step_values(tmp_path / "broken")
+
+
+def test_a_head_is_refused_for_another_environment_and_for_another_tokenizer(
+    values: StepValues, model: Path, tmp_path: Path
+) -> None:
+    check_head(values, "toy", f"local:{model}")
+    check_head(values, "toy", "vllm:http://127.0.0.1:1#mine")  # its tokens are not known before it has sampled
+    check_head(values, "toy", None)
+    with pytest.raises(
+        ConfigError, match="trained on episodes of toy, and this run is of 'bank', whose steps it cannot"
+    ):
+        check_head(values, "bank", f"local:{model}")
+    other = make_tiny_model(tmp_path, "terse", size=TinySize(vocabulary=500, hidden=32, layers=1, heads=2))
+    with pytest.raises(
+        ConfigError, match=f"it reads tokens of model {model}, and policy 'local:.*' has another tokenizer"
+    ):
+        check_head(values, "toy", f"local:{other}")
+
+
+def test_a_run_that_teaches_nothing_is_one_error(run: Path, model: Path, tmp_path: Path) -> None:
+    """No scores, equal scores, and the tokens of a larger vocabulary."""
+    big = Sampled(prompt_ids=(2, 70_000), ids=(3,), logprobs=(-1.0,), versions=(("0", 0, 1),))
+    won, lost = (make_path(task, True, right, id=str(task)) for task, right in ((1, True), (2, False)))
+    for name, records, says in (
+        ("none", [replace(won, score=None, outcome=Outcome.ENV_INFRA)], "no episode of run .*none has a score"),
+        ("equal", [won], "every step of run .*equal is worth 1, the score that all of"),
+        ("big", [won, replace(lost, steps=(replace(lost.steps[0], sampled=big),))], "token 70000 is none of the"),
+    ):  # fmt: skip
+        with create_run(tmp_path / name, {"env": "toy"}), TrajectoryStore.open(tmp_path / name, write=True) as store:
+            for record in records:
+                store.append(record, {})
+        with pytest.raises(ConfigError, match=says):
+            fit_step_values(tmp_path / name, f"local:{model}")
+
+
+def test_a_head_for_a_run_of_another_tokenizer_is_refused(run: Path, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with create_run(folder, {"env": "toy", "policy": "tiny"}), TrajectoryStore.open(folder, write=True) as store:
+        for task, right in ((1, True), (2, False)):
+            store.append(make_path(task, True, right, id=str(task)), {})
+    with pytest.raises(ConfigError, match="and policy 'tiny' has another tokenizer; take a policy with the same one"):
+        fit_step_values(folder, f"local:{model}")

@@ -146,8 +146,10 @@ def test_step_dpo_learns_from_the_pairs_of_its_trees(recipe: Path) -> None:
 
 def test_the_recipes_of_the_page_load() -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (DOCS / "tree-credit.md").read_text(encoding="utf-8"), re.DOTALL)
-    first, patched = (make_recipe(tomllib.loads(block)) for block in blocks)
+    first, filled, monitored, patched = (make_recipe(tomllib.loads(block)) for block in blocks)
     assert (first.rollout.branching.max_episodes, patched.rollout.demonstrations) == (8, "runs/shown")
+    assert (monitored.rollout.controller, monitored.credit["preset"]) == ("aepo", "aepo")
+    assert (filled.rollout.batch_tokens, filled.rollout.branching.steps) == (5500, (3, 6, 9))
 
 
 def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
@@ -165,7 +167,7 @@ def test_the_page_has_every_controller_with_the_numbers_that_it_reads() -> None:
 
 @pytest.mark.parametrize("name", TREE_PRESETS)
 def test_each_preset_of_trees_has_a_controller(name: str) -> None:
-    rollout = {"controller": name if name in RULES else {"aepo": "arpo", "step_dpo": "treepo"}[name]}
+    rollout = {"controller": name if name in RULES else "treepo"}
     if name == "ui_s1":
         rollout["demonstrations"] = "/runs/shown"
     assert make_recipe({"env": "rounds", "rollout": rollout, "credit": {"preset": name}})
@@ -176,7 +178,7 @@ def test_each_preset_of_trees_has_a_controller(name: str) -> None:
     [
         ({"credit": {"preset": "treepo"}}, "gives credit to trees, and rollout.controller is empty.* to 'treepo'"),
         ({"rollout": {"controller": "treepo"}}, "preset 'gigpo' reads no trees.* choose one of arpo, aepo, treepo"),
-        ({"rollout": {"branching": {"ways": 3}}}, "branching.ways is set.*; steps, treepo, treeps, segment_spo, arpo"),
+        ({"rollout": {"branching": {"ways": 3}}}, "ways is set.*; steps, treepo, treeps, segment_spo, arpo, aepo"),
         (
             {"rollout": {"controller": "treepo", "branching": {"retries": 2}}, "credit": {"preset": "treepo"}},
             "branching.retries is set, and rollout.controller = 'treepo' does not read it; cleaner would",
@@ -196,6 +198,14 @@ def test_each_preset_of_trees_has_a_controller(name: str) -> None:
         (
             {"rollout": {"controller": "treepo"}, "credit": {"preset": "step_dpo"}, "loss": {"kl": 0.1}},
             "learns from pairs of steps, and loss changes",
+        ),
+        (
+            {"rollout": {"controller": "aepo", "episodes": 1}, "credit": {"preset": "aepo"}},
+            "shares out 2 episodes of a task .*: give 3 or more, of which one can branch off",
+        ),
+        (
+            {"rollout": {"controller": "aepo", "branching": {"penalty": 1.5}}, "credit": {"preset": "aepo"}},
+            "rollout.branching.penalty is 1.5; it must be from 0 to 1",
         ),
         ({"rollout": {"controller": "beam"}}, "rollout.controller is 'beam'; have '', 'steps', 'arpo'"),
     ],

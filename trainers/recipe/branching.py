@@ -16,10 +16,13 @@ from gymcp.trainers.credit.preset import Preset
 from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.credit.tree.shapers import AncestorComparison, SegmentGain, TreeValues
 from gymcp.trainers.credit.tree.tree_batch import MISMATCH
-from gymcp.trainers.recipe.entropy_branching import BranchByEntropy
+from gymcp.trainers.recipe.entropy_branching import ENTROPY_TOKENS, BranchByEntropy
 from gymcp.trainers.recipe.recipe import REPEATING, BranchingRecipe, Recipe
+from gymcp.trainers.settings.validate import check_range
 from gymcp.types import Action
 
+MIN_LEAVES = 3
+"""Fewest episodes of a task that `aepo` shares out: one is measured, one begins anew, and one may branch off it."""
 EVERY_STEP = 2**31
 """Branchings on a path that no episode has."""
 
@@ -44,6 +47,9 @@ ALLOCATING = "knapsack"
 """Controller that gives tasks different numbers of episodes before the iteration."""
 PHASED = "xrpo"
 """Controller that gives tasks different numbers of episodes during the iteration."""
+MONITORED = "aepo"
+"""Controller that decides from the entropy of one episode how many others of its task begin anew, and how many
+branch."""
 PATCHING = "ui_s1"
 """Controller that replaces actions which differ from a demonstration's."""
 _STEPS = ("ways", "depth", "steps")
@@ -53,6 +59,9 @@ RULES: Mapping[str, ControllerTraits] = {
     "treeps": ControllerTraits(reads=_STEPS, depth=EVERY_STEP),
     "segment_spo": ControllerTraits(reads=("ways", "steps")),
     "arpo": ControllerTraits(reads=("ways", "depth", "base", "weight", "tokens"), episodes=2, depth=16),
+    MONITORED: ControllerTraits(
+        reads=("ways", "depth", "base", "weight", "tokens", "penalty", "sensitivity"), episodes=2, depth=16
+    ),
     "cleaner": ControllerTraits(reads=("retries",), episodes=1, branches=False),
     PATCHING: ControllerTraits(reads=("patches", "texts"), episodes=1, branches=False),
     ALLOCATING: ControllerTraits(
@@ -77,14 +86,15 @@ def make_controller(
     budget = TreeBudget(
         episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens or None, calls=given.max_calls or None
     )
-    if name == "arpo":
+    if name in ("arpo", MONITORED):
         return BranchByEntropy(
             vocabulary=vocabulary,
             ways=ways,
             depth=depth,
             base=given.base,
             weight=given.weight,
-            tokens=given.tokens or 20,
+            tokens=given.tokens or ENTROPY_TOKENS,
+            penalty=given.penalty if name == MONITORED else 0.0,
         ), budget
     if name == PATCHING:
         patches = given.patches or 2
@@ -156,6 +166,7 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
         return
     rule = RULES[name]
     _refuse_unread(recipe, (*rule.reads, *_LIMITS))
+    _check_monitored(recipe)
     make_controller(recipe, vocabulary=2)
     if rule.branches and not reads_trees(preset):
         raise ConfigError(
@@ -180,6 +191,21 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
                 f"{who}: {key} is {value}: it chooses among whole episodes, and those of a tree share steps; take it or"
                 " rollout.controller out"
             )
+
+
+def _check_monitored(recipe: Recipe) -> None:
+    """Raise ConfigError if so few episodes are shared out that none could branch, or if the penalty is no share."""
+    rollout = recipe.rollout
+    if rollout.controller != MONITORED:
+        return
+    check_range(f"recipe '{recipe.name}': rollout.branching.penalty", rollout.branching.penalty, 0, 1)
+    leaves = rollout.episodes * (rollout.branching.max_episodes or RULES[MONITORED].episodes)
+    if leaves < MIN_LEAVES:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.controller = '{MONITORED}' shares out {leaves} episodes of a task"
+            f" (rollout.episodes times rollout.branching.max_episodes): give {MIN_LEAVES} or more, of which one can"
+            " branch off"
+        )
 
 
 def _check_patching(recipe: Recipe, preset: Preset) -> None:

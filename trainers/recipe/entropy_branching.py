@@ -1,4 +1,4 @@
-"""The rule by which ARPO forks an episode: how much surer or less sure the policy is after a tool's result."""
+"""The rules by which ARPO and AEPO fork an episode: how much surer or less sure the policy is after a tool's result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from gymcp.errors import ConfigError
 from gymcp.seeds import derive_seed
 from gymcp.types import Step, Task
 
+ENTROPY_TOKENS = 20
+"""First tokens of an answer over which the authors sum its entropy."""
 SEED_RANGE = 2**31
 """Number of seeds that `derive_seed` gives."""
 
@@ -29,14 +31,48 @@ def measure_top_entropy(logprobs: Sequence[float], *, vocabulary: int) -> float:
     return math.fsum(-math.exp(value) * value for value in logprobs if value > -math.inf) / math.log(vocabulary)
 
 
-def branch_probability(entropy: float, initial: float, *, base: float = 0.5, weight: float = 0.2) -> float:
-    """Probability in [0, 1] of forking after a tool's result: base + weight (entropy - initial).
+def branch_probability(
+    entropy: float, initial: float, *, base: float = 0.5, weight: float = 0.2, in_a_row: int = 0, penalty: float = 0.0
+) -> float:
+    """Probability in [0, 1] of forking after a tool's result: base + weight (entropy - initial), and less after
+    `in_a_row` forks one directly after the other.
 
-    `entropy` is measured after the result, `initial` at the start of the episode (`measure_top_entropy`).
+    `entropy` is measured after the result, `initial` at the start of the episode (`measure_top_entropy`). The authors
+    draw a number u from 0 to 1 and fork if (u + weight (entropy - initial)) f is at least 1 - base, with the factor
+    f = 1 - penalty in_a_row, at least 0. So the probability is 1 - (1 - base) / f + weight (entropy - initial).
 
-    Source: ARPO, vllm_rollout_with_tools.py; the paper forks two ways.
+    Source: ARPO, vllm_rollout_with_tools.py; the paper forks two ways. The penalty: AEPO, 0.05, read in two
+    repositories that have its rollouts.
     """
-    return min(max(base + weight * (entropy - initial), 0.0), 1.0)
+    factor = 1.0 - penalty * in_a_row
+    if factor <= 0.0:
+        return 0.0
+    return min(max(1.0 - (1.0 - base) / factor + weight * (entropy - initial), 0.0), 1.0)
+
+
+def count_first_episodes(first: float, later: Sequence[float], episodes: int, *, sensitivity: float = 0.5) -> int:
+    """First episodes among so many of a task; the others branch off them.
+
+    k sigmoid(sensitivity (H - mean H_t)), rounded down, plus 1, from 2 to k: the less sure the policy is of its first
+    answer (entropy `first`) than of its answers to results (`later`), the more episodes begin anew. Without an answer
+    to a result half of them, plus 1.
+
+    Source: AEPO, arXiv:2510.14545, whose formula a review of the paper quotes; sensitivity and rounding from the
+    rollouts in two repositories. There it may be 1; here the episode that is measured does not branch.
+    """
+    gap = first - math.fsum(later) / len(later) if later else 0.0
+    share = 1.0 / (1.0 + math.exp(-sensitivity * gap))
+    return max(min(int(episodes * share) + 1, episodes), min(2, episodes))
+
+
+def measure_answer(step: Step, *, vocabulary: int, tokens: int) -> float | None:
+    """Sum of -log p over the first `tokens` sampled tokens of a step, divided by log `vocabulary`; None without tokens.
+
+    Its expectation is the entropy of the distributions that they were sampled from.
+    """
+    if step.sampled is None or not step.sampled.logprobs:
+        return None
+    return math.fsum(-value for value in step.sampled.logprobs[:tokens]) / math.log(vocabulary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +85,11 @@ class BranchByEntropy:
     drawn tokens, as the sum of their -log p, whose expectation it is: engines record no other token's probability.
     The lot is drawn from the episode's seed and the number of the step.
 
+    With a penalty (AEPO) a branch is the less likely the more steps of the path directly before have branched.
+
     Source: ARPO, arXiv:2507.19849. There a task's episodes have one budget, and what no branch used is spent on
-    episodes from the start; here each tree has a budget of its own.
+    episodes from the start; here each tree has a budget of its own. In AEPO's code the branches in a row are those of
+    all episodes of the task, which are played in lock step; here they are those of the path.
     """
 
     vocabulary: int
@@ -60,8 +99,10 @@ class BranchByEntropy:
     """Branchings on a path at most."""
     base: float = 0.5
     weight: float = 0.2
-    tokens: int = 20
+    tokens: int = ENTROPY_TOKENS
     """First tokens of an answer over which its entropy is summed."""
+    penalty: float = 0.0
+    """Part of the lot that each branching directly before takes away."""
 
     def plan(self, tasks: Sequence[Task], budget: TreeBudget) -> tuple[Start, ...]:
         """As many trees of every task as the run has trials."""
@@ -78,11 +119,24 @@ class BranchByEntropy:
             return GO_ON
         if played.depth and played.number == played.shared + 1:
             return GO_ON
-        probability = branch_probability(now, initial, base=self.base, weight=self.weight)
+        probability = branch_probability(
+            now,
+            initial,
+            base=self.base,
+            weight=self.weight,
+            in_a_row=count_in_a_row(played.points, before=played.number - 1),
+            penalty=self.penalty,
+        )
         lot = derive_seed("entropy", played.seed, played.number) / SEED_RANGE
         return Branch(self.ways, before=True) if lot < probability else GO_ON
 
     def _measure(self, step: Step) -> float | None:
-        if step.sampled is None or not step.sampled.logprobs:
-            return None
-        return math.fsum(-value for value in step.sampled.logprobs[: self.tokens]) / math.log(self.vocabulary)
+        return measure_answer(step, vocabulary=self.vocabulary, tokens=self.tokens)
+
+
+def count_in_a_row(points: Sequence[int], *, before: int) -> int:
+    """Number of branching points directly before the point `before`, one at each step."""
+    known, count = set(points), 0
+    while before - 1 - count in known:
+        count += 1
+    return count

@@ -16,7 +16,7 @@ from gymcp.trainers.credit.graph.shapers import HistoryKeys
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
 from gymcp.trainers.credit.signals.smoothing import EntropySmoothing
 from gymcp.trainers.credit.signals.success_tracker import SuccessBaseline
-from gymcp.trainers.recipe.branching import ALLOCATING, check_branching
+from gymcp.trainers.recipe.branching import ALLOCATING, PATCHING, PHASED, check_branching
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
 from gymcp.trainers.recipe.recipe import REPEATING, CurriculumRecipe, Recipe, ReplayRecipe
@@ -134,6 +134,7 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_demonstrations(recipe)
     _check_engine(recipe)
     check_staleness(recipe)
+    _check_batch_tokens(recipe)
     _check_program(recipe)
     return recipe
 
@@ -260,6 +261,27 @@ def _check_refill(recipe: Recipe, preset: Preset) -> None:
             f"recipe '{recipe.name}': curriculum.refill is {recipe.curriculum.refill}: it replaces groups that are"
             " dropped because they all scored alike; set learn.drop_uninformative = true, or credit.preset = 'dapo'"
         )
+
+
+def _check_batch_tokens(recipe: Recipe) -> None:
+    """Raise ConfigError if another setting needs to know how many groups an iteration has."""
+    rollout, rule, who = recipe.rollout, recipe.curriculum, f"recipe '{recipe.name}'"
+    if not rollout.batch_tokens:
+        return
+    for key, value, reason in (
+        ("curriculum.refill", rule.refill, "it replaces groups until there are rollout.groups"),
+        ("curriculum.order", rule.order if rule.order == "vade" else "", "it chooses among all tasks at once"),
+        (
+            "rollout.controller",
+            rollout.controller if rollout.controller in (PHASED, PATCHING) else "",
+            "it must know the number of groups before they are played",
+        ),
+    ):
+        if value:
+            raise ConfigError(
+                f"{who}: {key} is {value!r}, and rollout.batch_tokens lets the tokens decide how many groups an"
+                f" iteration has: {reason}; take one of the two out"
+            )
 
 
 def _check_restart(recipe: Recipe, preset: Preset) -> None:

@@ -117,12 +117,17 @@ class BranchingRecipe:
     steps: tuple[int, ...] = ()
     """Numbers of the steps after which episodes branch, from 1; empty: every step."""
     base: float = 0.5
-    """`arpo`: probability of a branch if the entropy is that of the episode's first answer."""
+    """`arpo`, `aepo`: probability of a branch if the entropy is that of the episode's first answer."""
     weight: float = 0.2
-    """`arpo`: increase of the probability for each unit of entropy above that. `xrpo`: weight of the bonus for tasks
-    with few episodes."""
+    """`arpo`, `aepo`: increase of the probability for each unit of entropy above that. `xrpo`: weight of the bonus for
+    tasks with few episodes."""
     tokens: int = 0
-    """`arpo`: number of first tokens of an answer over which its entropy is summed."""
+    """`arpo`, `aepo`: number of first tokens of an answer over which its entropy is summed."""
+    penalty: float = 0.05
+    """`aepo`: decrease of the lot, as a share, for each branching at the steps directly before."""
+    sensitivity: float = 0.5
+    """`aepo`: effect of the difference in entropy between first answer and later ones on the number of first
+    episodes."""
     retries: int = 0
     """`cleaner`: maximum number of times that a step with a failed call is sampled again."""
     patches: int = 0
@@ -145,11 +150,14 @@ class BranchingRecipe:
 class RolloutRecipe:
     groups: int = 16
     """Tasks per iteration."""
+    batch_tokens: int = 0
+    """Sampled tokens per iteration, those of branches included: after `groups` tasks further ones are played until
+    there are as many, to the nearest group. An iteration makes up for the one before. 0: exactly `groups` tasks."""
     episodes: int = 8
     """Episodes per task: the group whose members are compared. With a `controller`: first episodes, each of which
-    begins a tree."""
+    begins a tree; with `aepo` it decides how many of `episodes` times `branching.max_episodes` are first ones."""
     controller: Literal[
-        "", "steps", "arpo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack", "xrpo"
+        "", "steps", "arpo", "aepo", "treepo", "treeps", "segment_spo", "cleaner", "ui_s1", "knapsack", "xrpo"
     ] = ""
     """Rule that decides after each step whether the episode branches, or the step is sampled again or replaced;
     knapsack, xrpo: rule for the number of episodes of each task, `episodes` on average; empty: no rule."""

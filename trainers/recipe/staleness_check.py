@@ -34,6 +34,7 @@ def check_staleness(recipe: Recipe) -> None:
         ("rollout.controller", rollout.controller, "its groups have one size, and no trees"),
         ("replay.keep", recipe.replay.keep, "it learns again from older episodes than rollout.staleness allows"),
         ("curriculum.refill", recipe.curriculum.refill, "its waves of groups wait for each other"),
+        ("rollout.batch_tokens", rollout.batch_tokens, "a batch has rollout.groups groups, whatever they sample"),
         ("curriculum.start_turns", recipe.curriculum.start_turns, "episodes go on from one iteration into the next"),
         ("learn.restart", recipe.learn.restart, "each version begins with the first weights, so its number is no age"),
     ):

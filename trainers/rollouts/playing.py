@@ -49,6 +49,8 @@ class PlaySettings:
     """Most turns of an episode."""
     branches: bool = False
     """True if the recipe's controller plays trees of episodes."""
+    tree_episodes: int | None = None
+    """Most episodes of a tree; None: as the recipe says."""
     is_heldout: bool = False
     """True for an evaluation, whose episodes may have tasks and trials of rollouts that are under way."""
 
@@ -112,6 +114,7 @@ class LocalPlayer:
         if not settings.branches:
             return self.plain_schedule
         controller, tree = make_controller(self.recipe, vocabulary=text.vocabulary, demonstrations=self.shown)
+        tree = replace(tree, episodes=settings.tree_episodes or tree.episodes)
         return replace(self.plain_schedule, controller=controller, tree=tree)
 
     @asynccontextmanager

@@ -77,11 +77,17 @@ class TrainingEpisodes:
         ]
 
     async def rollouts(
-        self, jobs: Sequence[Job], trainable: TrainableModel, policy: Policy, *, turns: int | None = None
+        self,
+        jobs: Sequence[Job],
+        trainable: TrainableModel,
+        policy: Policy,
+        *,
+        turns: int | None = None,
+        tree_episodes: int | None = None,
     ) -> list[Trajectory]:
         """The records of the jobs, in their order; a job whose scored record is stored already is not run again.
 
-        `turns`: most turns of an episode; None: as many as the recipe says.
+        `turns`: most turns of an episode, `tree_episodes`: most episodes of a tree; None: as many as the recipe says.
         """
         keys = {(job.task.id, job.trial) for job in jobs}
         stored = {
@@ -92,7 +98,10 @@ class TrainingEpisodes:
         left = [job for job in jobs if (job.task.id, job.trial) not in stored]
         rollout = self.recipe.rollout
         settings = PlaySettings(
-            temperature=rollout.temperature, turns=turns or rollout.max_turns, branches=plays_trees(self.recipe)
+            temperature=rollout.temperature,
+            turns=turns or rollout.max_turns,
+            branches=plays_trees(self.recipe),
+            tree_episodes=tree_episodes,
         )
         if left and settings.branches:
             await self._here.check_resumes(describe_text(trainable), policy, settings, left[0].task)

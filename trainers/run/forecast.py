@@ -74,7 +74,8 @@ class MemoryForecast:
 
 
 def count_episodes(recipe: Recipe, env: LoadedEnv) -> EpisodeCounts:
-    """Episodes of a run of this recipe that no reason ends early; those of refilled batches come on top."""
+    """Episodes of a run of this recipe that no reason ends early; those that fill batches (``curriculum.refill``,
+    ``rollout.batch_tokens``), and branches, come on top."""
     rule, iterations = recipe.evaluation, recipe.learn.iterations
     ends = sorted({0, iterations})
     between = list(range(rule.every, iterations, rule.every)) if rule.every else []

@@ -74,6 +74,8 @@ class Played:
     """First step of the path."""
     shared: int = 0
     """Number of steps that the episode shares with the one that it branched off."""
+    points: tuple[int, ...] = ()
+    """Branching points of the path so far: numbers of steps after which episodes have branched off, in order."""
     tries: int = 1
     """Times that this step has been played: one more than it was undone."""
     budget: TreeBudget

@@ -107,6 +107,20 @@ class Tree:
         places = [f"{step}.{number}" for number in range(taken + 1, taken + count + 1)]
         return [f"{branch}/{place}" if branch else place for place in places]
 
+    def list_points(self, branch: str) -> tuple[int, ...]:
+        """Numbers of steps after which episodes have branched off on the path of the episode `branch`, in order."""
+        places = branch.split("/") if branch else []
+        forks = [int(place.partition(".")[0]) for place in places]
+        owners = ["/".join(places[:depth]) for depth in range(len(places) + 1)]
+        # an episode's own points lie behind the one that it began at, which is its parent's
+        found = {
+            step
+            for owner, since, until in zip(owners, (-1, *forks), (*forks, None), strict=True)
+            for place, step in self._places
+            if place == owner and step > since and (until is None or step <= until)
+        }
+        return tuple(sorted(found))
+
     def note_end(self, record: Trajectory) -> None:
         """Count an episode that has ended, whose usage is its own."""
         self.scores.append(record.score)
@@ -184,6 +198,7 @@ class Steering:
             step=steps[-1],
             first=steps[0],
             shared=self._shared,
+            points=tree.list_points(self._branch),
             tries=1 + self._undone[len(steps)],
             budget=tree.budget,
             spent=add_usage(tree.spent, usage),

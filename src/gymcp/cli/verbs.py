@@ -166,6 +166,17 @@ VERBS: tuple[Verb, ...] = (
         ),
     ),
     Verb(
+        name="learn",
+        group=TRAIN,
+        help="Train a head that values the steps of a search on a run.",
+        place="training.train:learn_command",
+        examples=(
+            "gymcp learn runs/mine",
+            "gymcp learn runs/mine --policy local:models/mine --out runs/q",
+            "gymcp learn runs/mine --json",
+        ),
+    ),
+    Verb(
         name="serve",
         group=TRAIN,
         help="Serve a model with vLLM on 127.0.0.1 until Ctrl-C.",

@@ -66,9 +66,8 @@ def aepo(*, coefficient: float = 0.2, by_leaves: bool = False, singleton: Single
     arXiv:2510.14545.
 
     The official loss was not read: in a fork that has its names every token keeps its gradient, as here; in a port
-    (ARLArena) only tokens of low entropy do, which is the opposite of the paper's words. The paper's rollout budget and
-    its penalty on forks in a row could not be verified, and are no part of this. Reads the signal
-    ``token_entropy``.
+    (ARLArena) only tokens of low entropy do, which is the opposite of the paper's words. Its rollouts are the
+    controller ``aepo``. Reads the signal ``token_entropy``.
     """
     factor = EntropyFactor(coefficient=coefficient, by_leaves=by_leaves)
     term = replace(arpo(singleton=singleton).loss_terms[0], backup=factor)

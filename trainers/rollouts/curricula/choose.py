@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.trainers.recipe.branching import ALLOCATING, PHASED, find_bounds
+from gymcp.trainers.recipe.branching import ALLOCATING, MONITORED, PHASED, find_bounds
 from gymcp.trainers.recipe.recipe import REPEATING, Recipe
 from gymcp.trainers.rollouts.curricula.episode_allocation import AllocatedCurriculum
 from gymcp.trainers.rollouts.curricula.failures import FailureCurriculum
@@ -106,7 +106,9 @@ def tasks_so_far(env: LoadedEnv, recipe: Recipe, state: CurriculumState) -> Iter
 
     Tasks of one number come together, because the environment makes one of each kind at a time.
     """
-    under_way = recipe.rollout.groups * (1 + recipe.curriculum.refill)
+    rollout = recipe.rollout
+    under_way = rollout.groups * (1 + recipe.curriculum.refill)
+    under_way += rollout.batch_tokens // rollout.episodes  # at most: an episode samples at least one token
     if recipe.curriculum.order == "sequence":
         yield from (task for task, _ in tasks_in_sequence(env, recipe, 0, state.groups + under_way))
         return
@@ -129,9 +131,9 @@ def curriculum_metrics(
     """
     rule = recipe.curriculum
     metrics: dict[str, Json] = {"curriculum/turns": turns_of(recipe, iteration)} if rule.start_turns else {}
-    if rule.refill:
+    if rule.refill or recipe.rollout.batch_tokens:
         metrics |= {"curriculum/waves": waves, "curriculum/groups": len(planned)}
-    if recipe.rollout.controller in (ALLOCATING, PHASED):
+    if recipe.rollout.controller in (ALLOCATING, PHASED, MONITORED):
         episodes = [group.episodes for group in planned]
         metrics |= {"allocation/fewest": min(episodes), "allocation/most": max(episodes)}
     if rule.order not in REPEATING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gymcp.envs.spec import LoadedEnv
-from gymcp.trainers.recipe.branching import ALLOCATING, PHASED, find_bounds, find_first_episodes
+from gymcp.trainers.recipe.branching import ALLOCATING, MONITORED, PHASED, find_bounds, find_first_episodes
 from gymcp.trainers.recipe.recipe import REPEATING, Recipe
+from gymcp.trainers.rollouts.curricula.monitoring import count_leaves
 from gymcp.trainers.rollouts.curricula.phases import CONFIDENCE, PHASES
 from gymcp.trainers.rollouts.curricula.task_kinds import find_kinds
 from gymcp.trainers.rollouts.curricula.vade import UNPLAYED_MEMORY
@@ -67,6 +68,13 @@ def _explain_allocation(recipe: Recipe) -> Iterator[str]:
             f"  h: half of the {CONFIDENCE:.0%} confidence interval of the task's mean score after n episodes;"
             " T: episodes of all tasks"
         )
+    if rollout.controller == MONITORED:
+        leaves, sensitivity = count_leaves(recipe), rollout.branching.sensitivity
+        yield (
+            f"episodes: {leaves} of each task; after one that is measured, {leaves} sigmoid({sensitivity:g} (H - mean"
+            " H_t)) rounded down, plus 1, are first ones, that one included, and the others branch off them"
+        )
+        yield "  H, H_t: entropies of its first answer, and of its answers to results"
     if rollout.controller == ALLOCATING:
         bounds, whose = find_bounds(recipe), "task" if recipe.curriculum.order in REPEATING else "kind"
         yield (
@@ -86,6 +94,11 @@ def _explain_batch(recipe: Recipe) -> Iterator[str]:
         yield (
             f"turns: at most {rule.start_turns} in the first iteration, {step} more every {rule.horizon_every}, up to"
             f" {recipe.rollout.max_turns}"
+        )
+    if recipe.rollout.batch_tokens:
+        yield (
+            f"batch: {recipe.rollout.groups} groups, then further ones, to the number of groups that comes nearest to"
+            f" {recipe.rollout.batch_tokens:,} sampled tokens"
         )
     if rule.refill:
         yield f"refill: groups that all scored alike are replaced, in at most {rule.refill} further waves an iteration"

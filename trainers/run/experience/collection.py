@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gymcp.trainers.recipe.branching import PHASED, plays_trees
+from gymcp.trainers.recipe.branching import MONITORED, PHASED, plays_trees
+from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.choose import curriculum_metrics, turns_of
+from gymcp.trainers.rollouts.curricula.monitoring import begin_monitoring, plan_after_monitoring
 from gymcp.trainers.rollouts.curricula.phases import begin_phases, extend_groups, later_phases, share_episodes
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
+from gymcp.trainers.rollouts.rollouts import describe_text
 from gymcp.trainers.run.checkpoints import TrainingState
 from gymcp.trainers.run.training_run import TrainingRun
 from gymcp.types import Json, Task, Trajectory
+
+SAMPLED_TOKENS = "tokens/sampled"
+"""Metric of an iteration: tokens that the policy sampled in its episodes, branches included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +61,40 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
 
     With ``curriculum.refill``, groups that all scored alike are replaced by as many new ones, wave after wave, until
     ``rollout.groups`` are left that differ or the waves are used up (dynamic sampling, arXiv:2503.14476). DAPO draws
-    three times the tasks at once instead, and goes on until the batch is full.
+    three times the tasks at once instead, and goes on until the batch is full. With ``rollout.batch_tokens``, further
+    waves are played until as many tokens were sampled.
     """
     recipe, started = run.inputs.recipe, time.perf_counter()
     curriculum, count, waves = state.curriculum, recipe.rollout.groups, 0
+    wanted = find_wanted_tokens(recipe, run.log.rows)
     planned: list[PlannedGroup] = []
     results: list[GroupResult] = []
     records: list[Trajectory] = []
-    while count > 0 and waves <= recipe.curriculum.refill:
+    branches: list[Trajectory] = []
+    forks: dict[str, tuple[str, int]] | None = {} if plays_trees(recipe) else None
+    tokens = 0
+    while count > 0:
         groups, curriculum = run.curriculum.plan(curriculum, count)
         if recipe.rollout.controller == PHASED:
             groups, played = await _play_phases(run, groups, state.iteration)
+        elif recipe.rollout.controller == MONITORED:
+            groups, played = await _play_monitored(run, groups, state.iteration)
         else:
             played = await _play_groups(run, groups, state.iteration)
         found = group_results(groups, played, recipe.rollout.episodes)
         curriculum = run.curriculum.observe(curriculum, found)
         planned, records, results = planned + groups, records + played, results + found
-        count = recipe.rollout.groups - count_informative(planned, results)
+        if forks is not None:
+            own, of_own = run.episodes.load_branches(played)
+            branches, forks = branches + own, forks | of_own
+        tokens = count_sampled_tokens([*records, *branches])
         waves += 1
-    branches, forks = run.episodes.load_branches(records) if plays_trees(recipe) else ((), None)
+        if wanted is not None:
+            count = count_groups_to_fill(wanted, tokens, len(planned))
+        elif waves <= recipe.curriculum.refill:
+            count = recipe.rollout.groups - count_informative(planned, results)
+        else:
+            count = 0
     return Rollouts(
         records=records,
         branches=branches,
@@ -82,16 +103,19 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
         seconds=time.perf_counter() - started,
         curriculum=curriculum,
         metrics={
+            SAMPLED_TOKENS: tokens,
             **curriculum_metrics(recipe, state.iteration, planned, curriculum, waves),
             **(branch_metrics(records, branches) if forks is not None else {}),
         },
     )
 
 
-async def _play_groups(run: TrainingRun, groups: Sequence[PlannedGroup], iteration: int) -> list[Trajectory]:
+async def _play_groups(
+    run: TrainingRun, groups: Sequence[PlannedGroup], iteration: int, tree_episodes: int | None = None
+) -> list[Trajectory]:
     jobs = run.episodes.rollout_jobs(groups, iteration)
-    turns = turns_of(run.inputs.recipe, iteration)
-    return await run.episodes.rollouts(jobs, run.trainable, run.sampler.policy, turns=turns)
+    turns, policy = turns_of(run.inputs.recipe, iteration), run.sampler.policy
+    return await run.episodes.rollouts(jobs, run.trainable, policy, turns=turns, tree_episodes=tree_episodes)
 
 
 async def _play_phases(
@@ -106,6 +130,19 @@ async def _play_phases(
         counts = share_episodes(scores, count, recipe.rollout.branching.weight)
         further, extended = extend_groups(extended, counts)
         records += await _play_groups(run, further, iteration)
+    return extended, records
+
+
+async def _play_monitored(
+    run: TrainingRun, groups: Sequence[PlannedGroup], iteration: int
+) -> tuple[list[PlannedGroup], list[Trajectory]]:
+    """The groups, each with the number of first episodes that it has in the end, and their records."""
+    recipe, vocabulary = run.inputs.recipe, describe_text(run.trainable).vocabulary
+    begun = begin_monitoring(recipe, groups)
+    records = await _play_groups(run, begun, iteration, tree_episodes=1)
+    further, extended = plan_after_monitoring(recipe, begun, records, vocabulary)
+    for limit, parts in sorted(further.items()):
+        records += await _play_groups(run, parts, iteration, tree_episodes=limit)
     return extended, records
 
 
@@ -132,6 +169,28 @@ def group_results(planned: Sequence[PlannedGroup], records: Sequence[Trajectory]
         own = [scores.get((group.task.id, trial)) for trial in trials]
         found.append(GroupResult(kind=group.kind, scores=tuple(score for score in own if score is not None)))
     return found
+
+
+def count_sampled_tokens(records: Sequence[Trajectory]) -> int:
+    """Tokens that the policy sampled in these episodes; of a branch, those of its own steps."""
+    return sum(record.usage.completion_tokens for record in records)
+
+
+def find_wanted_tokens(recipe: Recipe, rows: Sequence[Mapping[str, Json]]) -> int | None:
+    """Tokens that the next iteration should sample, so that the mean of all is ``rollout.batch_tokens``; None without.
+
+    `rows`: the metrics of the run so far.
+    """
+    if not recipe.rollout.batch_tokens:
+        return None
+    played = [int(row.get(SAMPLED_TOKENS, 0)) for row in rows if row["iteration"] > 0]
+    return recipe.rollout.batch_tokens * (len(played) + 1) - sum(played)
+
+
+def count_groups_to_fill(wanted: int, tokens: int, groups: int) -> int:
+    """Further groups that bring an iteration of so many tokens and groups nearest to the wanted number of tokens, if
+    they are like its groups so far; 0 if those sampled none."""
+    return max(0, round((wanted - tokens) * groups / tokens)) if tokens else 0
 
 
 def count_informative(planned: Sequence[PlannedGroup], results: Sequence[GroupResult]) -> int:

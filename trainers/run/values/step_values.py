@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from gymcp.agents.policies.specs import TRAINED, locate_folder, parse_policy
+from gymcp.agents.policies.local_model import limit_threads, load_tokenizer
+from gymcp.agents.policies.specs import TRAINED, PolicySpec, locate_folder, parse_policy
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
-from gymcp.store import TrajectoryStore
+from gymcp.store import TrajectoryStore, open_run
+from gymcp.store.run_folder import RUN_FILE
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.credit.tree.step_tree import measure_values
 from gymcp.trainers.credit.tree.tree_batch import find_tree, join_episodes
@@ -85,12 +87,7 @@ class StepValues:
         if row is None:
             raise ConfigError(f"{record.env}/{record.task}: step {last} has no tokens, so a head cannot tell its value")
         place = [step for step, _, _ in row.steps].index(last)
-        vocabulary = self.learner.model.config.get_text_config().vocab_size
-        if max(row.token_ids) >= vocabulary:
-            raise ConfigError(
-                f"{record.env}/{record.task}: token {max(row.token_ids)} is none of the {vocabulary} that the head's"
-                f" model {self.model} has; search with a policy of the same tokenizer, or train a head on its runs"
-            )
+        _check_tokens(self.learner, self.model, record, row.token_ids)
         value = self.head.values(self.learner.features([row], places=PLACES)[place : place + 1])[0]
         return min(max(float(value), 0.0), 1.0)
 
@@ -99,14 +96,29 @@ def fit_step_values(run: Path, policy: str, settings: StepValueSettings | None =
     """A head trained on the scored episodes of a run, and on those that branched off them.
 
     `policy`: the model that played them, or another one with its tokenizer: ``local:PATH``, ``smollm2`` or ``tiny``.
-    Raises ConfigError if nothing in the run has a score, if a step has no tokens, and for a model that is not on this
-    machine.
+    Raises ConfigError if nothing in the run has a score, or all of it the same, if a step has no tokens, or those of
+    another tokenizer, and for a model that is not on this machine.
     """
     settings = settings or StepValueSettings()
-    model = _find_model(policy)
-    learner = _make_learner(model)
     batch = _read_batch(run)
     values = measure_values(find_tree(batch))[: int(batch.starts[-1])]
+    if values.min() == values.max():
+        raise ConfigError(
+            f"head: every step of run {run} is worth {values[0]:g}, the score that all of its episodes have, so there"
+            " is nothing to learn; record more tasks, or more episodes of each (--trials, --branch)"
+        )
+    model = _find_model(policy)
+    _check_tokenizer(model, _find_recorded_policy(run))
+    with limit_threads(model):
+        return _fit_head(model, batch, values, settings)
+
+
+def _fit_head(model: Path, batch: StepBatch, values: Floats, settings: StepValueSettings) -> StepValues:
+    """[S] values of the batch's steps -> the head of the round that fits the held-out ones best."""
+    learner = _make_learner(model)
+    for record in batch.sources:
+        for row in rows_of(record):
+            _check_tokens(learner, model, record, row.token_ids)
     features = LearnerSignals(batch, learner).features(PLACES)
     is_held = _hold_out_tasks(batch, settings)
     trained, held = torch.as_tensor(~is_held), torch.as_tensor(is_held)
@@ -154,8 +166,7 @@ def load_step_values(folder: Path) -> StepValues:
         tasks = frozenset(about["tasks"])
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
         raise ConfigError(
-            f"head {folder}: cannot be read ({type(error).__name__}: {error}); fit_step_values and save_step_values"
-            " make one (docs/search.md)"
+            f"head {folder}: cannot be read ({type(error).__name__}: {error}); gymcp learn makes one (docs/search.md)"
         ) from error
     learner = _make_learner(model)
     if _fingerprint(learner) != weights:
@@ -172,13 +183,66 @@ def load_step_values(folder: Path) -> StepValues:
     return StepValues(learner=learner, head=head, model=model, explained=explained, tasks=tasks)
 
 
+def check_head(values: StepValues, env: str, policy: str | None) -> None:
+    """Raise ConfigError if the head knows no episode of this environment, or if the policy has another tokenizer than
+    the head's model. Of a policy without a folder on this machine nothing is known before it has sampled."""
+    known = sorted({name.partition("/")[0] for name in values.tasks})
+    if env not in known:
+        raise ConfigError(
+            f"head: it was trained on episodes of {', '.join(known)}, and this run is of '{env}', whose steps it cannot"
+            f" value; train one on a run of '{env}': gymcp learn RUN"
+        )
+    _check_tokenizer(values.model, policy)
+
+
+def _check_tokenizer(model: Path, policy: str | None) -> None:
+    spec = parse_policy(policy) if policy is not None else None
+    if spec is None or not _has_folder(spec):
+        return
+    folder = _locate(spec)
+    if folder == model:
+        return
+    vocabularies = [load_tokenizer(each, f"head: model {each}")[0].get_vocab() for each in (model, folder)]
+    if vocabularies[0] != vocabularies[1]:
+        raise ConfigError(
+            f"head: it reads tokens of model {model}, and policy '{policy}' has another tokenizer; take a policy with"
+            " the same one, or train a head with that policy's model on its runs"
+        )
+
+
+def _check_tokens(learner: Learner, model: Path, record: Trajectory, ids: Sequence[int]) -> None:
+    vocabulary = learner.model.config.get_text_config().vocab_size
+    if max(ids) >= vocabulary:
+        raise ConfigError(
+            f"{record.env}/{record.task}: token {max(ids)} is none of the {vocabulary} that the head's model {model}"
+            " has; take a policy of the same tokenizer, or train a head on its runs"
+        )
+
+
+def _find_recorded_policy(run: Path) -> str | None:
+    """The policy that the run's record names, if this machine has its folder; a training run names none."""
+    policy = open_run(run).config.get("policy") if (run / RUN_FILE).is_file() else None
+    if not isinstance(policy, str):
+        return None
+    spec = parse_policy(policy)
+    return policy if spec.kind != "local" or Path(spec.model).is_dir() else None
+
+
 def _find_model(policy: str) -> Path:
     spec = parse_policy(policy)
-    if spec.kind in ("vllm", "openai") or (spec.kind == "tiny" and spec.model):
+    if not _has_folder(spec):
         raise ConfigError(
             f"head: policy '{policy}' has no folder on this machine whose hidden states can be read; name the model by"
             " its folder: local:PATH"
         )
+    return _locate(spec)
+
+
+def _has_folder(spec: PolicySpec) -> bool:
+    return spec.kind not in ("vllm", "openai") and not (spec.kind == "tiny" and spec.model)
+
+
+def _locate(spec: PolicySpec) -> Path:
     return TRAINED if spec.kind == "tiny" else locate_folder(spec).absolute()
 
 
@@ -207,6 +271,11 @@ def _read_batch(run: Path) -> StepBatch:
             *store.iter_trajectories(latest=True, graded=True),
             *(store.load(id, graded=True) for id in branches),
         ]
+    if not any(record.outcome.has_score and record.score is not None and record.steps for record in records):
+        raise ConfigError(
+            f"head: no episode of run {run} has a score and a step, so there is nothing to learn; grade it (gymcp"
+            " grade), or play it again"
+        )
     return join_episodes(records, branches)
 
 

@@ -288,6 +288,7 @@ def _describe_trees(config: EvalConfig, search: Search | None, env: str, tasks: 
     if search.rubric is not None:
         marks["search_rubric"] = f"{search.rubric.name}/{search.rubric.version}"
     if search.head is not None and search.rater is not None:
+        _import_heads().check_head(search.rater, env, config.policy)
         marks["search_head"] = _import_heads().hash_head(search.head)
         if any(f"{env}/{task.id}" in search.rater.tasks for task in tasks):
             marks[UPPER_BOUND_KEY] = LEARNT_VERDICTS

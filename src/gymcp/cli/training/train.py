@@ -1,4 +1,7 @@
-"""``gymcp train`` and ``gymcp credit``: training by a recipe, and the credit of a recorded run's steps."""
+"""``gymcp train``, ``gymcp credit`` and ``gymcp learn``: training by a recipe, and two uses of a recorded run.
+
+The first gives credit to its steps, the second trains a head that values such steps.
+"""
 
 from __future__ import annotations
 
@@ -141,6 +144,32 @@ def credit_command(
     if grpo is not None:
         raise ConfigError("credit: --grpo is for a prediction: add --diagnose")
     _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
+
+
+def learn_command(
+    run: RunFolder,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="Model whose hidden states the head reads: tiny, smollm2 or local:PATH; default: the run's own.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the head; default: head/ in the run folder.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the head's first weights, and of the choice of the tasks that are held out.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a head that values the steps of a search on a run.
+
+    It predicts the final score of an episode from its steps so far, and learns from the scored episodes of the run and
+    their branches. `gymcp eval --search NAME,value=q,head=FOLDER` uses it (docs/search.md).
+    """
+    _load_part("learn", "learn_run").run(run, policy, out, seed=seed, as_json=as_json)
 
 
 def _load_part(verb: str, name: str) -> Any:
