@@ -23,7 +23,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     assert len(names) > 15
     for name in names:
         assert f"## gymcp {name}\n" in page or f"## gymcp {name} " in page
-    assert "| `-n, --limit <int range>` |" in page
+    assert "| `--limit, -n N` |" in page
     assert "\n## gymcp servers add\n" in page
 
 
