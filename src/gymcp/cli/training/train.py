@@ -54,7 +54,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the training run; default: runs/train-NAME.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Continue after the last complete iteration.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last complete iteration.")] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
     ] = False,
@@ -89,13 +89,11 @@ def command(
         raise ConfigError("train: --replay learns from a recorded run; leave --check and --explain out")
     if ray is not None and (check or explain):
         raise ConfigError("train: --check and --explain play one episode, on this machine; leave --ray out")
+    loaded = _load_recipe(recipe, tuple(options.items()))
     if check or explain:
-        plan = _load_part("train", "train_plan")
-        plan.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
+        _load_part("train", "train_plan").run(loaded, out, resume=resume, explain=explain, as_json=as_json)
         return
-    _load_part("train", "train_run").run(
-        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay, ray=ray
-    )
+    _load_part("train", "train_run").run(loaded, out, resume=resume, as_json=as_json, replay=replay, ray=ray)
 
 
 def credit_command(
@@ -132,6 +130,11 @@ def credit_command(
     if grpo is not None:
         raise ConfigError("credit: --grpo is for a prediction: add --diagnose")
     _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
+
+
+def _load_recipe(path: Path, settings: tuple[tuple[str, Json], ...]) -> Any:
+    """The recipe, checked by itself: a wrong one is refused before torch is imported, which takes seconds."""
+    return importlib.import_module("gymcp.trainers.recipe.load").load_recipe(path, settings)
 
 
 def _load_part(verb: str, name: str) -> Any:

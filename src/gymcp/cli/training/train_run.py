@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.environment import wrap_environment
-from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.distributed_controller import controller, join_process_group, worker_loop
 from gymcp.trainers.run.loop import Ending, train
@@ -27,8 +26,7 @@ from gymcp.types import Json
 
 
 def run(
-    recipe_path: Path,
-    settings: Sequence[tuple[str, Json]],
+    recipe: Recipe,
     out: Path | None,
     *,
     resume: bool,
@@ -45,7 +43,7 @@ def run(
         worker_loop(processes)
         return
     with controller(processes):
-        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json, replay=replay, ray=ray)
+        ending = _train(recipe, out, processes, resume=resume, as_json=as_json, replay=replay, ray=ray)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
 
@@ -56,8 +54,7 @@ def folder_of(recipe: Recipe, out: Path | None) -> Path:
 
 
 def _train(
-    recipe_path: Path,
-    settings: Sequence[tuple[str, Json]],
+    recipe: Recipe,
     out: Path | None,
     processes: Accelerated | None,
     *,
@@ -66,7 +63,6 @@ def _train(
     replay: Path | None,
     ray: str | None,
 ) -> Ending:
-    recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
     env = wrap_environment(recipe, load_named(recipe.env))
 
