@@ -7,7 +7,7 @@ import re
 
 MAX_UNBROKEN = 32
 """Characters of inline code that stays on one line: it fits on a phone of 390 px."""
-MAX_BESIDE_BUTTON = 66
+MAX_BESIDE_BUTTON = 74
 """Characters of a line of a block that the button to copy it does not cover, in a window of 1,280 px."""
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _BLOCK = re.compile(r'<div class="([^"]*\bhighlight)">(<pre>.*?</pre>)</div>', re.DOTALL)
