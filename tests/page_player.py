@@ -83,7 +83,8 @@ def _play(block: Block, text: str, folder: Path) -> str:
 
 def _type(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The last command of a shell block, or the first that failed."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    joined = re.sub(r" \\\n\s*", " ", text)  # a command that goes on in its next line
+    lines = [line for line in joined.splitlines() if line.strip()]
     done = subprocess.CompletedProcess[str]([], 0, "", "")
     for plain, group in itertools.groupby(lines, is_plain):
         for command in group if plain else ["\n".join(group)]:

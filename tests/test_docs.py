@@ -155,6 +155,23 @@ def test_every_link_of_a_page_leads_to_a_file_of_the_checkout(page: Path) -> Non
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.stem)
+def test_a_link_says_what_it_leads_to(page: Path) -> None:
+    texts = re.findall(r"\[([^\[\]]*)\]\(", page.read_text(encoding="utf-8"))
+    assert [text for text in texts if text.endswith(".md")] == []
+
+
+MAX_COMMAND = 78
+"""Characters of a command's line that a page of 1,280 px shows whole."""
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "start").glob("*.md")), ids=lambda page: page.stem)
+def test_a_command_of_the_start_pages_is_seen_whole(page: Path) -> None:
+    blocks = [block for block in read_blocks(page) if block.language == "sh"]
+    lines = [line.partition("  #")[0] for block in blocks for line in block.text.splitlines()]
+    assert [line for line in lines if len(line) > MAX_COMMAND] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_can_be_parsed(page: Path, subtests: pytest.Subtests) -> None:
     for command in commands(page):

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import typer
 from cli_reference import describe_commands
 from links import ROOT, replace_links
+from narrow_pages import mark_page, show_reasons
 from recipe_keys import describe_recipe
 
 from gymcp.cli.app import app
@@ -23,7 +24,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     assert len(names) > 15
     for name in names:
         assert f"## gymcp {name}\n" in page or f"## gymcp {name} " in page
-    assert "| `-n, --limit <int range>` |" in page
+    assert "| `--limit, -n N` |" in page
     assert "\n## gymcp servers add\n" in page
 
 
@@ -78,3 +79,27 @@ def test_the_options_and_recipe_keys_that_coming_from_names_exist() -> None:
     known = {f"{name}.{field.name}" for name, kind in sections.items() for field in fields(kind)}
     assert keys - known - {"credit.preset", "recipe.toml", "trajectories.sqlite"} == set()
     assert len(keys) >= 10
+
+
+def test_rows_of_a_table_name_their_columns_and_short_code_is_not_broken() -> None:
+    table = "<table>\n<thead>\n<tr>\n<th>key</th>\n<th>what it <em>means</em></th>\n</tr>\n</thead>\n"
+    row = "<tbody>\n<tr>\n<td><code>--key-env</code></td>\n<td>text</td>\n</tr>\n</tbody>\n</table>"
+    page = mark_page(table + row)
+    assert '<td role="cell" data-column="key"><code class="unbroken">--key-env</code></td>' in page
+    assert '<td role="cell" data-column="what it means">text</td>' in page
+    assert page.count('role="row"') == 2
+    assert page.count('role="columnheader"') == 2
+    long = f"<p><code>{'x' * 33}</code></p><h2><code>a</code></h2><pre><code>b</code></pre>"
+    assert mark_page(long) == long
+
+
+def test_the_button_that_copies_a_block_stands_above_a_long_line() -> None:
+    block = '<div class="language-sh highlight"><pre><span></span><code>{}\nb\n</code></pre></div>'
+    assert 'highlight wide">' in mark_page(block.format("&lt;" * 75))
+    assert mark_page(block.format("&lt;" * 74)) == block.format("&lt;" * 74)
+
+
+def test_a_block_that_no_test_runs_says_so_to_its_reader() -> None:
+    assert show_reasons("text\n\n<!-- not run: needs Slurm -->\n```sh\nsrun\n```\n") == (
+        "text\n\n*No test runs these commands: needs Slurm.*\n\n```sh\nsrun\n```\n"
+    )

@@ -50,7 +50,6 @@ _ON_DEMAND = (
     "gymcp.agents.policies.local_model",
     "gymcp.agents.policies.tiny_model",
     "gymcp.mcp_servers.sandbox.docker.engine_client",
-    "typer.rich_utils",
 )
 """Modules that the command line imports for some arguments only, because they take long."""
 _NEVER = ("__main__", "cluster.driver", "doctor_ray")

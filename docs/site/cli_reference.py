@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from gymcp.cli.app import app
+from gymcp.cli.help_page import Parameter, describe_parameters, describe_usage
 
 
 def describe_commands() -> str:
@@ -34,11 +35,9 @@ def _walk(command: Any, context: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _describe(command: Any, context: Any) -> str:
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [_row(*record) for record in records if record is not None and "--help" not in record[0]]
+    rows = [_row(each) for each in describe_parameters(command, context) if "--help" not in each.name]
     help_text = " ".join((command.help or "").split("\f")[0].split())
-    parts = [f"## {context.command_path}", _escape(help_text), f"```text\n{usage}\n```"]
+    parts = [f"## {context.command_path}", _escape(help_text), f"```text\n{describe_usage(command, context)}\n```"]
     if rows:
         parts.append("\n".join(["| argument, option | meaning | default, bounds |", "|---|---|---|", *rows]))
     if examples := [line for line in (command.epilog or "").splitlines() if line.startswith("gymcp ")]:
@@ -46,10 +45,9 @@ def _describe(command: Any, context: Any) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _row(name: str, text: str) -> str:
-    text, extra = text[:-1].rsplit("  [", 1) if text.endswith("]") and "  [" in text else (text, "")
-    extra = "; ".join(part.removeprefix("default: ") for part in extra.split("; ") if part)
-    return f"| `{_cell(name)}` | {_cell(_escape(' '.join(text.split())))} | {f'`{_cell(extra)}`' if extra else ''} |"
+def _row(parameter: Parameter) -> str:
+    facts = "; ".join(fact.removeprefix("default: ") for fact in parameter.facts)
+    return f"| `{_cell(parameter.name)}` | {_cell(_escape(parameter.help))} | {f'`{_cell(facts)}`' if facts else ''} |"
 
 
 def _escape(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from cli_reference import describe_commands
 from links import COPIED, PICTURES, ROOT, replace_links
 from mkdocs.structure.files import File, Files
+from narrow_pages import mark_page, show_reasons
 from recipe_keys import describe_recipe
 
 PACKAGES = (
@@ -54,7 +55,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     """The text with links between files of the repository as links of the site."""
     sources = {page: source for source, page in COPIED.items()}
     here = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    return replace_links(markdown, here, depth=page.file.src_uri.count("/"))
+    return show_reasons(replace_links(markdown, here, depth=page.file.src_uri.count("/")))
+
+
+def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
+    """The content with marks for narrow screens."""
+    return mark_page(html)
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:

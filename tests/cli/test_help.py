@@ -46,11 +46,11 @@ def commands_of(verb: Verb) -> Iterator[tuple[str, Any]]:
         yield f"{verb.name} {name}", sub_command
 
 
-def printed_help(words: str) -> str:
-    """The help as a wide terminal shows it, without blanks."""
-    result = CliRunner().invoke(app, [*words.split(), "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"})
+def printed_help(words: str, columns: int) -> str:
+    """The help in a terminal of this width."""
+    result = CliRunner().invoke(app, [*words.split(), "--help"], env={"COLUMNS": str(columns)})
     assert result.exit_code == 0
-    return "".join(result.output.split())
+    return result.output
 
 
 def parameters() -> Iterator[tuple[str, Any]]:
@@ -83,12 +83,48 @@ def test_the_help_of_an_option_without_a_default_says_what_happens_without_it() 
     assert [words for words, each in optional.items() if not said.search(each.help)] == []
 
 
+@pytest.mark.parametrize("columns", [400, 80])
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_the_terminal_shows_every_word_of_a_help_text(verb: Any) -> None:  # rich takes "[default: ...]" as markup
+def test_the_terminal_shows_every_word_of_a_help_text(verb: Any, columns: int) -> None:
     for words, command in commands_of(verb):
-        shown = printed_help(words)
+        page = printed_help(words, columns)
+        shown = "".join(page.split())
         texts = [command.help, *(each.help for each in command.params if not getattr(each, "hidden", False))]
         assert [text for text in texts if "".join((text or "").split()) not in shown] == []
+        assert [line for line in page.splitlines() if len(line) > min(columns, 100) or "…" in line] == []
+
+
+PYTHON_TYPE = re.compile(r"<\w+( range)?>|list\[|\bbool\b|INTEGER|FLOAT|[{}]\.\.\.|x[<>]=")
+MAX_PAGE, MAX_OPTION = 140, 3
+"""Lines of a verb's page, and of an option on it, in 80 columns."""
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_page_in_80_columns_is_short_and_has_plain_words_for_values(verb: Any) -> None:
+    for words, _ in commands_of(verb):
+        lines = printed_help(words, 80).splitlines()
+        assert [line for line in lines if PYTHON_TYPE.search(line)] == []
+        assert len(lines) < MAX_PAGE
+        of_each = ["".join(line) for line in re.findall(r"(?m)^(  -.*\n)((?:   .*\n)*)", "\n".join([*lines, ""]))]
+        assert [option for option in of_each if option.count("\n") > MAX_OPTION] == []
+        assert len(of_each) > 0
+
+
+def test_a_page_names_arguments_and_values_and_a_switch_has_no_value() -> None:
+    page = printed_help("eval", 80)
+    assert page.startswith("Usage: gymcp eval [OPTIONS] ENV...\n")
+    assert "\n  --limit, -n N  " in page
+    assert "\n  --resume  " in page
+    assert "\n  --out, -o PATH  " in page
+    assert "ways=2,steps=1+4,depth=1,episodes=8;" in page
+    assert "[default: 1; at least 1]" in page
+    assert printed_help("servers add", 80).startswith("Usage: gymcp servers add [OPTIONS] [COMMAND...]\n")
+
+
+def test_a_long_example_goes_on_behind_a_backslash() -> None:
+    page = printed_help("eval", 80)
+    example = "gymcp eval bfcl --policy openai:http://127.0.0.1:8000/v1#my-model --limit 50 --trials 3"
+    assert " ".join(page.partition("Examples:")[2].replace(" \\\n", " ").split()).count(example) == 1
 
 
 def test_durations_sizes_and_money_have_units() -> None:

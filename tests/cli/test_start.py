@@ -33,6 +33,7 @@ ROOMS = ("envs", "mcp_servers", "evaluators", "trainers", "store", "exchange", "
 Started = Mapping[tuple[str, ...], tuple[set[str], str]]
 STARTED = pytest.mark.xdist_group("started")
 BAD_RUN = ("report", "nowhere")
+BAD_RECIPE = ("train", "nowhere.toml", "--check")
 COMMANDS: Mapping[tuple[str, ...], str] = {
     ("--help",): "Servers and environments",
     ("--version",): f"gymcp {__version__}",
@@ -42,11 +43,12 @@ COMMANDS: Mapping[tuple[str, ...], str] = {
     ("train", "--no-such-option"): "train: no such option",
     **{(verb.name, "--help"): "Examples:" for verb in VERBS},
     BAD_RUN: "run folder nowhere: no such folder",
+    BAD_RECIPE: "recipe 'nowhere.toml': not found",
 }
 """Words after ``gymcp`` -> a part of what is printed."""
 RUN_EACH = """
 import atexit, json, os, sys
-import gymcp.cli.app, typer.rich_utils, rich.console, rich.panel, rich.table, rich.markdown
+import gymcp.cli.app, rich.console, rich.panel, rich.table, rich.markdown
 from gymcp.cli.main import main
 for number, words in enumerate(json.loads(sys.argv[1])):
     child = os.fork()
@@ -93,14 +95,15 @@ def test_help_and_wrong_options_import_nothing_that_runs(started: Started, subte
         modules, printed = started[words]
         with subtests.test(" ".join(words)):
             assert said in printed
-            assert words == BAD_RUN or heavy(modules) == set()
+            assert words in (BAD_RUN, BAD_RECIPE) or heavy(modules) == set()
 
 
 @STARTED
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("--no-such-option",)], ids=" ".join)
 def test_the_first_page_imports_no_verb(words: tuple[str, ...], started: Started) -> None:
     modules, _ = started[words]
-    assert {name for name in modules if name.startswith("gymcp.cli.")} == {
+    page = {"gymcp.cli.help_page"} if words == ("--help",) else set()
+    assert {name for name in modules if name.startswith("gymcp.cli.")} == page | {
         "gymcp.cli.app",
         "gymcp.cli.known_names",
         "gymcp.cli.lazy_verbs",
@@ -116,6 +119,13 @@ def test_a_verb_imports_only_its_own_part(started: Started) -> None:
     modules, _ = started[BAD_RUN]
     assert "gymcp.cli.runs.report" in modules
     assert {"gymcp.cli.evaluation.eval_run", "gymcp.cli.servers.check"} & modules == set()
+
+
+@STARTED
+def test_a_recipe_is_refused_before_torch_is_imported(started: Started) -> None:
+    modules, _ = started[BAD_RECIPE]
+    assert "gymcp.trainers.recipe.load" in modules
+    assert {"torch", "transformers", "gymcp.cli.training.train_plan"} & modules == set()
 
 
 def find_deferred() -> Iterator[tuple[str, Any]]:
@@ -172,7 +182,7 @@ def test_the_version_is_the_package_s() -> None:
 
 def test_the_app_lists_its_verbs_in_the_order_of_the_table() -> None:
     text = gymcp("--help", env={"COLUMNS": "100"}).stdout
-    places = [text.index(f"│ {verb.name} ") for verb in VERBS]
+    places = [text.index(f"  {verb.name} ") for verb in VERBS]
     assert places == sorted(places)
     assert app.info.name == "gymcp"
 

@@ -207,7 +207,7 @@ def test_loss_settings_replace_single_keys_of_the_presets_loss() -> None:
 def test_an_unknown_environment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lost.toml").write_text('env = "backofice"\n')
     with pytest.raises(ConfigError, match="backofice"):
-        run(tmp_path / "lost.toml", (), tmp_path / "out", resume=False, as_json=True)
+        run(load_recipe(tmp_path / "lost.toml"), tmp_path / "out", resume=False, as_json=True)
     assert not (tmp_path / "out").exists()
 
 

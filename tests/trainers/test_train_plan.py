@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,15 @@ import tomli_w
 from coin_flip_bank import BANK
 from safetensors.torch import load_file
 
-from gymcp.cli.training.train_plan import check_plan, make_plan, run
+from gymcp.cli.training.train_plan import check_plan, describe_size, make_plan, run
 from gymcp.cli.training.train_run import run as train
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.run.checkpoints import find_saved_state, recipe_as_json
-from gymcp.trainers.run.forecast import count_episodes, count_updates
+from gymcp.trainers.run.forecasts.model_speed import time_model
+from gymcp.trainers.run.forecasts.size import ModelShape, count_episodes, count_updates
 from gymcp.types import Json
 
 SMALL: dict[str, Any] = {
@@ -130,7 +134,7 @@ def test_episodes_are_counted_as_training_plays_them() -> None:
 def test_a_plan_says_what_the_run_takes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_recipe(tmp_path / "recipes", model)
     monkeypatch.chdir(tmp_path)
-    plan = make_plan(path, (), None, resume=False)
+    plan = make_plan(load_recipe(path), None, resume=False)
     assert [finding.check for finding in check_plan(plan) if finding.passed] == [
         "recipe", "env", "episode", "tokens", "memory",
     ]  # fmt: skip
@@ -147,19 +151,58 @@ def test_explain_prints_the_formula_and_the_size_and_trains_nothing(
 ) -> None:
     path = write_recipe(tmp_path, model, learn={"iterations": 3, "negative_scale": 0.5, "drop_uninformative": True})
     monkeypatch.chdir(tmp_path)
-    run(path, (("credit.preset", "grpo"),), None, resume=False, explain=True, as_json=False)
+    run(load_recipe(path, [("credit.preset", "grpo")]), None, resume=False, explain=True, as_json=False)
     out = " ".join(capsys.readouterr().out.split())
     assert "A1(i,t) = (R(i) - mean R) / (std R + 1e-06)" in out
     assert "then: ScaleNegative(scale=0.5): Factor on advantages below zero" in out
     assert "filter: DropUninformative(): Filter that drops groups" in out
     assert "24 to learn from (3 iterations x 2 tasks x 4)" in out
     program = (("rollout.agent", "cmd:sh"), ("rollout.agent_stdin", True), ("rollout.agent_mounts", ["mine.toml"]))
-    run(path, program, None, resume=False, explain=False, as_json=True)
+    run(load_recipe(path, program), None, resume=False, explain=False, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert (found["passed"], found["episodes"]["rollouts"]) == (True, 24)
     plays = f"cmd:sh plays over the model in bwrap, one process for an episode; it may read {tmp_path}/mine.toml"
     assert found["checks"]["agent"] == {"passed": True, "detail": plays}
     assert sorted(each.name for each in tmp_path.iterdir()) == ["bank.py", "mine.toml"]
+
+
+TEACHER = "gymcp.envs.suites.rounds.demonstrators:teacher"
+
+
+def test_the_size_of_a_run_names_the_agent_that_demonstrates_and_includes_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table: dict[str, Any] = {
+        "env": "rounds",
+        "model": {"style": "terse", "hidden": 16, "layers": 1, "heads": 2},
+        "warm_start": {"tasks": 6, "agent": TEACHER, "min_score": 0.0, "epochs": 3, "batch_size": 4},
+    }
+    recipe = load_recipe(write_recipe(tmp_path, None, **table))
+    run(recipe, tmp_path / "run", resume=False, explain=True, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    parts = dict(found["run_s"])
+    assert min(parts.values()) > 0
+    assert parts.pop("all") == pytest.approx(sum(parts.values()))
+    said = "\n".join(found["explanation"])
+    assert f"episodes: 6 of {TEACHER} for the warm start; 40 to learn from" in said
+    assert "oracle" not in said
+    assert re.search(r"time: about .*, an estimate: .* measured", said)
+    assert re.search(r"for drawing: [\d,]+ tokens at [\d,]+ a second in \d+ episodes at a time", said)
+    assert re.search(r"for the warm start: 6 updates of 4 episodes in", said)  # 3 epochs of 6 episodes
+    assert re.search(r"for updates after it: 5 of 8 episodes in", said)
+
+
+def test_a_check_times_no_model_and_a_large_one_is_not_timed(model: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, model))
+    plan = make_plan(recipe, None, resume=False)
+    assert (plan.speed, plan.duration) == ("it was not timed", None)
+    shape = ModelShape(
+        parameters=8_000_000_000, trained=1, vocabulary=1, hidden=1, layers=1, cache_width=1
+    )  # fmt: skip
+    why = asyncio.run(time_model(recipe, plan.played, plan.tokens, shape, model, together=4))
+    assert why == "a model of 8,000 million weights takes longer than the few seconds of this test"
+    last = describe_size(replace(plan, speed=str(why)))[-1]
+    assert last.endswith(f"the time of the model comes on top and is not estimated: {why}")
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input
@@ -215,14 +258,14 @@ def test_a_recipe_that_training_would_refuse_is_one_line(
     path = write_recipe(tmp_path / "recipes", model, env, **sections)
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ConfigError, EnvInfraError)) as caught:
-        run(path, (), None, resume=False, explain=True, as_json=False)
+        run(load_recipe(path), None, resume=False, explain=True, as_json=False)
     assert says in str(caught.value)
     assert capsys.readouterr().out == ""
     assert [each.name for each in tmp_path.iterdir()] == ["recipes"]
 
 
 def test_prompts_that_fill_the_context_fail_the_check(model: Path, tmp_path: Path) -> None:
-    plan = make_plan(write_recipe(tmp_path, model), (("model.context", 20),), None, resume=False)
+    plan = make_plan(load_recipe(write_recipe(tmp_path, model), [("model.context", 20)]), None, resume=False)
     failed = [finding for finding in check_plan(plan) if not finding.passed]
     assert [finding.check for finding in failed] == ["tokens"]
     assert "no space for an answer; raise model.context" in failed[0].detail
@@ -233,6 +276,6 @@ def test_training_that_is_refused_does_not_say_that_it_starts(
 ) -> None:
     path = write_recipe(tmp_path, model, credit={"preset": "matchtir"}, rollout={**SMALL["rollout"], "sandbox": "moon"})
     with pytest.raises(ConfigError, match="moon"):
-        train(path, (), tmp_path / "run", resume=False, as_json=False)
+        train(load_recipe(path), tmp_path / "run", resume=False, as_json=False)
     assert capsys.readouterr().out == ""
     assert not (tmp_path / "run").exists()

@@ -114,10 +114,10 @@ async def open_run(
             make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         _say_what_is_slower(recipe, trainable)
-        stack.enter_context(_limit_threads(trainable))
+        stack.enter_context(limit_update_threads(trainable))
         critic, heads = _make_heads(recipe, inputs.preset, trainable)
         replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
-        settings = _learner_settings(recipe, trainable)
+        settings = make_learner_settings(recipe, trainable)
         recorded = {each.id: each for each in load_recorded_buffer(inputs.env, recipe)} if recipe.replay.run else {}
         if saved is None:
             log = stack.enter_context(MetricsLog(folder))
@@ -210,13 +210,14 @@ def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequen
             raise ConfigError(
                 f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
             ) from error
-    learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
+    learner = make_learner(trainable, make_learner_settings(recipe, trainable), inputs.processes)
     if inputs.preset.loss.kl or inputs.preset.preference is not None or recipe.learn.restart:
         learner.set_reference()
     return learner
 
 
-def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSettings:
+def make_learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSettings:
+    """The settings with which the recipe's model learns after its warm start."""
     learn = recipe.learn
     return LearnerSettings(
         learning_rate=learn.learning_rate,
@@ -249,8 +250,8 @@ def _make_head(recipe: Recipe, trainable: TrainableModel) -> Critic:
 
 
 @contextmanager
-def _limit_threads(trainable: TrainableModel) -> Iterator[None]:
-    """One thread for each operation of a small model on CPU cores, because servers need the cores as well.
+def limit_update_threads(trainable: TrainableModel) -> Iterator[None]:
+    """Use one thread for each operation of a small model on CPU cores, because servers need the cores as well.
 
     An update still takes several threads, each for a micro-batch of its own.
     """

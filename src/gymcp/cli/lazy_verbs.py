@@ -80,7 +80,14 @@ def load_command(verb: Verb) -> Any:
     command = typer.main.get_command(loaded)
     command.name = verb.name
     command.epilog = "\n\n".join(("Examples:", *verb.examples)) if verb.examples else None
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.format_help = functools.partial(_print_help, each)
     return command
+
+
+def _print_help(command: Any, context: Any, formatter: Any) -> None:
+    """Print the help in place of Typer, which shows Python's types and cuts long words."""
+    import_place("help_page:print_help")(command, context)
 
 
 class LazyGroup(TyperGroup):
@@ -90,6 +97,10 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         for verb in VERBS:
             self.add_command(TyperCommand(verb.name, help=verb.help, rich_help_panel=verb.group))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the first page of the help."""
+        _print_help(self, ctx, formatter)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the table."""

@@ -46,7 +46,7 @@ class CleanStream:
 
     @property
     def rich_proxied_file(self) -> CleanStream:
-        """Stream for consoles of other libraries, such as that of `--help`: it keeps their colours."""
+        """Stream for consoles of other libraries: it keeps their colours."""
         return CleanStream(self.stream, colours=self.stream.isatty())
 
     def write(self, text: str) -> int:

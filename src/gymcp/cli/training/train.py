@@ -63,7 +63,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the training run; default: runs/train-NAME.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Continue after the last complete iteration.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last complete iteration.")] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
     ] = False,
@@ -101,13 +101,11 @@ def command(
         raise ConfigError("train: --check and --explain play one episode, on this machine; leave --ray out")
     if plan is not None and ray is None:
         raise ConfigError("train: --plan is for the nodes of a Ray cluster; name it: --ray auto or --ray HOST:PORT")
+    loaded = _load_recipe(recipe, tuple(options.items()))
     if check or explain:
-        part = _load_part("train", "train_plan")
-        part.run(recipe, tuple(options.items()), out, resume=resume, explain=explain, as_json=as_json)
+        _load_part("train", "train_plan").run(loaded, out, resume=resume, explain=explain, as_json=as_json)
         return
-    _load_part("train", "train_run").run(
-        recipe, tuple(options.items()), out, resume=resume, as_json=as_json, replay=replay, ray=ray, plan=plan
-    )
+    _load_part("train", "train_run").run(loaded, out, resume=resume, as_json=as_json, replay=replay, ray=ray, plan=plan)
 
 
 def credit_command(
@@ -170,6 +168,11 @@ def learn_command(
     their branches. `gymcp eval --search NAME,value=q,head=FOLDER` uses it (docs/search.md).
     """
     _load_part("learn", "learn_run").run(run, policy, out, seed=seed, as_json=as_json)
+
+
+def _load_recipe(path: Path, settings: tuple[tuple[str, Json], ...]) -> Any:
+    """The recipe, checked by itself: a wrong one is refused before torch is imported, which takes seconds."""
+    return importlib.import_module("gymcp.trainers.recipe.load").load_recipe(path, settings)
 
 
 def _load_part(verb: str, name: str) -> Any:

@@ -22,24 +22,26 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.store.run_folder import refuse_run_in_use
 from gymcp.trainers.credit.explanation import explain_preset
 from gymcp.trainers.credit.presets import Preset
-from gymcp.trainers.recipe.agent import RolloutAgent, load_rollout_agent
+from gymcp.trainers.recipe.agent import RolloutAgent, choose_demonstrator, load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.environment import wrap_environment
-from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
-from gymcp.trainers.run.forecast import (
+from gymcp.trainers.run.forecasts.duration import Duration, forecast_duration
+from gymcp.trainers.run.forecasts.model_speed import ModelSpeed, UpdateSpeed, time_model
+from gymcp.trainers.run.forecasts.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
+from gymcp.trainers.run.forecasts.size import (
     EpisodeCounts,
     MemoryForecast,
     count_episodes,
     count_updates,
+    count_warm_updates,
     forecast_memory,
     read_shape,
 )
 from gymcp.trainers.run.preconditions import check_run
-from gymcp.trainers.run.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
 from gymcp.types import Json
 
 GB = 1e9
@@ -71,11 +73,19 @@ class RunPlan:
     memory: MemoryForecast
     available: int
     """Bytes of memory of the machine, or of its GPU."""
+    speed: ModelSpeed | str
+    """Speed of the model, or why it is not known."""
+
+    @property
+    def duration(self) -> Duration | None:
+        """Time of the run; None if the model's speed is not known."""
+        if isinstance(self.speed, str):
+            return None
+        return forecast_duration(self.recipe, self.episodes, self.tokens, self.played.seconds, self.speed)
 
 
 def run(
-    recipe_path: Path,
-    settings: Sequence[tuple[str, Json]],
+    recipe: Recipe,
     out: Path | None,
     *,
     resume: bool,
@@ -83,7 +93,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Print what was checked, or with `explain` what would be trained and how much. Exit code 1 if a check fails."""
-    plan = make_plan(recipe_path, settings, out, resume=resume)
+    plan = make_plan(recipe, out, resume=resume, timed=explain)
     findings = check_plan(plan)
     passed = all(finding.passed for finding in findings)
     lines = explain_plan(plan) if explain else []
@@ -105,10 +115,12 @@ def explain_plan(plan: RunPlan) -> list[str]:
     return [*explain_preset(plan.preset), *explain_experience(plan.recipe, plan.env), *describe_size(plan)]
 
 
-def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool) -> RunPlan:
-    """The run that `gymcp train` would start. Raises as it would, before it does anything."""
+def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = False) -> RunPlan:
+    """The run that `gymcp train` would start; with `timed`, some seconds of the model's work are timed.
+
+    Raises as training would, before it does anything.
+    """
     disable_progress_bar()
-    recipe = load_recipe(recipe_path, settings)
     preset = build_preset(recipe)
     env = wrap_environment(recipe, load_named(recipe.env))
     folder = folder_of(recipe, out)
@@ -116,24 +128,29 @@ def make_plan(recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path
     find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, None)
     agent = load_rollout_agent(recipe)
+    concurrency = choose_rollout_concurrency(recipe, env, agent)
     played = asyncio.run(rehearse(recipe, env))
+    speed: ModelSpeed | str = "it was not timed"
     with tempfile.TemporaryDirectory(prefix="gymcp-train-check-") as scratch:
         model = model_for_check(recipe, played, Path(scratch) / "model")
         tokens = count_tokens(recipe, played, model)
         shape = read_shape(recipe, model)
+        if timed:
+            speed = asyncio.run(time_model(recipe, played, tokens, shape, model, together=concurrency.episodes))
     on_gpu = torch.cuda.is_available()
     return RunPlan(
         recipe=recipe,
         preset=preset,
         env=env,
         agent=agent,
-        concurrency=choose_rollout_concurrency(recipe, env, agent),
+        concurrency=concurrency,
         folder=folder,
         played=played,
         tokens=tokens,
         episodes=count_episodes(recipe, env),
         memory=forecast_memory(recipe, preset, shape, on_gpu=on_gpu),
         available=torch.cuda.mem_get_info()[1] if on_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        speed=speed,
     )
 
 
@@ -201,14 +218,14 @@ def _check_memory(plan: RunPlan) -> Finding:
 
 
 def describe_size(plan: RunPlan) -> list[str]:
-    """Lines on what the run will take: episodes, tokens, updates, memory, and time by the played episode."""
+    """Lines on what the run will take: episodes, tokens, updates, memory, and time by what was measured."""
     recipe, episodes, tokens = plan.recipe, plan.episodes, plan.tokens
-    rollout, n = recipe.rollout, plan.concurrency.episodes
-    alone = episodes.all * plan.played.seconds
+    rollout = recipe.rollout
     about = "" if tokens.exact else "about "
     warm_epochs = recipe.warm_start.epochs if recipe.warm_start.tasks else 0
+    by = f" of {choose_demonstrator(recipe)}" if episodes.demonstrations else ""
     return [
-        f"episodes: {episodes.demonstrations:,} of the oracle for the warm start; {episodes.rollouts:,} to learn from"
+        f"episodes: {episodes.demonstrations:,}{by} for the warm start; {episodes.rollouts:,} to learn from"
         f" ({recipe.learn.iterations} iterations x {rollout.groups} tasks x {rollout.episodes}); {episodes.heldout:,}"
         f" held-out in {episodes.evaluations} evaluations",
         f"tokens: an episode like the one that was tried has {about}{tokens.longest:,}, of which {tokens.drawn:,} are"
@@ -217,10 +234,38 @@ def describe_size(plan: RunPlan) -> list[str]:
         f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
         f"memory: {_check_memory(plan).detail}",
         f"concurrency: {plan.concurrency.describe('rollout.concurrency')}",
-        f"time: {plan.played.agent}'s episode took {plan.played.seconds:.2f} s; {episodes.all:,} such episodes take"
-        f" {_format_time(alone)} one after the other, {_format_time(alone / n)} if {n} at a time do not slow each other"
-        " down; the model's time for drawing and learning comes on top",
+        *_describe_time(plan),
     ]
+
+
+def _describe_time(plan: RunPlan) -> list[str]:
+    """Lines on the time of the run: the sum first, then each part with the measurement that it is estimated from."""
+    episodes, speed, duration = plan.episodes, plan.speed, plan.duration
+    environment = (
+        f"{_format_time(episodes.all * plan.played.seconds)} for the environment: {episodes.all:,} episodes, one after"
+        f" the other, each as long as that of {plan.played.agent}, which took {plan.played.seconds:.2g} s"
+    )
+    if isinstance(speed, str) or duration is None:
+        return [f"time: {environment}; the time of the model comes on top and is not estimated: {speed}"]
+    drawn = plan.tokens.drawn * (episodes.rollouts + episodes.heldout)
+    warm = count_warm_updates(plan.recipe, episodes)
+    return [
+        f"time: about {_format_time(duration.all)}, an estimate: counts of the recipe times what was measured just now"
+        " on this machine, one part after the other:",
+        f"  {environment}",
+        f"  {_format_time(duration.drawing)} for drawing: {drawn:,} tokens at {speed.tokens_per_second:,.0f} a second"
+        f" in {speed.together} episodes at a time, which the model with its first weights drew",
+        f"  {_format_time(duration.warm_start)} for the warm start: {warm:,} updates of"
+        f" {_describe_update(speed.warm_update)}",
+        f"  {_format_time(duration.updates)} for updates after it: {count_updates(plan.recipe):,} of"
+        f" {_describe_update(speed.update)}",
+        "  not in it: passes of the model that credit or a reference takes, refilled batches, checkpoints, the start",
+    ]
+
+
+def _describe_update(speed: UpdateSpeed) -> str:
+    size = "" if speed.timed == speed.wanted else f", by those of {speed.timed}"
+    return f"{speed.wanted} episodes in {speed.seconds:.2g} s{size}"
 
 
 def _format_time(seconds: float) -> str:
@@ -241,5 +286,6 @@ def _to_json(plan: RunPlan, findings: Sequence[Finding], lines: Sequence[str], *
         "updates": count_updates(plan.recipe),
         "memory_bytes": {**asdict(plan.memory), "available": plan.available},
         "episode_s": plan.played.seconds,
+        **({"run_s": {**asdict(plan.duration), "all": plan.duration.all}} if plan.duration is not None else {}),
         **({"explanation": list(lines)} if lines else {}),
     }

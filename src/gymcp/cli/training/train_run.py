@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.environment import wrap_environment
-from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.distributed_controller import controller, join_process_group, worker_loop
 from gymcp.trainers.run.loop import Ending, train
@@ -28,8 +27,7 @@ from gymcp.types import Json
 
 
 def run(
-    recipe_path: Path,
-    settings: Sequence[tuple[str, Json]],
+    recipe: Recipe,
     out: Path | None,
     *,
     resume: bool,
@@ -48,7 +46,7 @@ def run(
         return
     with controller(processes):
         cluster = partial(_open_cluster, ray, plan)
-        ending = _train(recipe_path, settings, out, processes, cluster, resume=resume, as_json=as_json, replay=replay)
+        ending = _train(recipe, out, processes, cluster, resume=resume, as_json=as_json, replay=replay)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
 
@@ -59,8 +57,7 @@ def folder_of(recipe: Recipe, out: Path | None) -> Path:
 
 
 def _train(
-    recipe_path: Path,
-    settings: Sequence[tuple[str, Json]],
+    recipe: Recipe,
     out: Path | None,
     processes: Accelerated | None,
     open_cluster: Callable[[Recipe, LoadedEnv], AbstractContextManager[OpenPlayer | None]],
@@ -69,7 +66,6 @@ def _train(
     as_json: bool,
     replay: Path | None,
 ) -> Ending:
-    recipe = load_recipe(recipe_path, settings)
     folder = folder_of(recipe, out)
     env = wrap_environment(recipe, load_named(recipe.env))
 

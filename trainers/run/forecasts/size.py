@@ -29,7 +29,7 @@ class EpisodeCounts:
     """Episodes that a training run plays."""
 
     demonstrations: int
-    """Episodes of the oracle in the warm start; 0 also for demonstrations from a recorded run."""
+    """Episodes of the warm start, played by the demonstrating agent; 0 also for demonstrations from a recorded run."""
     rollouts: int
     evaluations: int
     """Number of evaluations."""
@@ -96,6 +96,13 @@ def count_updates(recipe: Recipe) -> int:
     learn = recipe.learn
     each = recipe.rollout.max_turns if build_preset(recipe).turns is not None else 1
     return learn.iterations * learn.minibatches * learn.epochs * (each + (1 if learn.demonstrations else 0))
+
+
+def count_warm_updates(recipe: Recipe, episodes: EpisodeCounts) -> int:
+    """Optimiser steps of the warm start, if each demonstration is one example."""
+    warm = recipe.warm_start
+    shown = warm.tasks if warm.run else episodes.demonstrations
+    return warm.epochs * -(-shown // warm.batch_size)
 
 
 def read_shape(recipe: Recipe, folder: Path) -> ModelShape:
