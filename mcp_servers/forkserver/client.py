@@ -22,7 +22,7 @@ from typing import Any
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
 from gymcp.mcp_servers.forkserver.failures import START_TIMEOUT_S, compose_message, describe_failure
-from gymcp.mcp_servers.forkserver.process import ForkedProcess, count_copies_apart
+from gymcp.mcp_servers.forkserver.process import ForkedProcess, count_copies_apart, move_to_own_cgroups
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind, program_kind
 from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
 from gymcp.mcp_servers.forkserver.spawner import (
@@ -311,7 +311,7 @@ class ForkServer:
                 raise ValueError(f"statuses: expected a list, got {type(statuses).__name__}")
             if any(statuses):
                 raise ConnectionError(plain_text(copies[0].stderr_tail()).strip()[-500:])
-            await asyncio.to_thread(_move_all, copies, live)
+            await asyncio.to_thread(move_to_own_cgroups, copies, live)
             count_copies_apart(live, copies)
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
@@ -324,11 +324,6 @@ class ForkServer:
         self._end()
         await self._close_all(self._copies)
         self._control.sock.close()
-
-
-def _move_all(copies: Iterable[ForkedProcess], origin: ForkedProcess) -> None:
-    for copy in copies:
-        copy.move_to_own_cgroup(origin)
 
 
 def _open_namespace(process: ForkedProcess, name: str, stack: contextlib.ExitStack) -> int:

@@ -141,7 +141,7 @@ class ForkedProcess:
             await asyncio.to_thread(prepare_moves, hierarchy)
             await asyncio.sleep(_PREPARE_AGAIN_S)
 
-    def move_to_own_cgroup(self, origin: ForkedProcess) -> None:
+    def _move_to_own_cgroup(self, origin: ForkedProcess) -> None:
         """Move the processes of this sandbox from `origin`'s cgroup, in which they were forked, to its own.
 
         The copy gets no descriptors of its cgroup, because a hostile origin could use them to move itself there. Raises
@@ -234,6 +234,12 @@ class ForkedProcess:
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
         return await self._copy_server(self, count)
+
+
+def move_to_own_cgroups(copies: Iterable[ForkedProcess], origin: ForkedProcess) -> None:
+    """Move each copy from the control group of `origin`, in which it was forked. Raises OSError."""
+    for copy in copies:
+        copy._move_to_own_cgroup(origin)
 
 
 def count_copies_apart(origin: ForkedProcess, copies: Iterable[ForkedProcess]) -> None:

@@ -362,9 +362,9 @@ def take_the_users_messages(given: Given) -> str:
 def lock_memory_of_the_user(given: Given) -> str:
     """A segment that is never swapped out: the kernel lets all processes of a user lock some megabytes together."""
     lock, remove = 11, 0
-    segment = checked(libc.shmget(0, 4096, 0o1600), "shmget")
+    segment = check_result(libc.shmget(0, 4096, 0o1600), "shmget")
     try:
-        checked(libc.shmctl(segment, lock, None), "shmctl")
+        check_result(libc.shmctl(segment, lock, None), "shmctl")
     finally:
         libc.shmctl(segment, remove, None)
     return "locked"
