@@ -102,6 +102,7 @@ def test_the_first_page_imports_no_verb(words: tuple[str, ...], started: Started
     modules, _ = started[words]
     assert {name for name in modules if name.startswith("gymcp.cli.")} == {
         "gymcp.cli.app",
+        "gymcp.cli.exit_codes",
         "gymcp.cli.known_names",
         "gymcp.cli.lazy_verbs",
         "gymcp.cli.main",
