@@ -45,7 +45,7 @@ NOT_RUN = {
     "training.md": 2,
 }
 """Page -> number of its blocks that cannot be run in a test; each has its reason beside it. Other pages have none."""
-RECIPE_SECTIONS = {field.name for field in fields(Recipe)}
+RECIPE_SECTIONS = {*(field.name for field in fields(Recipe)), "rollout.branching"}
 PLAYED_IN_PARTS = {
     "README.md": "tests/test_readme.py",
     "adding-a-server.md": "tests/cli/test_servers_cli.py",

@@ -1,9 +1,14 @@
-"""Records of what a model draws: the settings, the tokens, the times and the cost."""
+"""Records of what a model draws: the settings, the tokens, the times and the cost; and defaults of endpoints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Environment variable that holds an endpoint's key by default."""
+REQUEST_TIMEOUT_S = 120.0
+"""Seconds for one answer of a judge's or a user's model by default; an agent's model has the agent's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,7 @@ def test_the_first_page_imports_no_verb(words: tuple[str, ...], started: Started
     page = {"gymcp.cli.help_page"} if words == ("--help",) else set()
     assert {name for name in modules if name.startswith("gymcp.cli.")} == page | {
         "gymcp.cli.app",
+        "gymcp.cli.exit_codes",
         "gymcp.cli.known_names",
         "gymcp.cli.lazy_verbs",
         "gymcp.cli.main",

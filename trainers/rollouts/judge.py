@@ -8,12 +8,12 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.envs.spec import LoadedEnv
 from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers
 from gymcp.evaluators.judge.asking import JudgeSeat
+from gymcp.samples import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.trainers.recipe.recipe import Recipe
 
 

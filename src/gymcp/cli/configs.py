@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.agents.strategies.budgets import Budget
+from gymcp.samples import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.types import Sampling
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
-from gymcp.agents.policies.endpoint_defaults import REQUEST_TIMEOUT_S
 from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, locate_folder, open_model, parse_policy
@@ -28,6 +27,7 @@ from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.samples import REQUEST_TIMEOUT_S
 from gymcp.types import Json, Sampling, Task, Tool
 
 T = TypeVar("T")

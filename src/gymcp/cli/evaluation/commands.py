@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.completion import complete_agent, complete_environment, complete_run, complete_suite, offer
 from gymcp.cli.evaluation.eval_options import (
     AgentMountOption,
@@ -36,6 +35,7 @@ from gymcp.cli.option_types import (
     Seed,
     TaskPatterns,
 )
+from gymcp.samples import KEY_VARIABLE, REQUEST_TIMEOUT_S
 
 suites = typer.Typer(
     invoke_without_command=True, add_completion=False, help="List the environments, or install their files."

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE
 from gymcp.agents.strategies.budgets import MAX_TOKENS, MAX_TURNS, Budget
 from gymcp.cli.configs import EvalConfig, ModelConfig, ProgramConfig
 from gymcp.cli.evaluation.eval_options import (
@@ -58,6 +57,7 @@ from gymcp.cli.evaluation.eval_options import (
 )
 from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.option_types import AsJson, EnvNames, MinCoverage, SandboxName, Seed, TaskPatterns
+from gymcp.samples import KEY_VARIABLE
 from gymcp.types import Sampling
 
 

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gymcp.agents.policies.endpoint_defaults import REQUEST_TIMEOUT_S
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.specs import open_model
 from gymcp.aio import hold_open
@@ -16,6 +15,7 @@ from gymcp.cli.policy_options import PolicyPlan, plan_policy
 from gymcp.envs.spec import LoadedEnv
 from gymcp.evaluators.judge.answers import JudgeAnswers
 from gymcp.evaluators.judge.asking import JudgeSeat
+from gymcp.samples import REQUEST_TIMEOUT_S
 from gymcp.types import Json
 
 PATIENCE_FACTOR = 2.0

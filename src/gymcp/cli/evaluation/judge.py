@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gymcp.agents.policies.endpoint_defaults import KEY_VARIABLE, REQUEST_TIMEOUT_S
 from gymcp.cli.completion import complete_run
 from gymcp.cli.configs import JudgeConfig
 from gymcp.cli.known_names import POLICY_FORMS
 from gymcp.cli.lazy_verbs import defer_to, import_place
 from gymcp.cli.option_types import AsJson, DefaultCommandGroup, RunFolder, replaced_option
 from gymcp.errors import ConfigError
+from gymcp.samples import KEY_VARIABLE, REQUEST_TIMEOUT_S
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
