@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from gymcp.cli.app import app
-from gymcp.cli.help_page import Parameter, describe_parameters, describe_usage
+from gymcp.cli.help.parameters import Parameter, describe_parameters, describe_usage
 
 
 def describe_commands() -> str:

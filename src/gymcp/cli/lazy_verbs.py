@@ -87,7 +87,7 @@ def load_command(verb: Verb) -> Any:
 
 def _print_help(command: Any, context: Any, formatter: Any) -> None:
     """Print the help in place of Typer, which shows Python's types and cuts long words."""
-    import_place("help_page:print_help")(command, context)
+    import_place("help.page:print_help")(command, context)
 
 
 class LazyGroup(TyperGroup):
