@@ -128,9 +128,8 @@ def has_new_name(name: str, modules: Mapping[str, str], words: Set[str]) -> bool
         return False
     for before, word in re.findall(r"(?<!\w)([a-z_]\w*(?:\.[a-z_]\w*)*)\.(\w+)", parts):
         holders = {module: text for module, text in modules.items() if f".{before}." in module}
-        if before.split(".")[0] in RECIPE_SECTIONS or (
-            not holders and "." not in before
-        ):  # a key of a recipe, or a field
+        is_key = before.split(".")[0] in RECIPE_SECTIONS
+        if is_key or (not holders and "." not in before):  # the latter: a field
             continue
         if not any(word in text or module.endswith(f".{word}.") for module, text in holders.items()):
             return False
