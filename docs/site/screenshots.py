@@ -29,8 +29,10 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MANIFEST = PICTURES / "pictures.json"
 """By file name, the digests of the picture's shot, which `tests/test_pictures.py` compares, and of the page's look."""
-VIEWER_LOOK, REPORT_LOOK = "evaluators/viewer/static/*.*", "evaluators/report/style.css"
-"""Files that decide how a page looks, as globs."""
+VIEWER_LOOK = ("evaluators/viewer/static/*.*",)
+REPORT_LOOK = ("evaluators/report/*.css", "evaluators/report/*page.py", "evaluators/report/curves.py")
+TRAINING = ("trainers/recipe/demo.toml",)
+"""Files that decide what a page shows and how it looks, as globs; the last are of pages on the demo's training."""
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 QUALITY = 80
 TIMEOUT_MS = 60_000
@@ -64,7 +66,9 @@ class Shot:
     def look(self) -> str:
         """Digest of the files that decide how the page looks: a picture with another one may be older than its page."""
         found = hashlib.sha256()
-        for path in sorted(ROOT.glob(REPORT_LOOK if self.opens.endswith(".html") else VIEWER_LOOK)):
+        patterns = REPORT_LOOK if self.opens.endswith(".html") else VIEWER_LOOK
+        patterns += TRAINING if self.opens.startswith("train") else ()
+        for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
             found.update(path.name.encode() + b"\0" + path.read_bytes())
         return found.hexdigest()[:12]
 
