@@ -53,7 +53,9 @@ def test_pictures_that_may_be_older_than_their_page_are_named() -> None:
     taken["report-dark.webp"]["look"] = "another"
     del taken["viewer-runs-light.webp"]
     assert list_stale(taken) == ["report-dark.webp", "viewer-runs-light.webp"]
-    assert len({entry["look"] for entry in make_manifest(SHOTS).values()}) == 2  # reports' and the viewer's
+    assert (
+        len({entry["look"] for entry in make_manifest(SHOTS).values()}) == 4
+    )  # reports' and the viewer's, of episodes and of a training
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)
