@@ -25,7 +25,10 @@ _UNITS: Sequence[tuple[str, str]] = (
     (r"demonstrations/loss", "nats per token"),
     (r"(test/.*/)?calls(_of_solved)?(_beyond_gold)?", "calls per episode"),
     (r"steps", "steps per episode"),
-    (r"reward|component/.*", "mean per episode"),
+    (r"(test/.*/)?cost/calls", "calls per episode"),
+    (r"(test/.*/)?cost/bytes", "bytes per episode"),
+    (r"(test/.*/)?cost/seconds", "s per episode"),
+    (r"reward|(test/.*/)?(cost|component|component_of_solved)/.*", "mean per episode"),
     (r"dropped|outcome/.*", "episodes"),
     (r"tokens(/stale)?", "tokens"),
     (r"updates", "in all"),
@@ -37,8 +40,8 @@ _UNITS: Sequence[tuple[str, str]] = (
     (r"anchor/states", "states"),
     (r"anchor/mean_group", "steps per state"),
     (r"anchor/largest_group", "steps"),
-    (r"test/.*/scored", "tasks"),
-    (r"test/.*", "share"),
+    (r"test/.*/(scored|tasks)", "tasks"),
+    (r"test/[^/]+/[^/]+", "share"),
 )
 """Unit of each column of ``metrics.jsonl``: the first pattern that matches its whole name."""
 

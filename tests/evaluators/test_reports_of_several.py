@@ -196,7 +196,8 @@ def test_hostile_texts_stay_texts_in_every_format(tmp_path: Path) -> None:
             "state: in the final state orders/* is missing, wanted …; answer: the answer is …, wanted …",
         ),
         (
-            'turn 1 of 4: Files.root[0].x differs: expected another long value, found {"$dir": ["a", {"b": {"$file": ["c…',
+            "turn 1 of 4: Files.root[0].x differs: expected another long value, found"
+            ' {"$dir": ["a", {"b": {"$file": ["c…',
             "turn … of …: Files.root[*].x differs: expected …, found …",
         ),
         ('a.b differs: expected {"x": "y…, found {"z": ["w…', "a.b differs: expected …, found …"),
