@@ -329,13 +329,13 @@ def latency_cells(latency: Latency | None) -> tuple[str, str]:
 
 
 def by_name(title: str, figures: Mapping[str, Mapping[str, float]]) -> Html:
-    """Figures of each tool or model, as they were summed over all attempts; columns without a figure are left out."""
+    """Figures of each tool or model, most calls first, summed over all attempts; without the columns that are all 0."""
     names = dict.fromkeys(name for of_each in figures.values() for name, value in of_each.items() if value)
     rows: list[tuple[Html | str, ...]] = [
         (element("code", shorten(name, 100)), *(amount(of_each.get(column, 0.0)) for column in names))
-        for name, of_each in list(figures.items())[:MAX_NAMED]
+        for name, of_each in sorted(figures.items(), key=lambda each: -each[1].get("calls", 0.0))[:MAX_NAMED]
     ]
-    more = f" ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
+    more = f", most calls first ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
     return rows_section(f"{title}{more}", ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names)), rows)
 
 
