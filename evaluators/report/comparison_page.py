@@ -263,4 +263,4 @@ def _origins(runs: Sequence[Evidence]) -> Html:
                 for n, value in enumerate(values)
             ]
             rows.append((name, join(*lines)))
-    return rows_section("Where they come from", ("", ""), rows)
+    return rows_section("Where they come from", ("", ""), rows, fold=True)

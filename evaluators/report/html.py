@@ -44,6 +44,11 @@ def raw(trusted: str) -> Html:
     return Html(trusted)
 
 
+def fold_if_narrow(words: str, *children: Html | str) -> Html:
+    """The children, which a narrow screen hides behind these words until they are asked for."""
+    return element("details", element("summary", words), *children, class_="fold")
+
+
 def table(headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html:
     """A table whose rows become blocks on a narrow screen, each cell beside the name of its column.
 

@@ -108,7 +108,7 @@ def origin(evidence: Evidence) -> Html:
     run = evidence.run
     rows = [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)]
     return join(
-        rows_section("Where it came from", ("", ""), list(rows)),
+        rows_section("Where it came from", ("", ""), list(rows), fold=True),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
 
@@ -336,7 +336,8 @@ def by_name(title: str, figures: Mapping[str, Mapping[str, float]]) -> Html:
         for name, of_each in sorted(figures.items(), key=lambda each: -each[1].get("calls", 0.0))[:MAX_NAMED]
     ]
     more = f", most calls first ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
-    return rows_section(f"{title}{more}", ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names)), rows)
+    headings = ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names))
+    return rows_section(f"{title}{more}", headings, rows, fold=True)
 
 
 def _pass_k(metrics: Metrics) -> Html:
@@ -395,4 +396,4 @@ def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
         for row in rows[:MAX_LISTED]
     ]
     more = f" ({MAX_LISTED} of {len(rows)})" if len(rows) > MAX_LISTED else ""
-    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", ">why"), lines)
+    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", ">why"), lines, fold=True)

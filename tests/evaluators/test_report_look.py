@@ -109,6 +109,68 @@ def test_a_report_fits_a_phone_and_its_rows_are_not_blank(browser: Browser, fold
     assert height < 12_000
 
 
+@pytest.fixture(scope="module")
+def long_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 20 failed tasks that called 60 tools, and a training of 54 columns with a recipe of 80 settings."""
+    folder = tmp_path_factory.mktemp("long")
+    tools = {f"get_current_speed_of_{n}": {"calls": n, "seconds": 0.1 * n, "errors": n // 2} for n in range(1, 61)}
+    reason = "turn 1 of 4: GorillaFileSystem.root.document.final_report.pdf should not be there"
+    with (
+        create_run(folder / "tools", {"env": "bfcl", "suite": "bfcl", "agent": "random"}),
+        TrajectoryStore.open(folder / "tools", write=True) as store,
+    ):
+        for n in range(20):
+            one = order_episode(f"multi_turn_long_context_{n}", 0, pays=False, run="tools", reason=reason)
+            store.append(replace(one, usage=replace(one.usage, tools=tools)), {}, tags=("base", "GorillaFileSystem"))
+    write_report(folder / "tools")
+    groups = ("anchor", "cost", "outcome", "seconds", "test/seeds/cost", "test/seeds/component")
+    columns = {f"{group}/{n}": float(n) for group in groups for n in range(6)} | {f"own{n}": n / 7 for n in range(18)}
+    recipe = {f"section{n}": {f"setting_{m}": m for m in range(10)} for n in range(8)}
+    write_report(write_training(folder / "columns", [ROWS[0], {**ROWS[2], **columns}], **recipe))
+    return folder
+
+
+FOLDED = {
+    "tools": ["show 60 rows", "show 20 rows", "show 9 rows"],
+    "columns": ["show 42 more charts", "show 85 settings"],
+}
+"""Summaries of what a phone folds, in the order of the page."""
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_a_phone_folds_long_tables_and_charts_until_they_are_asked_for(
+    browser: Browser, long_pages: Path, name: str
+) -> None:
+    page = open_report(browser, long_pages / name / "report.html", viewport={"width": 390, "height": 844})
+    height = page.evaluate("document.documentElement.scrollHeight")
+    folds = page.locator("details.fold")
+    words = folds.locator("> summary").all_inner_texts()
+    hidden = [fold.locator("table, figure, dl").first.is_hidden() for fold in folds.all()]
+    folds.first.locator("> summary").press("Enter")
+    expect(folds.first.locator("table, figure, dl").first).to_be_visible()
+    page.context.close()
+    assert words == FOLDED[name]
+    assert hidden == [True] * len(words)
+    assert height < 8_000
+
+
+@pytest.mark.parametrize("look", ["wide", "print"])
+@pytest.mark.parametrize("name", FOLDED)
+def test_nothing_is_folded_on_a_wide_screen_and_on_paper(
+    browser: Browser, long_pages: Path, name: str, look: str
+) -> None:
+    width = 1280 if look == "wide" else 390
+    page = open_report(browser, long_pages / name / "report.html", viewport={"width": width, "height": 844})
+    if look == "print":
+        page.emulate_media(media="print")
+    folds = page.locator("details.fold")
+    shown = [fold.locator("table, figure, dl").first.is_visible() for fold in folds.all()]
+    summaries = [fold.locator("> summary").is_visible() for fold in folds.all()]
+    page.context.close()
+    assert shown == [True] * len(FOLDED[name])
+    assert not any(summaries)
+
+
 @pytest.mark.parametrize("width", [390, 1000, 1400])
 def test_no_outcome_is_broken_inside_its_name(browser: Browser, folder: Path, width: int) -> None:
     page = open_report(browser, folder / "bfcl/report.html", viewport={"width": width, "height": 900})
