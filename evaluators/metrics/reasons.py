@@ -19,9 +19,7 @@ _QUOTED = re.compile(_NAMED + r"""("(?:[^"\\]|\\.)*"|(?<!\w)'[^']*'(?!\w))""")
 _IS_NAME = re.compile(r"""["'][A-Za-z_][A-Za-z_.-]*["']""")
 _INDEX = re.compile(r"(?<=\w)\[\d+\]")
 _BETWEEN_VALUES = re.compile(r"(, (?:wanted|found|got) |; )")
-_CUT_SHORT = re.compile(
-    r"""(?:\{|(?<!\w)[\["']).*\.\.\. ?\(\d+ characters\)|(?:(?:\{|(?<!\w)\[).*|(?<!\w)"[^"]*)…$"""
-)
+_CUT_SHORT = re.compile(r"""(?:\{|(?<!\w)[\["']).*\.\.\. ?\(\d+ characters\)|(?:(?:\{|(?<!\w)\[).*|(?<!\w)"[^"]*)…$""")
 """A value that the grader has cut short, in which quotes and brackets need not be closed."""
 _INNERMOST = re.compile(r"\{[^{}]*\}|(?<!\w)\[[^\[\]]*\]")
 _UNCLOSED = re.compile(r"(?:\{|(?<!\w)\[).*")

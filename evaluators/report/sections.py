@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.evaluators.metrics import COST, Effort, Metrics
 from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
-from gymcp.evaluators.report.html import Html, element, fold_if_narrow, join, raw, table
+from gymcp.evaluators.report.html import Html, element, fold_if_narrow, join, keep_whole, name_code, raw, table
 from gymcp.evaluators.report.links import open_in_viewer, query_of_task
 from gymcp.evaluators.report.run_data import RECIPE, WORST_TASKS, Evidence, TaskFigures
 from gymcp.evaluators.transcript import (
@@ -109,7 +109,7 @@ def gates(of_suite: Sequence[Gate], run: Run, *, folded: bool = False) -> Html:
                 element("span", some, class_="soft") if some else join(),
             )
         )
-    commands = [element("code", command) for gate in of_suite if (command := gate_command(gate, run))]
+    commands = [element("code", keep_whole(command)) for gate in of_suite if (command := gate_command(gate, run))]
     hint = join(*commands)
     if commands and folded:
         hint = element("details", element("summary", "commands that play the rest"), hint)
@@ -180,7 +180,7 @@ def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Ht
 
 
 def _link_to_transcript(figures: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
-    name = element("code", shorten(figures.task, 200))
+    name = name_code(figures.task)
     if figures.worst.id not in evidence.transcripts:
         return name
     return element("a", name, href=f"#{prefix}transcript-{number}")
