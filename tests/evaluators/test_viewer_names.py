@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from records import order_episode
 from test_viewer_page import ViewerAccess, enter, open_page
 from viewer_process import run_viewer
 
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Usage
+from gymcp.types import RequestTimes, Usage
 
 pytestmark = pytest.mark.xdist_group("viewer")
 PHONE = {"width": 390, "height": 800}
@@ -45,12 +47,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("names")
     for agent in ("oracle", "random"):
         write_scripted(folder / f"seeds-level-1-{agent}", agent)
+    config = {"env": "backoffice", "suite": "backoffice", "agent": "react", "policy": "tiny"}
+    with create_run(folder / "tiny", config), TrajectoryStore.open(folder / "tiny", write=True) as store:
+        one = order_episode(TASKS[0], 0, pays=True, run="tiny", outcome=Outcome.BUDGET_EXHAUSTED)
+        timed = replace(one.steps[0], request_times=RequestTimes(request_s=0.25, first_token_s=0.2))
+        store.append(replace(one, steps=(timed, *one.steps[1:])), {})  # adds columns to the list
     return folder
 
 
 @pytest.fixture(scope="module")
 def both(browser: Browser, folder: Path) -> Iterator[ViewerAccess]:
-    with run_viewer(*sorted(folder.iterdir())) as address:
+    with run_viewer(*sorted(folder.glob("seeds-*"))) as address:
         yield enter(browser, address)
 
 
@@ -58,22 +65,26 @@ def both(browser: Browser, folder: Path) -> Iterator[ViewerAccess]:
 def runs(browser: Browser, folder: Path) -> Iterator[Page]:
     with run_viewer(folder) as address:
         for page in open_page(browser, enter(browser, address)):
-            expect(page.locator(".runtable tbody tr")).to_have_count(2)
+            expect(page.locator(".runtable tbody tr")).to_have_count(3)
             yield page
 
 
 def test_tasks_by_runs_shows_the_ends_of_names_on_a_phone_and_the_list_breaks_none(runs: Page) -> None:
     suites = runs.locator("td[data-label='suite'] bdi")
-    expect(suites).to_have_text(["backoffice"] * 2)
-    for width in (1000, 1100, 1280):
+    expect(suites).to_have_text(["backoffice"] * 3)
+    expect(runs.locator("td[data-label='first token p50'] [title]").first).to_have_text("0.20 s")
+    for width in (1000, 1280):
         runs.set_viewport_size({"width": width, "height": 800})
-        assert [each.evaluate(ON_ONE_LINE) for each in suites.all()] == [True, True]
-    expect(runs.locator("td[data-label='decision p50']")).to_have_text(["–", "–"])
+        assert [each.evaluate(ON_ONE_LINE) for each in suites.all()] == [True] * 3
+    expect(runs.locator("td[data-label='decision p50']").filter(has_text="–")).to_have_count(2)
     runs.set_viewport_size(PHONE)
     runs.keyboard.press("m")
     names = runs.locator(".task > bdi, .head > bdi")
-    expect(names).to_have_text(["oracle", "random", *sorted(TASKS)])
-    assert [each.evaluate(IN_SIGHT) for each in names.all()] == [True] * 5
+    expect(names).to_have_text(["oracle", "random", "tiny", *sorted(TASKS)])
+    assert [each.evaluate(IN_SIGHT) for each in names.all()] == [True] * 6
+    below = runs.locator(".head .fine > bdi")  # names of folders of agents without a model
+    expect(below).to_have_text(["seeds-level-1-oracle", "seeds-level-1-random", "react"])
+    assert [each.evaluate(IN_SIGHT) for each in below.all()] == [True] * 3
     ends = runs.locator(".task .cut > :last-child").all_inner_texts()
     assert len(set(ends)) == 3
 
