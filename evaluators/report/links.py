@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from gymcp.evaluators.report.html import Html, element, keep_whole
+from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.viewer.export.folder import shows_one_run
 
@@ -32,7 +32,7 @@ def open_in_viewer(evidence: Evidence, query: str) -> Html:
     if evidence.export:
         return element("a", "open", href=f"{evidence.export}#{urlencode({'q': query})}", class_="open", title=query)
     command = f"gymcp view {shlex.quote(str(evidence.run.folder))} --find {shlex.quote(query)}"
-    return element("details", element("summary", "open"), element("code", keep_whole(command)), class_="open")
+    return element("details", element("summary", "open"), element("code", command), class_="open")
 
 
 def query_of_task(task: str) -> str:

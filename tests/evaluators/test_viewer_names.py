@@ -24,7 +24,7 @@ IN_SIGHT = """(shown) => {
   const end = shown.querySelector(".cut > :last-child").getBoundingClientRect();
   return end.width > 0 && end.right <= box.right + 1 && end.left >= box.left;
 }"""
-"""Whether the last part of a shortened name lies inside its box."""
+"""True if the last part of a shortened name lies inside its box."""
 ON_ONE_LINE = """(shown) => {
   const text = document.createRange();
   text.selectNodeContents(shown);
