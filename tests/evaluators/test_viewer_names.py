@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 from records import order_episode
 from test_viewer_page import ViewerAccess, enter, open_page
 from viewer_process import run_viewer
@@ -17,7 +17,7 @@ from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import RequestTimes, Usage
 
 pytestmark = pytest.mark.xdist_group("viewer")
-PHONE = {"width": 390, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 800}
 TASKS = ("multi_turn_long_context_120", "multi_turn_long_context_160", "multi_turn_base_120")
 IN_SIGHT = """(shown) => {
   const box = shown.closest(".task, .head").getBoundingClientRect();
