@@ -121,9 +121,13 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
 
 
 def _model_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Latency | None:
-    """Latency of decisions in the episodes that a model was asked in: scripted agents decide without one."""
-    asked = [row for row in rows if row.usage.models or row.usage.completion_tokens]
+    asked = [row for row in rows if asked_model(row)]
     return latency_of(each for row in asked if row.id in calls for each in calls[row.id].decisions_s)
+
+
+def asked_model(row: EpisodeRow) -> bool:
+    """True if the episode's agent asked a model: a scripted one decides without, so its decisions have no latency."""
+    return bool(row.usage.models or row.usage.completion_tokens)
 
 
 def _latencies(figures: Sequence[CallFigures]) -> dict[str, Latency | None]:

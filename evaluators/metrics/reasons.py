@@ -19,12 +19,14 @@ _QUOTED = re.compile(_NAMED + r"""("(?:[^"\\]|\\.)*"|(?<!\w)'[^']*'(?!\w))""")
 _IS_NAME = re.compile(r"""["'][A-Za-z_][A-Za-z_.-]*["']""")
 _INDEX = re.compile(r"(?<=\w)\[\d+\]")
 _BETWEEN_VALUES = re.compile(r"(, (?:wanted|found|got) |; )")
-_CUT_SHORT = re.compile(r"""[{\["'].*\.\.\. ?\(\d+ characters\)""")
+_CUT_SHORT = re.compile(r"""(?:\{|(?<!\w)[\["']).*\.\.\. ?\(\d+ characters\)|(?:(?:\{|(?<!\w)\[).*|(?<!\w)"[^"]*)…$""")
 """A value that the grader has cut short, in which quotes and brackets need not be closed."""
 _INNERMOST = re.compile(r"\{[^{}]*\}|(?<!\w)\[[^\[\]]*\]")
+_UNCLOSED = re.compile(r"(?:\{|(?<!\w)\[).*")
 _COMPARED = re.compile(
     r"(?P<is>\bis )(?!missing\b|absent\b|not )[^,;…]{1,160}(?=, (?:wanted|expected) )"
-    r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )[^,;…]{1,160}"
+    r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )"
+    r"(?:(?:(?!, found )[^;…]){1,160}…(?=$|, found )|[^,;…]{1,160}…?)"
 )
 _WORD = re.compile(r"[\w./~-]*\d[\w./~-]*")
 _NUMBER = re.compile(r"-?\d[\d.,:eE+-]*")
@@ -62,16 +64,21 @@ def reason_kind(reason: str) -> str:
     Names of fields and their paths stay; a part of a path that holds a digit becomes ``*``.
     """
     kind = " ".join(reason[:MAX_REASON_CHARS].split())
-    if " characters)" in kind:
-        kind = "".join(_CUT_SHORT.sub(CUT, part) for part in _BETWEEN_VALUES.split(kind))
+    if " characters)" in kind or CUT in kind:
+        kind = _cut_in_parts(_CUT_SHORT, kind)
     kind = _QUOTED.sub(_cut_quoted, kind)
     kind = _INDEX.sub(f"({CUT})", kind)  # kept from the brackets of lists
     while (inner := _INNERMOST.sub(CUT, kind)) != kind:
         kind = inner
-    kind = kind.replace(f"({CUT})", "[*]")
+    kind = _cut_in_parts(_UNCLOSED, kind).replace(f"({CUT})", "[*]")
     kind = _COMPARED.sub(lambda found: f"{found['is'] or found['after']}{CUT}", kind)
     kind = _WORD.sub(_cut_digits, kind)
     return shorten(kind or "no reason given", MAX_KIND_CHARS)
+
+
+def _cut_in_parts(pattern: re.Pattern[str], kind: str) -> str:
+    """The text with the pattern cut from what lies between one value and the next."""
+    return "".join(pattern.sub(CUT, part) for part in _BETWEEN_VALUES.split(kind))
 
 
 def _cut_quoted(found: re.Match[str]) -> str:

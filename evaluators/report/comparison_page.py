@@ -11,7 +11,7 @@ from gymcp.evaluators.names import label_of_part, natural_order
 from gymcp.evaluators.report.caveats.denominators import between, headline, net_of_price
 from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
 from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
-from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.html import Html, element, join, keep_whole, name_code, table
 from gymcp.evaluators.report.page import radar_note
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
@@ -59,7 +59,9 @@ def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, n
     return document(
         f"{len(runs)} runs of {title}",
         element("h1", f"{len(runs)} runs of {title}"),
-        element("p", comparison.verdict if comparison else "There are no two runs to compare.", class_="verdict"),
+        element(
+            "p", keep_whole(comparison.verdict if comparison else "There are no two runs to compare."), class_="verdict"
+        ),
         problems(notices),
         _standings(runs),
         element("div", _matrix(runs), element("div", _pairs(runs, comparison), _gates(runs)), class_="first"),
@@ -130,15 +132,18 @@ def _pairs(runs: Sequence[Evidence], comparison: Comparison | None) -> Html:
     pairs = comparison.pairs if comparison else ()
     gates = {each.name for each in runs if each.run.config.get("agent") in REFERENCE_AGENTS}
     ranked_pairs = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
-    ranked = [element("li", pair.words) for pair in ranked_pairs if pair.better]
+    ranked = [element("li", keep_whole(pair.words)) for pair in ranked_pairs if pair.better]
     apart = [pair for pair in ranked_pairs if not pair.better]
     if len(apart) == 1:
-        ranked.append(element("li", apart[0].words, class_="soft"))
+        ranked.append(element("li", keep_whole(apart[0].words), class_="soft"))
     elif apart:
         names = "; ".join(f"{pair.a} and {pair.b}" for pair in apart)
         ranked.append(element("li", f"Cannot be told apart: {names}.", class_="soft"))
     summary = "what this rests on" if len(pairs) == 1 else f"all {len(pairs)} pairs, and what this rests on"
-    tests = [element("li", pair.words, element("small", f" {_tests(pair, len(pairs))}.")) for pair in pairs]
+    tests = [
+        element("li", keep_whole(pair.words), element("small", keep_whole(f" {_tests(pair, len(pairs))}.")))
+        for pair in pairs
+    ]
     behind = element(
         "details",
         element("summary", summary),
@@ -240,8 +245,7 @@ def _differing_tasks(runs: Sequence[Evidence]) -> Html:
     spread = {task: max(each[task] for each in means) - min(each[task] for each in means) for task in shared}
     differing = sorted((task for task in shared if spread[task] > 0), key=lambda task: (-spread[task], task))
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shorten(task, 200)), *(f"{each[task]:.2f}" for each in means))
-        for task in differing[:MAX_DIFFERING]
+        (name_code(task), *(f"{each[task]:.2f}" for each in means)) for task in differing[:MAX_DIFFERING]
     ]
     more = f" ({MAX_DIFFERING} of {len(differing)})" if len(differing) > MAX_DIFFERING else ""
     note = "gymcp view RUN RUN2 shows two of them side by side from the step where they part."
@@ -263,4 +267,4 @@ def _origins(runs: Sequence[Evidence]) -> Html:
                 for n, value in enumerate(values)
             ]
             rows.append((name, join(*lines)))
-    return rows_section("Where they come from", ("", ""), rows)
+    return rows_section("Where they come from", ("", ""), rows, fold=True)

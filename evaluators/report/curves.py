@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.report.charts import join_points, share_axis
-from gymcp.evaluators.report.html import Html, element, join
+from gymcp.evaluators.report.html import Html, element, fold_if_narrow, join
 from gymcp.visible_text import shorten
 
 Points = Sequence[tuple[float, float]]
@@ -25,7 +25,10 @@ _UNITS: Sequence[tuple[str, str]] = (
     (r"demonstrations/loss", "nats per token"),
     (r"(test/.*/)?calls(_of_solved)?(_beyond_gold)?", "calls per episode"),
     (r"steps", "steps per episode"),
-    (r"reward|component/.*", "mean per episode"),
+    (r"(test/.*/)?cost/calls", "calls per episode"),
+    (r"(test/.*/)?cost/bytes", "bytes per episode"),
+    (r"(test/.*/)?cost/seconds", "s per episode"),
+    (r"reward|(test/.*/)?(cost|component|component_of_solved)/.*", "mean per episode"),
     (r"dropped|outcome/.*", "episodes"),
     (r"tokens(/stale)?", "tokens"),
     (r"updates", "in all"),
@@ -37,8 +40,8 @@ _UNITS: Sequence[tuple[str, str]] = (
     (r"anchor/states", "states"),
     (r"anchor/mean_group", "steps per state"),
     (r"anchor/largest_group", "steps"),
-    (r"test/.*/scored", "tasks"),
-    (r"test/.*", "share"),
+    (r"test/.*/(scored|tasks)", "tasks"),
+    (r"test/[^/]+/[^/]+", "share"),
 )
 """Unit of each column of ``metrics.jsonl``: the first pattern that matches its whole name."""
 
@@ -124,7 +127,7 @@ def panels(runs: Sequence[Mapping[str, Points]], colours: Sequence[int] = (0,)) 
     """
     names = sorted({name for columns in runs for name in columns})[:MAX_PANELS]
     last = max((at for columns in runs for points in columns.values() for at, _ in points), default=0.0) or 1.0
-    parts = []
+    groups: list[tuple[int, Html]] = []
     for group, of_group in sorted(
         _group_columns(names).items(), key=lambda each: (each[0].startswith(_HELD_OUT), each)
     ):
@@ -138,8 +141,12 @@ def panels(runs: Sequence[Mapping[str, Points]], colours: Sequence[int] = (0,)) 
             )
             for name in of_group
         ]
-        parts += [element("h3", shorten(title or "policy and update", 80)), element("div", *drawn, class_="panels")]
-    return join(*parts)
+        head = element("h3", shorten(title or "policy and update", 80))
+        groups.append((len(drawn), join(head, element("div", *drawn, class_="panels"))))
+    (count, first), *others = groups or [(0, join())]
+    if not others:
+        return first
+    return join(first, fold_if_narrow(f"show {len(names) - count} more charts", *(each for _, each in others)))
 
 
 def _group_columns(names: Sequence[str]) -> dict[str, list[str]]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass
 
-from gymcp.visible_text import visible
+from gymcp.visible_text import shorten, visible
 
 _VOID = {"meta", "br"}
 _COLUMN_KINDS = {"#": "number", ">": "long"}
 """First character of a heading -> class of its column."""
+MAX_NAME_CHARS = 200
+MAX_WHOLE_NAME_CHARS = 40
+"""Longest name that a wide screen never breaks."""
+_WHOLE = re.compile(r"(\bp = \d[\d.e-]*|(?<!\S)--[a-z][a-z-]*)")
+"""A p-value, or an option of a command."""
 _EMPTY = {"line", "rect"}
 """SVG elements that are written as one self-closing tag."""
 
@@ -42,6 +48,24 @@ def join(*children: Html | str) -> Html:
 def raw(trusted: str) -> Html:
     """Markup from a constant of this package; never from a record."""
     return Html(trusted)
+
+
+def keep_whole(text: str) -> Html:
+    """The text, in which no line break cuts a p-value or an option of a command."""
+    parts = enumerate(_WHOLE.split(text))  # every second one is to stay whole
+    return join(*(element("span", part, class_="word") if at % 2 else part for at, part in parts))
+
+
+def name_code(name: str) -> Html:
+    """A name from a record as code, which a wide screen breaks only if it is long."""
+    if len(name) <= MAX_WHOLE_NAME_CHARS:
+        return element("code", name, class_="name")
+    return element("code", shorten(name, MAX_NAME_CHARS))
+
+
+def fold_if_narrow(words: str, *children: Html | str) -> Html:
+    """The children, which a narrow screen hides behind these words until they are asked for."""
+    return element("details", element("summary", words), *children, class_="fold")
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html:

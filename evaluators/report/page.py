@@ -23,7 +23,7 @@ from gymcp.evaluators.report.caveats.trees import trees_section
 from gymcp.evaluators.report.charts import RADAR, radar, time_split
 from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
-from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.html import Html, element, join, name_code, table
 from gymcp.evaluators.report.links import open_in_viewer, query_of_reason
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
@@ -108,7 +108,7 @@ def origin(evidence: Evidence) -> Html:
     run = evidence.run
     rows = [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)]
     return join(
-        rows_section("Where it came from", ("", ""), list(rows)),
+        rows_section("Where it came from", ("", ""), list(rows), fold=True),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
 
@@ -329,14 +329,15 @@ def latency_cells(latency: Latency | None) -> tuple[str, str]:
 
 
 def by_name(title: str, figures: Mapping[str, Mapping[str, float]]) -> Html:
-    """Figures of each tool or model, as they were summed over all attempts; columns without a figure are left out."""
+    """Figures of each tool or model, most calls first, summed over all attempts; without the columns that are all 0."""
     names = dict.fromkeys(name for of_each in figures.values() for name, value in of_each.items() if value)
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shorten(name, 100)), *(amount(of_each.get(column, 0.0)) for column in names))
-        for name, of_each in list(figures.items())[:MAX_NAMED]
+        (name_code(name), *(amount(of_each.get(column, 0.0)) for column in names))
+        for name, of_each in sorted(figures.items(), key=lambda each: -each[1].get("calls", 0.0))[:MAX_NAMED]
     ]
-    more = f" ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
-    return rows_section(f"{title}{more}", ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names)), rows)
+    more = f", most calls first ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
+    headings = ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names))
+    return rows_section(f"{title}{more}", headings, rows, fold=True)
 
 
 def _pass_k(metrics: Metrics) -> Html:
@@ -354,9 +355,7 @@ def _pass_k(metrics: Metrics) -> Html:
 
 def _flakes(metrics: Metrics) -> Html:
     flaky = sorted(((task, index) for task, index in metrics.flake.items() if index > 0), key=lambda each: -each[1])
-    rows: list[tuple[Html | str, ...]] = [
-        (element("code", shorten(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
-    ]
+    rows: list[tuple[Html | str, ...]] = [(name_code(task), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]]
     return rows_section(
         f"Tasks that flake: {len(flaky)} of {len(metrics.flake)}",
         ("task", "#chance that two trials differ"),
@@ -385,7 +384,7 @@ def without_score(rows: list[EpisodeRow]) -> Html:
 def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
     lines: list[tuple[Html | str, ...]] = [
         (
-            element("code", shorten(row.task, 200)),
+            name_code(row.task),
             str(row.trial),
             "–" if row.score is None else f"{row.score:.2f}",
             outcome_name(row.outcome),
@@ -395,4 +394,4 @@ def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
         for row in rows[:MAX_LISTED]
     ]
     more = f" ({MAX_LISTED} of {len(rows)})" if len(rows) > MAX_LISTED else ""
-    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", ">why"), lines)
+    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", ">why"), lines, fold=True)

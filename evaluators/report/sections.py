@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.evaluators.metrics import COST, Effort, Metrics
 from gymcp.evaluators.report.formatting import percent
 from gymcp.evaluators.report.gates import Gate, gate_command
-from gymcp.evaluators.report.html import Html, element, join, raw, table
+from gymcp.evaluators.report.html import Html, element, fold_if_narrow, join, keep_whole, name_code, raw, table
 from gymcp.evaluators.report.links import open_in_viewer, query_of_task
 from gymcp.evaluators.report.run_data import RECIPE, WORST_TASKS, Evidence, TaskFigures
 from gymcp.evaluators.transcript import (
@@ -34,6 +34,8 @@ MAX_TEXT_CHARS = 2_000
 """Most characters of one text in a transcript."""
 MAX_TRANSCRIPT_CHARS = 30_000
 MAX_LISTED = 20
+MAX_OPEN_ROWS = 6
+"""Most rows of a table of details that a narrow screen shows without being asked."""
 MAX_DEPTH = 5
 """Levels of a nested config that get dotted keys; what lies deeper is shown as JSON."""
 
@@ -67,9 +69,15 @@ def section(title: str, *children: Html | str, note: str = "") -> Html:
     return element("section", element("h2", title), about, *present) if present else join()
 
 
-def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "") -> Html:
-    """A titled table; empty without rows."""
-    return section(title, table(headings, list(rows)), note=note) if rows else join()
+def rows_section(
+    title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "", *, fold: bool = False
+) -> Html:
+    """A titled table; empty without rows. `fold`: a narrow screen shows more than `MAX_OPEN_ROWS` only if asked to."""
+    if not rows:
+        return join()
+    shown = table(headings, list(rows))
+    is_folded = fold and len(rows) > MAX_OPEN_ROWS
+    return section(title, fold_if_narrow(f"show {len(rows)} rows", shown) if is_folded else shown, note=note)
 
 
 def problems(notices: Sequence[str]) -> Html:
@@ -101,7 +109,7 @@ def gates(of_suite: Sequence[Gate], run: Run, *, folded: bool = False) -> Html:
                 element("span", some, class_="soft") if some else join(),
             )
         )
-    commands = [element("code", command) for gate in of_suite if (command := gate_command(gate, run))]
+    commands = [element("code", keep_whole(command)) for gate in of_suite if (command := gate_command(gate, run))]
     hint = join(*commands)
     if commands and folded:
         hint = element("details", element("summary", "commands that play the rest"), hint)
@@ -167,11 +175,12 @@ def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Ht
         ("task", "#mean score", "#solved", "worst trial", "#steps", ">why"),
         listed,
         f"The first {min(WORST_TASKS, len(evidence.worst))} lead to their transcripts below; for all: {seen}",
+        fold=True,
     )
 
 
 def _link_to_transcript(figures: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
-    name = element("code", shorten(figures.task, 200))
+    name = name_code(figures.task)
     if figures.worst.id not in evidence.transcripts:
         return name
     return element("a", name, href=f"#{prefix}transcript-{number}")

@@ -10,7 +10,7 @@ from gymcp.evaluators.report.caveats.held_out import describe_success
 from gymcp.evaluators.report.caveats.trees import trees_section
 from gymcp.evaluators.report.curves import Curve, panels, success_chart
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
-from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.html import Html, element, fold_if_narrow, join, keep_whole, table
 from gymcp.evaluators.report.page import (
     breakdown,
     by_name,
@@ -127,7 +127,7 @@ def _change(held: HeldOut) -> tuple[Html | str, ...]:
     bounds = f"; 95 % interval {points(pair.ci95.low, '')} to {points(pair.ci95.high)}" if pair.ci95 else ""
     chance = f", p = {pair.p_permutation:.2g}" if pair.p_permutation is not None else ""
     tests = f", paired over {pair.tasks} tasks: {pair.better} better, {pair.worse} worse{chance}"
-    return element("b", points(pair.difference)), since, bounds, element("span", tests, class_="soft")
+    return element("b", points(pair.difference)), since, bounds, element("span", keep_whole(tests), class_="soft")
 
 
 def points(difference: float, unit: str = " points") -> str:
@@ -233,7 +233,9 @@ def _recipe(recipe: Mapping[str, Json]) -> Html:
         )
         for name, rows in sections.items()
     ]
-    return section("Recipe", element("div", *parts, class_="settings")) if parts else join()
+    settings = sum(map(len, sections.values()))
+    shown = element("div", *parts, class_="settings")
+    return section("Recipe", fold_if_narrow(f"show {settings} settings", shown)) if parts else join()
 
 
 def render_trainings(runs: Sequence[Evidence], notices: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.metrics import coverage_floor, has_headline, rate
-from gymcp.evaluators.metrics.measure import mean_component
+from gymcp.evaluators.metrics.measure import asked_model, mean_component
 from gymcp.evaluators.names import NET_OF_PRICE, model_name
 from gymcp.evaluators.statistics import Latency, latency_of
 from gymcp.evaluators.suite_groups import COMPARED_KEYS
@@ -195,7 +195,7 @@ def time_steps(folder: Path) -> dict[str, Any]:
             with suppress(StoreError, KeyError, TypeError, ValueError):
                 steps = store.load(row.id, tokens=False).steps
                 requests = [step.request_times for step in steps if step.request_times is not None]
-                seconds["model_latency"] += [step.agent_s for step in steps]
+                seconds["model_latency"] += [step.agent_s for step in steps] if asked_model(row) else []
                 seconds["request_latency"] += [times.request_s for times in requests]
                 seconds["first_token_latency"] += [t.first_token_s for t in requests if t.first_token_s is not None]
                 seconds["tool_latency"] += [result.seconds for step in steps for result in step.results]

@@ -219,6 +219,15 @@ def test_only_the_worst_are_listed_and_the_rest_is_counted(tmp_path: Path) -> No
     assert "x" * 601 not in text
 
 
+def test_of_many_tools_those_with_the_most_calls_are_listed(tmp_path: Path) -> None:
+    tools = {f"tool{n:02}": {"calls": n, "seconds": 1.0} for n in range(70)}
+    record(tmp_path, [episode("a", 1.0, usage=Usage(tool_calls=9, tools=tools))])
+    write_report(tmp_path)
+    listed = re.findall(r"<code[^>]*>(tool\d+)</code>", (tmp_path / "report.html").read_text())
+    assert listed == [f"tool{n}" for n in range(69, 9, -1)]
+    assert "Tools, most calls first (60 of 70)" in page(tmp_path).text
+
+
 @pytest.mark.parametrize(
     ("agent", "scores", "said"),
     [

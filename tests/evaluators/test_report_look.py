@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from recorded_runs import write_curve_page
 from records import order_episode
-from test_training_report import ROWS, no_tasks, write_training
+from test_training_report import ROWS, evaluation_row, no_tasks, write_training
 
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
+from gymcp.store.heldout import HeldoutResult
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
@@ -109,6 +110,73 @@ def test_a_report_fits_a_phone_and_its_rows_are_not_blank(browser: Browser, fold
     assert height < 12_000
 
 
+@pytest.fixture(scope="module")
+def long_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 20 failed tasks that called 60 tools, and a training of 54 columns with a recipe of 80 settings."""
+    folder = tmp_path_factory.mktemp("long")
+    tools = {f"get_current_speed_of_{n}": {"calls": n, "seconds": 0.1 * n, "errors": n // 2} for n in range(1, 61)}
+    reason = "turn 1 of 4: GorillaFileSystem.root.document.final_report.pdf should not be there"
+    with (
+        create_run(folder / "tools", {"env": "bfcl", "suite": "bfcl", "agent": "random", "limit": 20}),
+        TrajectoryStore.open(folder / "tools", write=True) as store,
+    ):
+        for n in range(20):
+            one = order_episode(f"multi_turn_long_context_{n}", 0, pays=False, run="tools", reason=reason)
+            store.append(replace(one, usage=replace(one.usage, tools=tools)), {}, tags=("base", "GorillaFileSystem"))
+    write_report(folder / "tools")
+    groups = ("anchor", "cost", "outcome", "seconds", "test/seeds/cost", "test/seeds/component")
+    columns = {f"{group}/{n}": float(n) for group in groups for n in range(6)} | {f"own{n}": n / 7 for n in range(18)}
+    recipe = {f"section{n}": {f"setting_{m}": m for m in range(10)} for n in range(8)}
+    rows = [evaluation_row(0, 13, tasks=96), {**evaluation_row(2, 96, tasks=96, success=0.5), **columns}]
+    results = [
+        HeldoutResult(iteration=at, split="seeds", success={f"task{n}": n < solved for n in range(96)})
+        for at, solved in ((0, 13), (2, 96))
+    ]
+    write_report(write_training(folder / "columns", rows, results, **recipe))
+    return folder
+
+
+FOLDED = {
+    "tools": ["show 60 rows", "show 20 rows", "show 10 rows"],
+    "columns": ["show 40 more charts", "show 85 settings"],
+}
+"""Summaries of what a phone folds, in the order of the page."""
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_a_phone_folds_long_tables_and_charts_until_they_are_asked_for(
+    browser: Browser, long_pages: Path, name: str
+) -> None:
+    page = open_report(browser, long_pages / name / "report.html", viewport={"width": 390, "height": 844})
+    height = page.evaluate("document.documentElement.scrollHeight")
+    folds = page.locator("details.fold")
+    words = folds.locator("> summary").all_inner_texts()
+    hidden = [fold.locator("table, figure, dl").first.is_hidden() for fold in folds.all()]
+    folds.first.locator("> summary").press("Enter")
+    expect(folds.first.locator("table, figure, dl").first).to_be_visible()
+    page.context.close()
+    assert words == FOLDED[name]
+    assert hidden == [True] * len(words)
+    assert height < 8_000
+
+
+@pytest.mark.parametrize("look", ["wide", "print"])
+@pytest.mark.parametrize("name", FOLDED)
+def test_nothing_is_folded_on_a_wide_screen_and_on_paper(
+    browser: Browser, long_pages: Path, name: str, look: str
+) -> None:
+    width = 1280 if look == "wide" else 390
+    page = open_report(browser, long_pages / name / "report.html", viewport={"width": width, "height": 844})
+    if look == "print":
+        page.emulate_media(media="print")
+    folds = page.locator("details.fold")
+    shown = [fold.locator("table, figure, dl").first.is_visible() for fold in folds.all()]
+    summaries = [fold.locator("> summary").is_visible() for fold in folds.all()]
+    page.context.close()
+    assert shown == [True] * len(FOLDED[name])
+    assert not any(summaries)
+
+
 @pytest.mark.parametrize("width", [390, 1000, 1400])
 def test_no_outcome_is_broken_inside_its_name(browser: Browser, folder: Path, width: int) -> None:
     page = open_report(browser, folder / "bfcl/report.html", viewport={"width": width, "height": 900})
@@ -118,6 +186,66 @@ def test_no_outcome_is_broken_inside_its_name(browser: Browser, folder: Path, wi
     )
     page.context.close()
     assert set(lines) == {1}
+
+
+BROKEN_AT = """([selector, pattern, from, to]) => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+  const broken = [];
+  for (const shown of document.querySelectorAll(selector)) {
+    const texts = document.createTreeWalker(shown, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      for (const found of text.data.matchAll(new RegExp(pattern, "g"))) {
+        const range = document.createRange();
+        range.setStart(text, found.index);
+        range.setEnd(text, found.index + found[0].length);
+        for (let width = from; width <= to; width += 10) {
+          document.querySelector("main").style.width = `${width}px`;
+          if (range.getClientRects().length > 1) broken.push([found[0], width]);
+        }
+      }
+    }
+  }
+  return broken;
+}"""
+"""Texts of the elements that match the pattern and stand on more than one line, each with the width of the page."""
+
+
+@pytest.mark.parametrize(
+    ("selector", "pattern"),
+    [
+        ("td > code, td > a > code", r"multi_turn_long_context_\d+"),
+        (".change", r"5e-05"),
+        (".gates code", "--[a-z]+"),
+    ],
+)
+def test_no_name_figure_or_option_is_broken_where_it_fits(
+    browser: Browser, long_pages: Path, selector: str, pattern: str
+) -> None:
+    broken = []
+    for name in ("tools", "columns"):
+        for low, high in ((300, 390), (760, 1280)):
+            page = open_report(browser, long_pages / name / "report.html", viewport={"width": high, "height": 844})
+            broken += page.evaluate(BROKEN_AT, [selector, pattern, low, high])
+            page.context.close()
+    assert broken == []
+
+
+def test_a_square_of_a_legend_stands_on_the_line_of_its_label(browser: Browser, long_pages: Path) -> None:
+    apart = []
+    for name in ("tools", "columns"):
+        page = open_report(browser, long_pages / name / "report.html", viewport={"width": 390, "height": 844})
+        apart += page.evaluate(
+            """() => Array.from({ length: 30 }, (_, n) => 250 + 5 * n).flatMap((width) => {
+              document.querySelector("main").style.width = `${width}px`;
+              return [...document.querySelectorAll(".key span")].filter((each) => {
+                const label = document.createRange();
+                label.selectNodeContents(each.lastChild);
+                return label.getClientRects()[0].left < each.firstChild.getBoundingClientRect().right;
+              }).map((each) => [each.textContent, width]);
+            })"""
+        )
+        page.context.close()
+    assert apart == []
 
 
 def test_a_table_stays_a_table_for_a_screen_reader_on_a_phone(browser: Browser, folder: Path) -> None:

@@ -195,6 +195,14 @@ def test_hostile_texts_stay_texts_in_every_format(tmp_path: Path) -> None:
             ' answer: the answer is "a\\"b", wanted "done"',
             "state: in the final state orders/* is missing, wanted …; answer: the answer is …, wanted …",
         ),
+        (
+            "turn 1 of 4: Files.root[0].x differs: expected another long value, found"
+            ' {"$dir": ["a", {"b": {"$file": ["c…',
+            "turn … of …: Files.root[*].x differs: expected …, found …",
+        ),
+        ('a.b differs: expected {"x": "y…, found {"z": ["w…', "a.b differs: expected …, found …"),
+        ("a.b differs: expected Dear Ann, hello…, found Dear Bob, good…", "a.b differs: expected …, found …"),
+        (f'a.b is {{"x": ["{"y" * 700}", {{}}]}}, wanted 1', "a.b is …"),
         ("argument 'amount' is missing in call 'x'", "argument 'amount' is missing in call …"),
         ("orders.7.status is 'open', wanted paid", "orders.*.status is …, wanted …"),
         ("the user's order isn't paid", "the user's order isn't paid"),

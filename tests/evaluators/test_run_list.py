@@ -31,7 +31,7 @@ from gymcp.evaluators.viewer.task_facts import task_object
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
-from gymcp.types import Action, GoldTurn, Observation, RequestTimes, SideAnswer, Task, ToolCall
+from gymcp.types import Action, GoldTurn, Observation, RequestTimes, SideAnswer, Task, ToolCall, Usage
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,15 @@ def test_summaries_have_the_figures_and_say_what_is_wrong(runs: RunList, folder:
     train = by_label["train"]
     assert (train["iterations"], train["model"], train["agent"]) == (4, "pays", "training")
     assert train["held_out"] == {"split": "seeds", "iteration": 4, "success": 0.5, "low": 0.375, "high": 0.75}
+
+
+def test_a_scripted_agent_has_no_time_of_decisions(tmp_path: Path) -> None:
+    with create_run(tmp_path, {"env": "shop", "agent": "oracle"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        one = order_episode("t", 0, pays=True, run="r", usage=Usage(tool_calls=2, agent_s=0.4))
+        store.append(one, {})
+    found = time_steps(tmp_path)
+    assert found["model_latency"] is None
+    assert found["tool_latency"].count == 2
 
 
 def test_latencies_are_quantiles_of_recorded_steps(runs: RunList) -> None:

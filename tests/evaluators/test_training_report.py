@@ -152,6 +152,29 @@ def test_every_numeric_column_has_a_small_chart_with_its_unit(tmp_path: Path) ->
     assert units == ["s", "share", "L2 norm", "tokens", ""]
 
 
+def test_only_a_share_of_held_out_tasks_is_called_one() -> None:
+    at = "test/seeds/"
+    columns = {
+        f"{at}success": "share",
+        f"{at}round": "share",
+        f"{at}split seeds": "share",
+        f"{at}tasks": "tasks",
+        f"{at}scored": "tasks",
+        f"{at}calls_of_solved_beyond_gold": "calls per episode",
+        f"{at}component/parcels": "mean per episode",
+        f"{at}component_of_solved/parcels": "mean per episode",
+        f"{at}cost/bytes": "bytes per episode",
+        f"{at}cost/calls": "calls per episode",
+        f"{at}cost/money": "mean per episode",
+        f"{at}cost/risk": "mean per episode",
+        f"{at}cost/seconds": "s per episode",
+        "cost/bytes": "bytes per episode",
+        "component/parcels": "mean per episode",
+        f"{at}future/figure": "",
+    }
+    assert {name: unit_of(name) for name in columns} == columns
+
+
 def test_training_runs_are_drawn_together_with_a_band_over_seeds(tmp_path: Path) -> None:
     rows = [[evaluation_row(0, 2), evaluation_row(2, solved, success=0.5)] for solved in (4, 6, 5)]
     runs = [

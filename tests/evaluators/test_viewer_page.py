@@ -287,7 +287,8 @@ def test_side_by_side_shows_the_same_user_turn_in_a_row_and_tabs_show_the_model(
             assert title.startswith("openai:http://127.0.0.1:8799/v1#weak · ")
             tabs.nth(2).click()
             page.locator(".row", has_text="task").click()
-            expect(page.locator("h2.turn")).to_have_text(["user turn 0", "user turn 1"])
+            expect(page.locator("h2.turn")).to_have_text(["user turn 1", "user turn 2"])  # as reasons count them
+            expect(page.locator(".step .tag", has_text="turn")).to_have_text(["turn 1", "turn 1", "turn 2", "turn 2"])
             rows = page.locator(".timeline .two")
             expect(rows).to_have_count(4)
             expect(rows.nth(1).locator(".ended")).to_have_text("A has no more steps in this turn")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gymcp.evaluators.metrics.user_audit import MEANING, UserAudit, UserFinding
 from gymcp.evaluators.report.formatting import interval, percent
-from gymcp.evaluators.report.html import Html, element, join
+from gymcp.evaluators.report.html import Html, element, join, name_code
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import MAX_LISTED, rows_section, section, transcript
 from gymcp.visible_text import shorten
@@ -67,7 +67,7 @@ def kind_rows(audit: UserAudit) -> Sequence[tuple[str, str, str]]:
 
 
 def _link(finding: UserFinding, evidence: Evidence) -> Html:
-    name = element("code", shorten(finding.task, 200))
+    name = name_code(finding.task)
     transcripts = list(evidence.user_transcripts)
     if finding.trajectory not in transcripts:
         return name

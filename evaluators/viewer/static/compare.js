@@ -24,7 +24,7 @@ export function comparePage(about) {
     const before = (at) => (both.rows[at - 1]?.[0] === both.rows[at][0] ? both.rows[at - 1] : null); // the row above, of the same turn
     const turns = new Set(both.rows.map(([turn]) => turn));
     const rows = both.rows.flatMap(([turn, one, other], at) => [
-      turns.size > 1 && before(at) === null && el("h2", { class: "turn" }, `user turn ${turn}`),
+      turns.size > 1 && before(at) === null && el("h2", { class: "turn" }, `user turn ${turn + 1}`),
       el("div", { class: `two${at === 0 ? " parting" : ""}` }, cell("A", a, one, turn, before(at)?.[1]), cell("B", b, other, turn, before(at)?.[2])),
     ]);
     return [

@@ -60,6 +60,7 @@ export function arrange(where, elements) {
   });
 }
 
+const LONGEST_WHOLE_WORD = 24; // characters
 const CONTROLS = "a, button, input, select, textarea, summary, [tabindex]";
 
 /** Draws a part of the page again; the control that has the focus is the one at the same place afterwards. */
@@ -105,6 +106,19 @@ export function badge(score, outcome = "") {
 /** The beginning of a name that may be of any length. */
 export function brief(name, most = 240) {
   return name.length <= most ? name : `${name.slice(0, most)}… (${name.length.toLocaleString("en")} characters)`;
+}
+
+/** A name on one line, of which the last characters stay in sight if it does not fit: names often differ in their ends. */
+export function cutInside(name, ending) {
+  const letters = [...name];
+  const at = letters.length > ending + 2 ? letters.length - ending : 0;
+  return el("bdi", { class: "cut" }, at > 0 && el("span", {}, letters.slice(0, at).join("")), el("span", {}, letters.slice(at).join("")));
+}
+
+/** A name in a table whose columns are narrow: broken only between words, unless it has a long one. */
+export function tableName(name, most, attributes = {}) {
+  const fits = name.split(/[\s-]+/).every((word) => word.length <= LONGEST_WHOLE_WORD);
+  return el("bdi", { ...attributes, class: fits ? "short" : null }, brief(name, most));
 }
 
 /** The end of a dialog: a button that closes it, so that something in it has the focus and the keyboard can scroll it. */

@@ -82,7 +82,7 @@ function gold(task) {
       el(
         "div",
         { class: "goldturn" },
-        task.gold.length > 1 && el("span", { class: "tag" }, `turn ${at}`),
+        task.gold.length > 1 && el("span", { class: "tag" }, `turn ${at + 1}`),
         turn.calls.map((each) => el("div", { class: "exchange" }, call(each))),
         turn.text !== "" && text(turn.text, { mono: false }),
       ),

@@ -165,7 +165,7 @@ function make(row, at) {
       row.verdicts.map((verdict) => el("span", { class: `tag ${verdict === "pass" ? "good" : "bad"}` }, verdict)),
       row.labels.map((label) => el("span", { class: "tag label" }, el("bdi", {}, label))),
       row.noted === 1 && el("span", { class: "tag label", title: "has a note or a verdict of a person" }, "✎"),
-      el("bdi", { class: "why" }, row.reason),
+      row.reason !== "" && el("bdi", { class: "why" }, row.reason),
     ),
   );
 }

@@ -51,6 +51,15 @@ function listAddress() {
   }
 }
 
+/** The name of a run; those of its parts that all runs have, and the dots beside them, are marked: a phone leaves them out. */
+function tabName(run) {
+  const parts = brief(run.name, 60).split(" · ");
+  const others = about.runs.filter((each) => each.name !== run.name).map((each) => brief(each.name, 60).split(" · "));
+  const alike = parts.map((part) => others.length > 0 && others.every((other) => other.includes(part)));
+  const first = alike.indexOf(false);
+  return el("span", { class: "tabname" }, parts.map((part, at) => [at > 0 && el("span", { class: first >= 0 && first < at && !alike[at] ? "" : "common" }, " · "), el("span", { class: alike[at] ? "common" : "" }, part)]));
+}
+
 function drawBar() {
   if (about.listed) {
     $("home").setAttribute("href", listAddress());
@@ -58,7 +67,7 @@ function drawBar() {
     replace($("home"), "← runs");
   }
   const tabs = about.runs.map((run, at) =>
-    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: [run.config.policy, run.folder].filter(Boolean).join(" · "), on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
+    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: [run.config.policy, run.folder].filter(Boolean).join(" · "), on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), tabName(run)),
   );
   if (about.runs.length > 1) tabs.push(el("button", { type: "button", class: place.view === "pairs" ? "current" : "", on: { click: () => go({ view: "pairs", n: "", other: "", sort: "" }) } }, "side by side"));
   replace($("runs"), tabs);

@@ -1,10 +1,12 @@
 // Tasks x runs: a grid whose cells say how many trials of a task succeeded. Only the rows in sight exist.
 
 import { ask, runAddress } from "./ask.js";
-import { brief, count, el, replace } from "./dom.js";
+import { brief, count, cutInside, el, replace } from "./dom.js";
 import { go, place } from "./state.js";
 
 const ROW = 34; // pixels, as in style.css
+const TASK_ENDING = 12; // characters of a name that stay in sight
+const HEAD_ENDING = 5;
 const ORDERS = [
   ["", "by task"],
   ["hard", "least solved first"],
@@ -88,7 +90,7 @@ function drawHeads(grid) {
     document.getElementById("heads"),
     el("div", { class: "corner", role: "columnheader" }, "task"),
     shown.runs.map((run) =>
-      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: runAddress(run.number), title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 40)), el("span", { class: "fine" }, el("bdi", {}, brief(run.model ? run.agent : run.label, 40)))),
+      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: runAddress(run.number), title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, cutInside(brief(run.model || run.agent || run.label, 40), HEAD_ENDING), el("span", { class: "fine" }, cutInside(brief(run.model ? run.agent : run.label, 40), HEAD_ENDING))),
     ),
   );
 }
@@ -107,7 +109,7 @@ function drawRows() {
       el(
         "div",
         { class: "gridrow", role: "row", "aria-rowindex": row + 2, style: { top: `${row * ROW}px` } },
-        el("div", { class: "task", role: "rowheader", title: `${task.env}: ${task.task}` }, task.several && el("span", { class: "soft" }, brief(task.env, 30), " · "), el("bdi", {}, brief(task.task, 120))),
+        el("div", { class: "task", role: "rowheader", title: `${task.env}: ${task.task}` }, task.several && el("span", { class: "soft" }, brief(task.env, 30), " · "), cutInside(brief(task.task, 120), TASK_ENDING)),
         shown.runs.map((run, column) => cell(shown.cells.get(run.number).get(task.number), row, column)),
       ),
     );

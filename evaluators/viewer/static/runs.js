@@ -1,7 +1,7 @@
 // The list of runs: a table that sorts by every column, is filtered by words, and follows runs that grow.
 
 import { ask, exported, hasPair, hasRun, runAddress } from "./ask.js";
-import { asOf, brief, closing, count, el, replace, seconds } from "./dom.js";
+import { asOf, brief, closing, count, el, replace, seconds, tableName } from "./dom.js";
 import { money, netOfPrice, success, successFigure, tokens } from "./figures.js";
 import { drawMatrix, matrixKey } from "./matrix.js";
 import { follow, go, nextTheme, place, read } from "./state.js";
@@ -36,8 +36,8 @@ const latency = (part, key) => ({
 const COLUMNS = [
   { key: "model", name: "model", text: true, value: (run) => run.model || run.agent, cell: nameCell },
   { key: "folder", name: "folder", below: "folder", text: true, value: (run) => run.label, cell: (run) => el("span", { class: "mono soft" }, el("bdi", {}, brief(run.label, 120))) },
-  { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => el("bdi", {}, brief(run.agent, 60)) },
-  { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => el("bdi", { title: run.env }, brief(run.suite || run.env, 60)) },
+  { key: "agent", name: "agent", text: true, value: (run) => run.agent, cell: (run) => tableName(run.agent, 60) },
+  { key: "suite", name: "suite", text: true, value: (run) => run.suite || run.env, cell: (run) => tableName(run.suite || run.env, 60, { title: run.env }) },
   { key: "success", name: "success", says: "share of scored episodes with a full score, with its 95 % interval", value: (run) => success(run).value, cell: successFigure },
   { key: "net", name: "net of price", says: "mean score less what questions or calls cost", measured: true, value: (run) => (netOfPrice(run) ? run.net_of_price : null), cell: (run) => (netOfPrice(run) ? el("span", { class: "nowrap" }, netOfPrice(run)) : el("span", { class: "soft" }, "–")) },
   { key: "episodes", name: "episodes", value: (run) => run.episodes, cell: (run) => [run.episodes.toLocaleString("en"), run.running && el("span", { class: "tag live", title: "a process works on this run" }, "running"), run.iterations !== null && el("span", { class: "fine below nowrap" }, count(run.iterations, "iteration"))] },
@@ -72,8 +72,8 @@ function belowCell(column, run) {
 }
 
 function nameCell(run) {
-  if (!hasRun(run.number)) return el("span", { class: "runname" }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
-  return el("a", { class: "runname", href: runAddress(run.number), tabindex: "-1", on: { click: remember } }, el("bdi", {}, brief(run.model || run.agent || run.label, 80)));
+  if (!hasRun(run.number)) return el("span", { class: "runname" }, tableName(run.model || run.agent || run.label, 80));
+  return el("a", { class: "runname", href: runAddress(run.number), tabindex: "-1", on: { click: remember } }, tableName(run.model || run.agent || run.label, 80));
 }
 
 /** Keeps the place in the list for the way back from a run. */

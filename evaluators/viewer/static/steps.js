@@ -78,7 +78,7 @@ export function card(episode, step, before, longest) {
       "header",
       {},
       el("span", { class: "at" }, step.at),
-      step.at === 0 || before?.turn !== step.turn ? el("span", { class: "tag" }, `turn ${step.turn}`) : null,
+      step.at === 0 || before?.turn !== step.turn ? el("span", { class: "tag" }, `turn ${step.turn + 1}`) : null,
       step.context > 0 && el("span", { class: "tag", title: "number of the model's context" }, `context ${step.context}`),
       !step.valid && el("span", { class: "tag bad" }, "unusable"),
       times(step, longest),
