@@ -308,7 +308,7 @@ def measure_tiny(runner: asyncio.Runner, model: Model, tasks: int, learnt: int) 
     each of some other tasks."""
     env = load_env(load_spec("backoffice"))
     agents = react(model, ReactSettings(sampling=Sampling(temperature=1.0)))
-    searched = {task.id for task in select_tasks(env.suite, Plan(agent="mine", limit=tasks))}
+    searched = {task.id for task in select_tasks(env.suite, Plan(agent="react", limit=tasks))}
     others = [task for task in env.suite.tasks if task.id not in searched]
     learning = replace(env, suite=replace(env.suite, tasks=tuple(others[:: max(1, len(others) // learnt)][:learnt])))
     head = learn_head(learning, agents, runner, TreeBudget(episodes=1))

@@ -43,8 +43,14 @@ CASES: tuple[Case, ...] = (
     Case(
         "learn from a run whose model is not named",
         "learn run",
-        ("learn: the record of run ", "run names no model that played it; name one that has its tokenizer: --policy"),
+        ("learn: the record of run ", "run names no model that is on this machine; name one that has its tokenizer:"),
         given={"run": record_without_model},
+    ),
+    Case(
+        "learn from a run whose model would have to be fetched",
+        "learn run",
+        "run names no model that is on this machine; name one that has its tokenizer: --policy",
+        given={"run": lambda folder: record_run(folder, policy="local:somebody/model")},
     ),
     Case(
         "learn for a model behind an address",

@@ -136,6 +136,9 @@ def test_an_episode_or_folder_that_a_head_cannot_read_is_one_error(
     foreign = Sampled(prompt_ids=(2, 70_000), ids=(3,), logprobs=(-1.0,), versions=(("0", 0, 1),))
     with pytest.raises(ConfigError, match=r"token 70000 is none of the .* that the head's model"):
         values.rate(replace(path, steps=(replace(path.steps[0], sampled=foreign),)))
+    negative = Sampled(prompt_ids=(2, -1), ids=(3,), logprobs=(-1.0,), versions=(("0", 0, 1),))
+    with pytest.raises(ConfigError, match=r"token -1 is none of the .* that the head's model"):
+        values.rate(replace(path, steps=(replace(path.steps[0], sampled=negative),)))
     with pytest.raises(ConfigError, match="policy 'openai:http://host/v1#m' has no folder on this machine"):
         fit_step_values(run, "openai:http://host/v1#m")
     with pytest.raises(ConfigError, match=r"head .*nowhere: cannot be read .*gymcp learn makes one"):

@@ -26,7 +26,7 @@ from gymcp.trainers.run.asynchronous.pending_groups import find_tasks, restore_g
 from gymcp.trainers.run.asynchronous.staleness import is_too_stale, staleness_metrics
 from gymcp.trainers.run.asynchronous.update_log import LoggedUpdate, UpdateLog
 from gymcp.trainers.run.checkpoints import TrainingState
-from gymcp.trainers.run.experience.collection import Rollouts
+from gymcp.trainers.run.experience.collection import SAMPLED_TOKENS, Rollouts, count_sampled_tokens
 from gymcp.trainers.run.training_run import TrainingRun
 from gymcp.types import Trajectory
 
@@ -171,6 +171,7 @@ class Producer:
         scored = [record for record in records if record.outcome.has_score]
         planned = [group.plan for group in (*taken, *lost)]
         metrics = {
+            SAMPLED_TOKENS: count_sampled_tokens([*records, *dropped]),
             **curriculum_metrics(recipe, state.iteration, planned, curriculum, 1),
             **staleness_metrics(scored, int(version), recipe.rollout.staleness),
             "staleness/dropped_groups": len(stale),

@@ -108,7 +108,7 @@ def fit_step_values(run: Path, policy: str, settings: StepValueSettings | None =
             " is nothing to learn; record more tasks, or more episodes of each (--trials, --branch)"
         )
     model = _find_model(policy)
-    _check_tokenizer(model, _find_recorded_policy(run))
+    _check_tokenizer(model, find_recorded_policy(run))
     with limit_threads(model):
         return _fit_head(model, batch, values, settings)
 
@@ -212,15 +212,18 @@ def _check_tokenizer(model: Path, policy: str | None) -> None:
 
 def _check_tokens(learner: Learner, model: Path, record: Trajectory, ids: Sequence[int]) -> None:
     vocabulary = learner.model.config.get_text_config().vocab_size
-    if max(ids) >= vocabulary:
+    for unknown in (id for id in (min(ids), max(ids)) if not 0 <= id < vocabulary):
         raise ConfigError(
-            f"{record.env}/{record.task}: token {max(ids)} is none of the {vocabulary} that the head's model {model}"
+            f"{record.env}/{record.task}: token {unknown} is none of the {vocabulary} that the head's model {model}"
             " has; take a policy of the same tokenizer, or train a head on its runs"
         )
 
 
-def _find_recorded_policy(run: Path) -> str | None:
-    """The policy that the run's record names, if this machine has its folder; a training run names none."""
+def find_recorded_policy(run: Path) -> str | None:
+    """The policy that the run's record names; None if it names none, as a training run, or a folder that is not here.
+
+    A run of others must not make this machine fetch a model from a hub.
+    """
     policy = open_run(run).config.get("policy") if (run / RUN_FILE).is_file() else None
     if not isinstance(policy, str):
         return None

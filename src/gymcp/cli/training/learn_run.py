@@ -11,7 +11,13 @@ from transformers.utils.logging import disable_progress_bar
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError
 from gymcp.store import open_run
-from gymcp.trainers.run.values.step_values import StepValues, StepValueSettings, fit_step_values, save_step_values
+from gymcp.trainers.run.values.step_values import (
+    StepValues,
+    StepValueSettings,
+    find_recorded_policy,
+    fit_step_values,
+    save_step_values,
+)
 
 HEAD_FOLDER = "head"
 """Folder of the head within its run, if no other is named."""
@@ -60,10 +66,11 @@ def _print(values: StepValues, target: Path, policy: str) -> None:
 
 
 def _find_policy(folder: Path) -> str:
-    policy = open_run(folder).config.get("policy")
-    if not isinstance(policy, str):
+    open_run(folder)
+    policy = find_recorded_policy(folder)
+    if policy is None:
         raise ConfigError(
-            f"learn: the record of run {folder} names no model that played it; name one that has its tokenizer:"
-            " --policy tiny | smollm2 | local:PATH"
+            f"learn: the record of run {folder} names no model that is on this machine; name one that has its"
+            " tokenizer: --policy tiny | smollm2 | local:PATH"
         )
     return policy
