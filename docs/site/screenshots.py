@@ -66,7 +66,7 @@ class Shot:
     def look(self) -> str:
         """Digest of the files that decide how the page looks: a picture with another one may be older than its page."""
         found = hashlib.sha256()
-        patterns = REPORT_LOOK if self.opens.endswith(".html") else VIEWER_LOOK
+        patterns: tuple[str, ...] = REPORT_LOOK if self.opens.endswith(".html") else VIEWER_LOOK
         patterns += TRAINING if self.opens.startswith("train") else ()
         for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
             found.update(path.name.encode() + b"\0" + path.read_bytes())
