@@ -11,7 +11,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "an option with a typing error",
         "eval bank.py --polcy tiny",
-        "eval: no such option: --polcy (Possible options: --policy, --user-policy); see gymcp eval --help",
+        "eval: no such option: --polcy (Possible options: --plan, --policy, --user-policy); see gymcp eval --help",
         given={"bank.py": BANK},
     ),
     Case(
