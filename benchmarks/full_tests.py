@@ -24,6 +24,7 @@ TESTS = (
     "tests/adversarial/test_hostile_programs.py",
     "tests/envs/test_mean.py",
     "tests/scale/long_ray_files.py",
+    "tests/scale/long_ray_plan.py",
     "tests/scale/long_ray_runs.py",
     "tests/suites/test_bfcl_parity.py",
     "tests/suites/test_bfcl_recorded.py",

@@ -70,7 +70,6 @@ LONGEST = (
     "tests/host_guard/",
     "tests/scale/test_ray_runs.py",
     "tests/scale/test_ray_copies.py",
-    "tests/scale/test_ray_plan.py",
 )
 """Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
 SLOW = (

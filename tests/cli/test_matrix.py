@@ -77,7 +77,11 @@ def pays_or_not(number: int, body: dict[str, Any]) -> Reply:
 def type_matrix(url: str, second: Path, *more: object, cwd: Path) -> tuple[int, dict[str, str], str]:
     """Exit code, rows of the table and errors of the matrix in docs/command-line.md, on small environments."""
     (line,) = (each.text for each in read_blocks(DOCS / "command-line.md") if "tau2 workbench" in each.text)
-    line = line.replace("http://127.0.0.1:8000/v1", url).replace("bfcl tau2 workbench", f"{BANK} {second}")
+    line = (
+        line.replace("\\\n", " ")
+        .replace("http://127.0.0.1:8000/v1", url)
+        .replace("bfcl tau2 workbench", f"{BANK} {second}")
+    )
     assert (line.count(url), line.count(".py")) == (2, 2)
     done = gymcp(*line.split()[1:], *more, cwd=cwd)
     rows = {row.split()[1]: row for row in done.stdout.splitlines() if row.startswith("│ ")}

@@ -218,7 +218,7 @@ BROKEN_AT = """([selector, pattern, from, to]) => {
         (".gates code", "--[a-z]+"),
     ],
 )
-def test_no_name_figure_or_option_is_broken_where_it_fits(
+def test_a_name_a_figure_or_an_option_that_fits_is_not_broken(
     browser: Browser, long_pages: Path, selector: str, pattern: str
 ) -> None:
     broken = []

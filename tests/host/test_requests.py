@@ -204,7 +204,7 @@ def test_a_call_whose_client_has_gone_is_still_made() -> None:
 
 def test_names_that_are_joined_alike_have_runs_of_their_own(tmp_path: Path) -> None:
     served = [SERVED, replace(SERVED, spec=(spec := replace(BANK, name="bank-v2")), env=load_env(spec))]
-    sandbox: Any = SimpleNamespace(name="bwrap")
+    sandbox: Any = SimpleNamespace(name="bwrap", runs_images=False)
     pairs = (("bank", "v2-x"), ("bank-v2", "x"), ("bank", "x"))
 
     async def open_all(order: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -18,10 +18,10 @@ from chat_server import Reply, chat_server, says
 from cli_runner import BANK, gymcp
 from equipment import lacking, usable
 from free_ports import refusing_port
+from long_ray_plan import WORDS, read_samples
 from page_blocks import DOCS, read_blocks
 from ray_nodes import RayCluster, descendants, run_cluster
 from remote_driver import WAIT_S, make_project
-from test_ray_plan import WORDS, read_samples
 from test_ray_runs import attempts, wait_for
 
 from gymcp.agents.policies.specs import TRAINED
