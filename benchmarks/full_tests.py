@@ -23,6 +23,7 @@ TESTS = (
     "tests/adversarial/test_attempts.py",
     "tests/adversarial/test_hostile_programs.py",
     "tests/envs/test_mean.py",
+    "tests/scale/long_ray_copies.py",
     "tests/scale/long_ray_files.py",
     "tests/scale/long_ray_plan.py",
     "tests/scale/long_ray_runs.py",

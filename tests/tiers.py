@@ -69,7 +69,6 @@ LONGEST = (
     "tests/suites/test_bfcl_parity.py",
     "tests/host_guard/",
     "tests/scale/test_ray_runs.py",
-    "tests/scale/test_ray_copies.py",
 )
 """Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
 SLOW = (
