@@ -14,7 +14,7 @@ from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.channel import Channel
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind
 from gymcp.mcp_servers.forkserver.spawner import CopyFiles, FilesCopied, ServerFds
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, prepare_moves, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, find_own_folder, prepare_moves, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process_ending import ProcessEnding
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -137,8 +137,9 @@ class ForkedProcess:
 
     async def keep_moves_quick(self) -> None:
         """Until it is cancelled, have the kernel do in advance what the first of several moves to cgroups waits for."""
-        while self.cgroup is not None and (hierarchy := usable_hierarchy()) is not None:
-            await asyncio.to_thread(prepare_moves, hierarchy)
+        own = await asyncio.to_thread(find_own_folder) if self.cgroup is not None else None
+        while own is not None:
+            await asyncio.to_thread(prepare_moves, own)
             await asyncio.sleep(_PREPARE_AGAIN_S)
 
     def _move_to_own_cgroup(self, origin: ForkedProcess) -> None:

@@ -156,15 +156,20 @@ def create(hierarchy: Hierarchy, name: str, limits: Limits, *, sandbox_processes
     return group
 
 
-def prepare_moves(hierarchy: Hierarchy) -> None:
-    """Have the kernel begin what the first of several moves waits for, by a move of this process to where it is.
+def find_own_folder() -> Path | None:
+    """This process's cgroup as it is now, in the hierarchy that limits memory; None without one."""
+    places = find_folders(Path("/proc/self/mountinfo").read_text(), _read("/proc/self/cgroup"))
+    return places.get("memory") or places.get("")
+
+
+def prepare_moves(own: Path) -> None:
+    """Have the kernel begin what the first of several moves waits for, by a move of this process to its own cgroup.
 
     Takes some 10 ms, in which other threads go on; moves in the next milliseconds do not wait. Does nothing if the
     machine refuses.
     """
-    leaf = _name_leaf(hierarchy.memory)
     with contextlib.suppress(OSError):
-        _write(f"{leaf if leaf.exists() else hierarchy.memory}/cgroup.procs", "0")
+        _write(f"{own}/cgroup.procs", "0")
 
 
 @functools.cache
@@ -222,15 +227,10 @@ def _enable_controllers(own: Path) -> None:
     if set(_read(str(switch)).split()) >= _CONTROLLERS:
         return
     if (own / "cgroup.procs").read_text().split() == [str(os.getpid())]:
-        leaf = _name_leaf(own)
+        leaf = own / f"gymcp-{owner()}-harness"
         leaf.mkdir(exist_ok=True)
         (leaf / "cgroup.procs").write_text("0")
     switch.write_text(" ".join(f"+{controller}" for controller in sorted(_CONTROLLERS)))
-
-
-def _name_leaf(own: Path) -> Path:
-    """Cgroup of version 2 into which the harness moves itself."""
-    return own / f"gymcp-{owner()}-harness"
 
 
 def _has_cgroups() -> bool:

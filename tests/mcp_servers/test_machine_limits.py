@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from equipment import lacking
 
 from gymcp.mcp_servers.machine_limits import MAX_OPEN_FILES, free_memory_mb, read_machine_limits
-from gymcp.mcp_servers.sandbox.cgroup import create, prepare_moves, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import create, find_own_folder, prepare_moves, usable_hierarchy
 from gymcp.mcp_servers.sandbox.spec import Limits
 
 GIB = 1 << 30
@@ -141,9 +140,10 @@ def test_a_process_in_a_real_control_group_has_what_that_leaves() -> None:
 
 
 def test_moves_are_prepared_without_moving_the_harness() -> None:
-    if (hierarchy := usable_hierarchy()) is None:
+    if usable_hierarchy() is None or (own := find_own_folder()) is None:
         lacking("cgroup", "no control group can be made here")
+    assert str(os.getpid()) in (own / "cgroup.procs").read_text().split()
     before = Path("/proc/self/cgroup").read_text()
-    prepare_moves(hierarchy)
+    prepare_moves(own)
     assert Path("/proc/self/cgroup").read_text() == before
-    prepare_moves(replace(hierarchy, memory=hierarchy.memory / "none"))  # a machine that refuses
+    prepare_moves(own / "none")  # a machine that refuses
