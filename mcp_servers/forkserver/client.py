@@ -22,7 +22,12 @@ from typing import Any
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
 from gymcp.mcp_servers.forkserver.failures import START_TIMEOUT_S, compose_message, describe_failure
-from gymcp.mcp_servers.forkserver.process import ForkedProcess, count_copies_apart, move_to_own_cgroups
+from gymcp.mcp_servers.forkserver.process import (
+    MAX_WHY_CHARS,
+    ForkedProcess,
+    count_copies_apart,
+    move_to_own_cgroups,
+)
 from gymcp.mcp_servers.forkserver.program_kinds import ProgramKind, program_kind
 from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
 from gymcp.mcp_servers.forkserver.spawner import (
@@ -70,8 +75,6 @@ _MAX_OPEN_FILES = 65_536
 """Open files of the spawner, well above a server's limit. It lowers the limit for its servers."""
 _MIN_FD = 64
 """Lowest number of a descriptor that is handed over. A shell uses lower ones itself."""
-_MAX_WHY_CHARS = 500
-"""Characters of a server's reason in an error."""
 
 
 class ForkServer:
@@ -169,7 +172,7 @@ class ForkServer:
             starting = self._starting.pop(message.number)
             self._servers.pop(message.number, None)
             if not starting.done():
-                starting.set_exception(CannotFork(plain_text(str(message.why))[:_MAX_WHY_CHARS]))
+                starting.set_exception(CannotFork(plain_text(str(message.why))[:MAX_WHY_CHARS]))
         elif isinstance(message, Loaded | LoadFailed) and self._preloaded is not None:
             if not self._preloaded.done():
                 self._preloaded.set_result(message)
@@ -259,13 +262,13 @@ class ForkServer:
                 answer = await orders.receive_alone()
                 checked = CopyChecked("it has ended") if answer is None else _expect(CopyChecked, answer)
                 if checked.refused:
-                    raise CannotFork(f"{who}: {plain_text(str(checked.refused))[:_MAX_WHY_CHARS]}")
+                    raise CannotFork(f"{who}: {plain_text(str(checked.refused))[:MAX_WHY_CHARS]}")
                 await self._fork_into_sandboxes(live, orders, copies, count)
                 for copy in copies if checked.has_files else ():  # one at a time: each opens and closes files again
                     await copy.copy_files()
         except ValueError as error:  # a server that does not answer as the native runtime does
             await self._close_all(copies)
-            why = plain_text(str(error))[:_MAX_WHY_CHARS]
+            why = plain_text(str(error))[:MAX_WHY_CHARS]
             raise CannotFork(f"{who}: its answer to the order to copy it is malformed: {why}") from error
         except (OSError, TimeoutError) as error:
             failure = ServerDied(self._message(f"process {live.pid} could not be copied: {error}"))

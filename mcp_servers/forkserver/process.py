@@ -29,8 +29,8 @@ SANDBOX_PROCESSES = 1
 """Processes of an inner sandbox that are not the server's: process 1."""
 _MAX_MOVES = 20
 """Lists of processes that are read to move a copy to its cgroup. An honest copy takes two."""
-_MAX_WHY_CHARS = 500
-"""Characters of a copy's reason in an error."""
+MAX_WHY_CHARS = 500
+"""Characters of the reason of a server or a fork server in an error."""
 _STATUS_TIMEOUT_S = 4.0
 """Seconds in which the spawner must report an exit status: less than a session waits for an end."""
 _numbers = itertools.count(1)
@@ -165,7 +165,7 @@ class ForkedProcess:
         answer = await orders.receive_alone()
         if not isinstance(answer, FilesCopied) or answer.refused:
             why = plain_text(str(answer.refused)) if isinstance(answer, FilesCopied) else "its files were not copied"
-            raise CannotFork(f"copy of process {self.pid}: {why[:_MAX_WHY_CHARS]}")
+            raise CannotFork(f"copy of process {self.pid}: {why[:MAX_WHY_CHARS]}")
 
     def set_status(self, status: int) -> None:
         """Record the exit status, which only the parent of process 1 can wait for."""
