@@ -73,7 +73,7 @@ def play(sandbox: str, folder: Path, user: str) -> dict[str, Any]:
         os.chown(own, UID, UID)
         (folder / "stage").mkdir()
         argv = as_ordinary_user(argv, folder / "stage")
-    env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(own), "GYMCP_HOME": str(own / "home")}
+    env = {"PATH": _path_of_others(), "LANG": "C.UTF-8", "HOME": str(own), "GYMCP_HOME": str(own / "home")}
     env |= {"A_SECRET": token, "PYTHONPATH": str(TESTS), FULL_TESTS: os.environ.get(FULL_TESTS, "0")}
     done = subprocess.run(
         argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True
@@ -82,6 +82,12 @@ def play(sandbox: str, folder: Path, user: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["waits"]  # the other episode goes on
     return found
+
+
+def _path_of_others() -> str:
+    """PATH without the harness's virtual environment: if it is activated, `python3` is shown from there."""
+    own = str(Path(sys.executable).parent)
+    return os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if folder != own)
 
 
 @pytest.mark.parametrize("user", ["root", "user"])
