@@ -15,7 +15,17 @@ from tree_play import ByHand, add, call, count_env, following, play, read_trees
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.runner.trees.branch_steps import BranchSteps, parse_branches
-from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Retry, Start, TreeBudget
+from gymcp.agents.runner.trees.controller import (
+    GO_ON,
+    Branch,
+    Choice,
+    Played,
+    Replace,
+    Retry,
+    Start,
+    Stop,
+    TreeBudget,
+)
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import load_agent, make_user_agents
@@ -177,7 +187,16 @@ def test_a_controller_that_undoes_every_step_ends_its_episode(tmp_path: Path) ->
     ("choice", "says"),
     [
         (lambda played: 7, "controller ByHand: gave an int after step 1, not a choice"),
-        (lambda played: Branch(0), "controller ByHand: branches 0 ways after step 1"),
+        (lambda played: Branch(0), "controller ByHand: gave Branch after step 1 with ways = 0; 1 is to go on"),
+        (lambda played: Branch(2.5), "gave Branch after step 1 with ways = a float; it must be a whole number"),
+        (lambda played: Branch(True), "gave Branch after step 1 with ways = a bool; it must be a whole number"),
+        (
+            lambda played: Branch(2, before="no"),
+            "gave Branch after step 1 with before = a str; it must be True or False",
+        ),
+        (lambda played: Stop(7), "controller ByHand: gave Stop after step 1 with reason = an int; it must be a text"),
+        (lambda played: Replace("add"), "with decision = a str; it must be a gymcp.types.Action or Decision"),
+        (lambda played: Replace(DONE, stop=True), "gave Replace after step 1 with stop = a bool; it must be a text"),
         (lambda played: int("x"), "ValueError: invalid literal for int() with base 10: 'x' after step 1"),
     ],
 )
@@ -189,6 +208,17 @@ def test_a_controller_that_fails_is_named_in_the_reason(
         (row,) = store.summaries()
     assert (row.outcome, row.score) == (Outcome.ENV_INFRA, None)
     assert says in row.reason
+
+
+def test_a_wrong_choice_in_a_branch_is_its_own_loss(tmp_path: Path) -> None:
+    def choose(played: Played) -> Choice:
+        if played.branch == "1.1":
+            return Branch(2.5)  # type: ignore[arg-type]
+        return Branch(3) if played.number == 1 else GO_ON
+
+    agents = following(lambda seed, number, is_branch: add(1, number) if number < 3 else DONE)
+    play(count_env(), tmp_path, ByHand(choose), agents)
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.ENV_INFRA, "1.2": Outcome.SCORED}
 
 
 def test_a_server_without_copies_is_replayed_if_its_answers_are_the_same(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Decision, Step, Task
@@ -117,12 +117,13 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Undo the step and ask the agent again, with another seed. The world is replayed up to the step before."""
+    """Undo the step and ask the agent again, with another seed. If the world cannot be brought back, the step stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Undo the step and play another one in its place, on which the controller is not asked again."""
+    """Undo the step and play another one in its place, on which the controller is not asked again. If the world cannot
+    be brought back, the step stays."""
 
     decision: Decision | Action
     """The other action; a `Decision` with tokens of the model can be trained on."""
@@ -164,6 +165,14 @@ class LooksBack(Protocol):
 
         Otherwise an episode that has ended keeps its record: other choices, and errors, change nothing."""
         ...
+
+
+@runtime_checkable
+class Undoes(Protocol):
+    """A controller that says whether it undoes steps."""
+
+    undoes: ClassVar[bool]
+    """True: the servers are copied before each step but the first, so that it can be undone without a replay."""
 
 
 @dataclass(frozen=True, slots=True)

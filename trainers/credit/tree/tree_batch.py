@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gymcp.agents.runner.trees.tree import NOT_REPLACED
 from gymcp.envs.tool_costs import ToolCosts
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.step_batch import COST_COLUMNS, InnerEnds, StepBatch, has_score, make_batch
@@ -16,7 +17,7 @@ from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Task, Trajectory
 
 MISMATCH = "mismatch"
-"""Column that is 1 on the steps at which an episode's own action was replaced."""
+"""Column that is 1 on the steps at which an episode's own action was replaced, or was to be and could not be undone."""
 PARENT = "parent"
 """Key of a batch of trees: equal for steps that come after the same step, or that begin the same task."""
 
@@ -158,12 +159,27 @@ def _cut_out(record: Trajectory, shared: int, until: int) -> Trajectory:
     if until == len(record.steps):
         until += 1  # answers after the last step
     answers = (replace(each, step=each.step - shared) for each in record.side_answers if shared <= each.step < until)
-    return replace(record, steps=record.steps[shared:until], side_answers=tuple(answers))
+    provenance = record.provenance
+    if NOT_REPLACED in provenance:
+        kept = [step - shared for step in _list_not_replaced(record) if shared <= step < until]
+        provenance = {**provenance, NOT_REPLACED: kept}
+    return replace(
+        record,
+        steps=record.steps[shared:until],
+        side_answers=tuple(answers),
+        provenance=provenance,
+    )
+
+
+def _list_not_replaced(record: Trajectory) -> list[int]:
+    """Numbers of the steps that stayed though they were to be replaced. The record may be of others."""
+    found = record.provenance.get(NOT_REPLACED)
+    return [each for each in found if isinstance(each, int)] if isinstance(found, list | tuple) else []
 
 
 def _find_replaced(record: Trajectory) -> list[bool]:
-    """[T]: true for a step at which the model's own action was replaced."""
-    replaced = {answer.step for answer in record.side_answers if answer.replaced}
+    """[T]: true for a step at which the model's own action was replaced, or was to be."""
+    replaced = {answer.step for answer in record.side_answers if answer.replaced} | {*_list_not_replaced(record)}
     return [step in replaced for step in range(len(record.steps))]
 
 
