@@ -14,6 +14,7 @@ from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import BranchSteps, parse_branches
 from gymcp.agents.runner.trees.controller import (
     GO_ON,
@@ -65,6 +66,10 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
         (lambda: BranchSteps(steps=frozenset()), "steps are counted from 1"),
         (lambda: TreeBudget(episodes=0), "tree budget of episodes: must be 1 or more, not 0"),
         (lambda: TreeBudget(tokens=0), "tree budget of tokens: must be 1 or more, not 0"),
+        (lambda: TreeBudget(cost=0.0), "tree budget of cost: must be more than 0, not 0.0"),
+        (lambda: parse_branches("cost=nan"), "tree budget of cost: must be more than 0, not nan"),
+        (lambda: parse_branches("cost=much"), "'much' is no number"),
+        (lambda: parse_search("beam,cost=much"), "cost='much' is no number; give such as cost=0.5"),
         (lambda: parse_branches("ways=2,width=3"), "cannot read 'width=3'"),
         (lambda: parse_branches("ways=two"), "'two' is no number"),
         (lambda: parse_branches("ways=2+3"), "only steps can be several"),
@@ -78,10 +83,11 @@ def test_settings_with_which_nothing_branches_are_refused(make: Callable[[], obj
 
 
 def test_branches_are_read_from_a_text() -> None:
-    assert parse_branches("ways=3, steps=1+4,depth=2,episodes=8,tokens=500,calls=20") == (
+    assert parse_branches("ways=3, steps=1+4,depth=2,episodes=8,tokens=500,calls=20,cost=.5") == (
         BranchSteps(ways=3, steps=frozenset({1, 4}), depth=2),
-        TreeBudget(episodes=8, tokens=500, calls=20),
+        TreeBudget(episodes=8, tokens=500, calls=20, cost=0.5),
     )
+    assert parse_search("beam,cost=2")[1].cost == 2.0
     assert parse_branches("ways=2") == (BranchSteps(), TreeBudget())
 
 

@@ -14,6 +14,7 @@ from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan
 from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import BranchSteps
 from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Replace, Retry, TreeBudget
 from gymcp.agents.runner.trees.patch_mismatches import PatchMismatches
@@ -257,3 +258,20 @@ def test_a_tree_copies_no_more_servers_than_its_cap_and_replays_the_others(
     outcomes = {branch: value[0] for (_, _, branch), value in read_trees(tmp_path).items()}
     copied, replayed = Outcome.SCORED, Outcome.ENV_INFRA  # a replay of drift gives another state
     assert outcomes == {"": copied, "1.1": copied, "1.2": copied, "1.3": copied, "1.4": replayed, "1.5": replayed}
+
+
+def test_no_branch_begins_after_the_money_of_a_tree(tmp_path: Path) -> None:
+    """Every call costs 1/4: after the third none branches. The first two steps have one branch each."""
+    agents = following(lambda seed, number, is_branch: add(1, number) if number < 6 else DONE)
+    play(priced_env(), tmp_path, BranchSteps(), agents, TreeBudget(cost=0.75))
+    assert [branch for _, _, branch in read_trees(tmp_path)] == ["", "1.1", "2.1"]
+
+
+def test_a_search_ends_with_its_money(tmp_path: Path) -> None:
+    """Each episode costs 1/2, so the third is the last."""
+    search, budget = parse_search("best_of_n,width=6,cost=1.2,value=clean")
+    agents = following(lambda seed, number, is_branch: add(1, number) if number < 3 else DONE)
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        schedule = Schedule(concurrency=1, search=search, tree=budget)
+        run_plan(priced_env(), get_sandbox("bwrap"), Plan(agent="mine"), store, schedule, make_agent=agents)
+    assert (len(read_trees(tmp_path)), load_first(tmp_path).usage.cost) == (3, pytest.approx(1.5))

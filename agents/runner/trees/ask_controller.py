@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from numbers import Integral
 from typing import TypeVar
 
 from gymcp.agents.runner.trees.controller import Branch, Choice, Controller, LooksBack, Played, Start, TreeBudget
@@ -66,7 +67,7 @@ def ask_choice(controller: Controller, played: Played, *, is_end: bool) -> Choic
 
 
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "ways": ((int,), "a whole number"),
+    "ways": ((Integral,), "a whole number"),
     "before": ((bool,), "True or False"),
     "keep_answer": ((bool,), "True or False"),
     "reason": ((str,), "a text"),

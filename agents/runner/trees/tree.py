@@ -33,7 +33,7 @@ STOPPED = "stopped by the controller: "
 NOT_REPLACED = "not_replaced"
 """Key of a record's provenance: numbers of the steps, from 0, that were to be replaced and stayed."""
 LIVE_COPIES = 24
-"""Copies of servers that a tree keeps alive for its branches; those beyond begin with a replay."""
+"""Copies of its servers that a tree, or points of a search, keep alive; episodes from others begin with a replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +243,7 @@ class Steering:
         """Let new episodes wait that go on from here, or from before the step, as far as the budget allows."""
         tree, budget, spent = self._tree, self._tree.budget, played.spent
         count = min(choice.ways - 1, budget.episodes - spent.episodes)
-        is_spent = any(
-            limit is not None and used >= limit
-            for used, limit in ((spent.tokens, budget.tokens), (spent.calls, budget.calls))
-        )
-        if count < 1 or is_spent:
+        if count < 1 or budget.is_spent(spent):
             return
         copies = 0 if choice.before else min(count, tree.room_for_copies)
         if copies:
