@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting_server import Counter
@@ -44,6 +45,9 @@ ONE_STEP = following(lambda seed, number, is_branch: add(3, number) if number ==
 AFTER_FIRST = BranchSteps(ways=3, steps=frozenset({1}))
 UNCOPYABLE = replace(native_server("plain", Counter), state="opaque")
 COPYABLE = native_server("counter", Counter, start="fork")
+AnyBranch: Any = Branch
+AnyStop: Any = Stop
+AnyReplace: Any = Replace
 
 
 def accept(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -194,15 +198,18 @@ def test_a_controller_that_undoes_every_step_ends_its_episode(tmp_path: Path) ->
     [
         (lambda played: 7, "controller ByHand: gave an int after step 1, not a choice"),
         (lambda played: Branch(0), "controller ByHand: gave Branch after step 1 with ways = 0; 1 is to go on"),
-        (lambda played: Branch(2.5), "gave Branch after step 1 with ways = a float; it must be a whole number"),
-        (lambda played: Branch(True), "gave Branch after step 1 with ways = a bool; it must be a whole number"),
+        (lambda played: AnyBranch(2.5), "gave Branch after step 1 with ways = a float; it must be a whole number"),
+        (lambda played: AnyBranch(True), "gave Branch after step 1 with ways = a bool; it must be a whole number"),
         (
-            lambda played: Branch(2, before="no"),
+            lambda played: AnyBranch(2, before="no"),
             "gave Branch after step 1 with before = a str; it must be True or False",
         ),
-        (lambda played: Stop(7), "controller ByHand: gave Stop after step 1 with reason = an int; it must be a text"),
-        (lambda played: Replace("add"), "with decision = a str; it must be a gymcp.types.Action or Decision"),
-        (lambda played: Replace(DONE, stop=True), "gave Replace after step 1 with stop = a bool; it must be a text"),
+        (
+            lambda played: AnyStop(7),
+            "gave Stop after step 1 with reason = an int; it must be a text",
+        ),
+        (lambda played: AnyReplace("add"), "with decision = a str; it must be a gymcp.types.Action or Decision"),
+        (lambda played: AnyReplace(DONE, stop=True), "gave Replace after step 1 with stop = a bool; it must be a text"),
         (lambda played: int("x"), "ValueError: invalid literal for int() with base 10: 'x' after step 1"),
     ],
 )
@@ -217,9 +224,11 @@ def test_a_controller_that_fails_is_named_in_the_reason(
 
 
 def test_a_wrong_choice_in_a_branch_is_its_own_loss(tmp_path: Path) -> None:
+    bad: Branch = AnyBranch(2.5)
+
     def choose(played: Played) -> Choice:
         if played.branch == "1.1":
-            return Branch(2.5)  # type: ignore[arg-type]
+            return bad
         return Branch(3) if played.number == 1 else GO_ON
 
     agents = following(lambda seed, number, is_branch: add(1, number) if number < 3 else DONE)

@@ -156,7 +156,7 @@ def drift_first(seed: int, number: int, is_branch: bool) -> Action:
 
 @pytest.mark.parametrize("server", [COPYABLE, UNCOPYABLE], ids=["copied", "opaque"])
 @pytest.mark.parametrize("choice", [Retry(), Replace(add(5, 2))], ids=["retry", "replace"])
-def test_a_step_that_cannot_be_undone_stays(choice: Choice, server: object, tmp_path: Path) -> None:
+def test_an_episode_keeps_a_step_if_its_replay_differs(choice: Choice, server: object, tmp_path: Path) -> None:
     """A replay of the first call gives another number; nothing was copied before."""
     env = count_env(server, accept)  # type: ignore[arg-type]
     play(env, tmp_path, ByHand(lambda played: choice if played.number == 2 else GO_ON), following(drift_first))
@@ -197,7 +197,7 @@ def test_a_copy_undoes_a_step_that_no_replay_would(tmp_path: Path) -> None:
 
 
 def test_failed_calls_are_drawn_again_after_a_state_that_no_replay_reaches(tmp_path: Path) -> None:
-    """What the controller cleaner does; both of its kind say that they undo steps."""
+    """As the controllers `cleaner` and `ui_s1` undo steps: on a copy."""
     tries: list[int] = []
 
     def decide(seed: int, number: int, is_branch: bool) -> Action:
@@ -274,4 +274,4 @@ def test_a_search_ends_with_its_money(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         schedule = Schedule(concurrency=1, search=search, tree=budget)
         run_plan(priced_env(), get_sandbox("bwrap"), Plan(agent="mine"), store, schedule, make_agent=agents)
-    assert (len(read_trees(tmp_path)), load_first(tmp_path).usage.cost) == (3, pytest.approx(1.5))
+    assert (len(read_trees(tmp_path)), load_first(tmp_path).usage.cost) == (3, 1.5)
