@@ -12,7 +12,8 @@ import gymnasium
 
 from gymcp.envs.background_loop import EpisodeHandle, EpisodeLoop
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episodes.episode import Episode, Transition, open_episode, open_snapshot
+from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
+from gymcp.envs.episodes.episode_state import Transition
 from gymcp.envs.episodes.snapshots import Snapshot
 from gymcp.envs.errors import EnvClosed, ResetNeeded
 from gymcp.envs.spaces import action_space, from_observation, observation_space, to_action

@@ -107,10 +107,12 @@ BRANCHES = tuple(
 ALONE = make_episode("alone", ("look",), 1.0, task="look", group="shop/look/v0")
 
 
-def write_tree_run(folder: Path, *, branches: Sequence[BranchRecord] = BRANCHES, **config: Json) -> Path:
-    """The run of this module, with the branches or without them."""
+def write_tree_run(
+    folder: Path, *, root: Trajectory = RECORDS["root"], branches: Sequence[BranchRecord] = BRANCHES, **config: Json
+) -> Path:
+    """The run of this module, with these branches, and this first episode in the place of `root`."""
     states = {ref: state for actions, _ in PATHS.values() for ref, state in states_of(actions)}
     with create_run(folder, {**CONFIG, **config}), TrajectoryStore.open(folder, write=True) as store:
-        store.append(RECORDS["root"], states, tags=("money",), branches=branches)
+        store.append(root, states, tags=("money",), branches=branches)
         store.append(ALONE, {}, tags=("reading",))
     return folder

@@ -11,12 +11,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gymcp.agents.runner.trees.tree import Steered, Steers
+from gymcp.agents.runner.trees.tree import NOT_REPLACED, Steered, Steers
 from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.aio import PausableTimeout
 from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
-from gymcp.envs.episodes.records import subtract_shared
+from gymcp.envs.episodes.records import cost_of, subtract_shared
 from gymcp.envs.episodes.user_turn import Pause
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import AnswerTimeout, EnvInfraError, GymcpError, PolicyInfraError, ServerTimeout
@@ -142,6 +142,8 @@ class _Attempt:
         self._agent_limit_s = limit_agent_time(job.task.limits or env.spec.limits, agent_limit_s)
         if self._fork is not None:
             self._agent_limit_s -= self._fork.snapshot.state.agent_s
+        self._paid = cost_of(self._fork.snapshot.state.steps) if self._fork is not None else 0.0
+        self._not_replaced: list[int] = []
         self._agent_s = 0.0
         self._started_at = time.time()
         self._started = time.perf_counter()
@@ -155,6 +157,7 @@ class _Attempt:
             contextlib.AsyncExitStack() as stack,
         ):
             self._episode = episode
+            self._pay(episode)
             stack.callback(self._keep_rest, agent, episode)
             if self._fork is not None:
                 _resume(agent, episode)
@@ -163,7 +166,12 @@ class _Attempt:
                 steered = Steered(has_ended=await self._step(agent, episode, harness_time.pause))
                 if self._steering is not None:
                     look = self._steering.at_end if steered.has_ended else self._steering.after
-                    steered = await look(episode, before)
+                    try:
+                        steered = await look(episode, before)
+                    finally:
+                        self._pay(episode)
+                    if steered.lacks_replacement:
+                        self._not_replaced.append(len(before.steps))
                 if steered.has_ended:
                     return None
                 if steered.agent_seed is not None:
@@ -185,15 +193,19 @@ class _Attempt:
         with pause():
             decision = await self._ask_in_time(agent, episode.observation)
         agent_s = self._agent_s - agent_s_before
-        cost_before = episode.cost
         try:
             if isinstance(decision, GiveUp):
                 transition = await episode.give_up(decision)
             else:
                 transition = await episode.step(decision, agent_s=agent_s)
         finally:
-            self._budget.spend(episode.cost - cost_before)
+            self._pay(episode)
         return transition.terminated or transition.truncated
+
+    def _pay(self, episode: Episode) -> None:
+        """Pay for what the episode has cost since it was last paid for."""
+        self._budget.spend(episode.cost - self._paid)
+        self._paid = episode.cost
 
     def _make(self, seed: int) -> Agent:
         """The agent of the episode; one of the caller's own is guarded, and its failures are the agent's."""
@@ -245,6 +257,9 @@ class _Attempt:
     def rollout(self, failure: _Failure | None) -> Rollout:
         """The record of the attempt, which is over."""
         trajectory = self._trajectory(failure)
+        if self._not_replaced:
+            provenance = {**trajectory.provenance, NOT_REPLACED: self._not_replaced}
+            trajectory = replace(trajectory, provenance=provenance)
         record = replace(
             trajectory,
             id=trajectory.id or uuid.uuid4().hex,

@@ -6,14 +6,20 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gymcp.envs.episodes.call_validation import make_recordable
-from gymcp.envs.episodes.episode_state import EpisodeState, find_exhausted_budget
+from gymcp.envs.episodes.episode_state import (
+    EpisodeState,
+    Transition,
+    Truncation,
+    find_exhausted_budget,
+    find_undone,
+)
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
-from gymcp.envs.episodes.records import begin_step, grade_record, make_usage, total_cost
-from gymcp.envs.episodes.restore import restore_world
-from gymcp.envs.episodes.snapshots import Snapshot, snapshot_world, wait_for_all
+from gymcp.envs.episodes.records import add_reason, begin_step, grade_record, make_usage, total_cost
+from gymcp.envs.episodes.restore import open_beside, restore_world
+from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point, snapshot_world, wait_for_all
 from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter
 from gymcp.envs.episodes.user_turn import Pause, UserSession, system_messages
 from gymcp.envs.errors import ResetNeeded
@@ -45,26 +51,6 @@ _WORLD_LOST = (ServerLimitExceeded, Undigestible)
 """Errors after which the state of the world cannot be read any more, through what the agent did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """The result of a step, as Gymnasium defines it."""
-
-    observation: Observation
-    reward: float
-    """The score on the last step, 0 before."""
-    terminated: bool
-    truncated: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Truncation:
-    """The harness ends the episode after this step."""
-
-    reason: str
-    world_lost: bool = False
-    """True if the state after the step cannot be read: the episode is graded on the state before it."""
-
-
 class Episode:
     """One live episode of one task. Made by `open_episode`; stepped by one task at a time."""
 
@@ -88,7 +74,7 @@ class Episode:
         self._servers = servers
         self._clock = clock
         self._parent = parent
-        self._meter = UsageMeter()
+        self.meter = UsageMeter()
         self._ungraded: Trajectory | None = None
         """The record of the ended episode as it goes to the grader."""
         self._trajectory: Trajectory | None = None
@@ -105,7 +91,7 @@ class Episode:
         """
         self._check_active()
         decision = action if isinstance(action, Decision) else Decision(action=action)
-        self._meter.add(decision)
+        self.meter.add(decision)
         action = make_recordable(decision.action)
         decision = replace(decision, action=action)
         self.state, begun = begin_step(self._live.setup, self.state, self.world.key, decision, agent_s)
@@ -119,7 +105,7 @@ class Episode:
                 reply = await self._ask_user(begun, user_rounds)
         except _WORLD_LOST as error:
             self.world.state = before
-            truncation = _Truncation(reason=str(error), world_lost=True)
+            truncation = Truncation(reason=str(error), world_lost=True)
         except EnvInfraError as error:
             self._failure = error
             raise
@@ -151,7 +137,7 @@ class Episode:
 
     def add_side_answers(self, answers: tuple[SideAnswer, ...]) -> None:
         """Records answers of the agent's model that are no step."""
-        self._meter.add_usages(answer.spent for answer in answers)
+        self.meter.add_usages(answer.spent for answer in answers)
         self.state = self.state.add_side_answers(answers)
 
     def _check_active(self) -> None:
@@ -160,7 +146,7 @@ class Episode:
         if self._trajectory is not None:
             raise ResetNeeded(f"environment '{self._live.setup.env.spec.name}': the episode has ended; reset first")
 
-    async def _execute(self, action: Action, results: list[ToolResult]) -> _Truncation | None:
+    async def _execute(self, action: Action, results: list[ToolResult]) -> Truncation | None:
         """Runs the calls, appends their `results` and reads the state. Raises EnvInfraError."""
         truncation = await self._run_calls(action, results)
         with self._clock.time_observing():
@@ -171,7 +157,7 @@ class Episode:
             await self.world.verify_state()
         return truncation
 
-    async def _run_calls(self, action: Action, results: list[ToolResult]) -> _Truncation | None:
+    async def _run_calls(self, action: Action, results: list[ToolResult]) -> Truncation | None:
         """Runs the calls until a layer stops the episode."""
         if not action.tool_calls:
             return None
@@ -186,15 +172,15 @@ class Episode:
                 raise
             except StopEpisode as stop:
                 results.append(ToolResult(call_id=call.id, content=str(stop), is_error=True))
-                return _Truncation(reason=str(stop))
+                return Truncation(reason=str(stop))
             results.append(result)
             self.state = self.state.add_result(result)
         return None
 
-    def _check_budgets(self, *, ends_turn: bool) -> _Truncation | None:
+    def _check_budgets(self, *, ends_turn: bool) -> Truncation | None:
         observing_s = self._clock.observing_s
         budget = find_exhausted_budget(self.state, self._live.limits, ends_turn=ends_turn, observing_s=observing_s)
-        return None if budget is None else _Truncation(reason=budget)
+        return None if budget is None else Truncation(reason=budget)
 
     async def _ask_user(self, begun: Step, rounds: list[UserToolCalls]) -> Message | None:
         """The user's reply; None if the user leaves. Calls that the user makes change the world; `rounds` has them."""
@@ -233,7 +219,7 @@ class Episode:
     def _grade(self, outcome: Outcome, why: str) -> float:
         self._ungraded = self.record(outcome, why)
         self._trajectory, reward = grade_record(
-            self._live.setup, self._ungraded, self.states.__getitem__, self._meter.notes
+            self._live.setup, self._ungraded, self.states.__getitem__, self.meter.notes
         )
         return reward
 
@@ -253,7 +239,7 @@ class Episode:
             return 0.0
         answered = replace(ungraded, provenance={**ungraded.provenance, GROUND_TRUTHS: asked.truths})
         judging_s = time.perf_counter() - started
-        self._trajectory, _ = grade_record(setup, answered, states, self._meter.notes, judging_s=judging_s)
+        self._trajectory, _ = grade_record(setup, answered, states, self.meter.notes, judging_s=judging_s)
         return asked.cost
 
     @property
@@ -284,7 +270,7 @@ class Episode:
     @property
     def cost(self) -> float:
         """Cost of models and tools so far."""
-        return total_cost(self.state, self._meter, self._live.user)
+        return total_cost(self.state, self.meter, self._live.user)
 
     @property
     def trajectory(self) -> Trajectory | None:
@@ -307,7 +293,7 @@ class Episode:
             final_state=self.state_ref,
             outcome=outcome,
             reason=reason,
-            usage=make_usage(state, self._meter, self._live.user, self._clock),
+            usage=make_usage(state, self.meter, self._live.user, self._clock),
         )
 
     async def snapshot(self, *, opens: int | None = None) -> Snapshot:
@@ -323,28 +309,40 @@ class Episode:
             if world is not None:
                 world.discard()
             raise SnapshotError(f"task '{self.task.id}': the world has changed since the last step")
-        return Snapshot(
-            episode=self.id,
-            setup=self._live.setup,
-            state=self.state,
-            world=world,
-            has_exact_key=self.world.has_exact_key,
-            states=dict(self.states),
-        )
+        point = make_recorded_point(self.id, self.world, self.state, self.states)
+        return replace(point, setup=self._live.setup, world=world)
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Goes back, or over, to a snapshot of the same task: the record becomes the snapshot's.
 
-        Call it in the task that opened the episode. Raises SnapshotError, after which the episode is lost.
+        The usage keeps the calls of steps that were taken back. Raises EnvInfraError, such as SnapshotError, after
+        which the episode is as it was.
         """
-        own, other = self._live.setup, snapshot.setup
+        own, other, paid = self._live.setup, snapshot.setup, list[float]()
         if other.task.id != own.task.id or other.env.spec.name != own.env.spec.name:
             raise SnapshotError(f"task '{own.task.id}': the snapshot is of task '{other.task.id}'")
-        await self._servers.aclose()
-        self._live = await restore_world(snapshot, own, self._live.user, self._servers, self.states)
-        self.state = snapshot.state
+        try:
+            live, servers = await open_beside(snapshot, own, self._live.user, self.states, paid)
+        finally:
+            self.meter.add_replay(paid)
+        self.meter.undone += find_undone(self.state.steps, snapshot.state.steps)
+        self._live, self.state = live, snapshot.state
         self.states |= snapshot.states
         self._ungraded = self._trajectory = self._failure = None
+        try:
+            await self._servers.aclose()
+        finally:
+            self._servers.push_async_callback(servers.aclose)
+
+    def add_note(self, note: str) -> None:
+        """Adds a note to the reason of the record, also of one that is graded."""
+        self.meter.notes.append(note)
+        if self._trajectory is not None:
+            self._trajectory = add_reason(self._trajectory, note)
+
+    def take_back(self, graded: Trajectory, note: str) -> None:
+        """Ends the episode with the graded record that it had before a restore."""
+        self._trajectory = add_reason(graded, note)
 
     @contextlib.asynccontextmanager
     async def fork(self, n: int) -> AsyncIterator[list[Episode]]:
@@ -392,9 +390,11 @@ async def open_snapshot(snapshot: Snapshot, *, pause: Pause = contextlib.nullcon
     started = time.perf_counter()
     setup = snapshot.setup
     user = UserSession(setup.env.spec.user(setup.task), setup.seed, pause)
-    servers, states = contextlib.AsyncExitStack(), dict[str, Json]()
+    servers, states, paid = contextlib.AsyncExitStack(), dict[str, Json](), list[float]()
     async with contextlib.aclosing(servers):
-        live = await restore_world(snapshot, setup, user, servers, states)
+        live = await restore_world(snapshot, setup, user, servers, states, paid)
         states |= snapshot.states
         clock = EpisodeClock(reset_s=time.perf_counter() - started)
-        yield Episode(live, servers, state=snapshot.state, states=states, clock=clock, parent=snapshot.episode)
+        episode = Episode(live, servers, state=snapshot.state, states=states, clock=clock, parent=snapshot.episode)
+        episode.meter.add_replay(paid)
+        yield episode

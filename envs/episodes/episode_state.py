@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gymcp.types import EpisodeLimits, Observation, SideAnswer, Step, ToolResult
@@ -75,6 +76,34 @@ class EpisodeState:
     def next_turn(self) -> EpisodeState:
         """The state at the begin of the next user turn."""
         return replace(self, turn=self.turn + 1, turn_steps=0)
+
+
+def find_undone(steps: Sequence[Step], restored: Sequence[Step]) -> Sequence[Step]:
+    """The steps of a record that are no longer in it once it is the `restored` one."""
+    kept = 0
+    while kept < min(len(steps), len(restored)) and steps[kept] is restored[kept]:
+        kept += 1
+    return steps[kept:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """The result of a step, as Gymnasium defines it."""
+
+    observation: Observation
+    reward: float
+    """The score on the last step, 0 before."""
+    terminated: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """The harness ends the episode after this step."""
+
+    reason: str
+    world_lost: bool = False
+    """True if the state after the step cannot be read: the episode is graded on the state before it."""
 
 
 def refuse_call(state: EpisodeState, limits: EpisodeLimits, index: int) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.envs.anchors import anchor_parts, extend_history
@@ -46,12 +46,13 @@ def begin_step(
 
 
 def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock: EpisodeClock) -> Usage:
-    """The usage of an episode so far."""
-    results = [result for step in state.steps for result in step.results]
+    """The usage of an episode so far, with steps that were taken back, and the cost of calls that were run again."""
+    steps = (*state.steps, *agent.undone)
+    results = [result for step in steps for result in step.results]
     return Usage(
         tool_calls=len(results),
         tool_errors=sum(result.is_error for result in results),
-        user_calls=sum(len(tool_calls.calls) for step in state.steps for tool_calls in step.user_acts),
+        user_calls=_count_user_calls(steps),
         prompt_tokens=agent.prompt_tokens,
         completion_tokens=agent.completion_tokens,
         cost=total_cost(state, agent, user),
@@ -61,7 +62,7 @@ def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock:
         agent_s=state.agent_s,
         tool_s=clock.aborted_s + math.fsum(result.seconds for result in results),
         user_s=user.seconds,
-        tools=usage_by_tool(state.steps),
+        tools=usage_by_tool(steps),
         models={name: dict(entry) for name, entry in agent.models.items()},
     )
 
@@ -71,23 +72,47 @@ def subtract_shared(usage: Usage, steps: Sequence[Step], shared: int) -> Usage:
 
     The episode that it was forked from has made these calls and paid for them.
     """
-    own = steps[shared:]
-    before = [result for step in steps[:shared] for result in step.results]
-    results = [result for step in own for result in step.results]
+    before = steps[:shared]
+    results = [result for step in before for result in step.results]
     return replace(
         usage,
-        tool_calls=len(results),
-        tool_errors=sum(result.is_error for result in results),
-        user_calls=sum(len(tool_calls.calls) for step in own for tool_calls in step.user_acts),
-        cost=max(0.0, usage.cost - math.fsum(result.cost for result in before)),
-        tool_s=max(0.0, usage.tool_s - math.fsum(result.seconds for result in before)),
-        tools=usage_by_tool(own),
+        tool_calls=max(0, usage.tool_calls - len(results)),
+        tool_errors=max(0, usage.tool_errors - sum(result.is_error for result in results)),
+        user_calls=max(0, usage.user_calls - _count_user_calls(before)),
+        cost=max(0.0, usage.cost - cost_of(before)),
+        tool_s=max(0.0, usage.tool_s - math.fsum(result.seconds for result in results)),
+        tools=_subtract_tools(usage.tools, usage_by_tool(before)),
     )
 
 
+def _subtract_tools(
+    tools: Mapping[str, Mapping[str, float]], before: Mapping[str, Mapping[str, float]]
+) -> dict[str, Mapping[str, float]]:
+    """The figures of each tool that was called more often than before."""
+    return {
+        name: {key: max(0, value - before.get(name, {}).get(key, 0)) for key, value in entry.items()}
+        for name, entry in tools.items()
+        if entry["calls"] > before.get(name, {}).get("calls", 0)
+    }
+
+
+def _count_user_calls(steps: Sequence[Step]) -> int:
+    return sum(len(tool_calls.calls) for step in steps for tool_calls in step.user_acts)
+
+
+def cost_of(steps: Sequence[Step]) -> float:
+    """Cost of the agent's calls in these steps."""
+    return math.fsum(result.cost for step in steps for result in step.results)
+
+
 def total_cost(state: EpisodeState, agent: UsageMeter, user: UserSession) -> float:
-    """Cost of the agent's and the user's model and of the agent's tools."""
-    return math.fsum([agent.cost, user.meter.cost, *(r.cost for step in state.steps for r in step.results)])
+    """Cost of the agent's and the user's model and of the agent's tools, for calls that were run again, too."""
+    return math.fsum([agent.cost, agent.replay_cost, user.meter.cost, cost_of(state.steps), cost_of(agent.undone)])
+
+
+def add_reason(record: Trajectory, note: str) -> Trajectory:
+    """The record with a note behind its reason."""
+    return replace(record, reason=f"{record.reason}; {note}" if record.reason else note)
 
 
 def grade_record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import replace
 
 from gymcp.aio import run_in_own_task
@@ -21,10 +22,12 @@ async def restore_world(
     user: UserSession,
     servers: contextlib.AsyncExitStack,
     states: dict[str, Json],
+    paid: list[float],
 ) -> LiveWorld:
     """A live world in the snapshot's state, in the sandbox of `setup`, for the episode with this setup and user.
 
-    `servers` closes the world. `states` receives the recorded states. Raises SnapshotError, EnvInfraError.
+    `servers` closes the world. `states` receives the recorded states, `paid` the cost of the calls of each step that is
+    replayed. Raises SnapshotError, EnvInfraError.
     """
     source = replace(snapshot.setup, sandbox=setup.sandbox)
     world = await _open_snapshot(snapshot, source, servers, states)
@@ -32,8 +35,20 @@ async def restore_world(
         return make_live_world(setup, world, user)
     world = await servers.enter_async_context(run_in_own_task(open_world(source, states=states)))
     live = make_live_world(setup, world, user)
-    await _replay(snapshot, live)
+    await _replay(snapshot, live, paid)
     return live
+
+
+async def open_beside(
+    snapshot: Snapshot, setup: EpisodeSetup, user: UserSession, states: dict[str, Json], paid: list[float]
+) -> tuple[LiveWorld, contextlib.AsyncExitStack]:
+    """A world as `restore_world` makes it, while the episode's own goes on, and what closes it."""
+    servers = contextlib.AsyncExitStack()
+    try:
+        return await restore_world(snapshot, setup, user, servers, states, paid), servers
+    except BaseException:
+        await servers.aclose()
+        raise
 
 
 async def _open_snapshot(
@@ -53,7 +68,7 @@ async def _open_snapshot(
     return world
 
 
-async def _replay(snapshot: Snapshot, live: LiveWorld) -> None:
+async def _replay(snapshot: Snapshot, live: LiveWorld, paid: list[float]) -> None:
     """Runs the recorded calls on a fresh world, which must have the recorded key after every step."""
     steps, world = snapshot.state.steps, live.world
     state = EpisodeState(initial_key=snapshot.state.initial_key)
@@ -62,6 +77,7 @@ async def _replay(snapshot: Snapshot, live: LiveWorld) -> None:
     for number, step in enumerate(steps, start=1):
         state = replace(state, steps=steps[: number - 1], turn=step.turn, observation=step.observation)
         results = await _run_again(step, state, live)
+        paid.append(math.fsum(result.cost for result in results))
         recorded = [*step.results, *(result for tool_calls in step.user_acts for result in tool_calls.results)]
         await world.update()
         if world.key != step.world_key:

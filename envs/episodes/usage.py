@@ -22,6 +22,10 @@ class UsageMeter:
         self.models: dict[str, dict[str, float]] = {}
         """Model name -> ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
         self.notes: list[str] = []
+        self.undone: list[Step] = []
+        """Steps that were taken back: in no record, and their calls were made all the same."""
+        self.replay_cost = 0.0
+        """Cost of calls that were run again."""
 
     def add(self, decision: Decision) -> None:
         """Counts one decision."""
@@ -41,6 +45,10 @@ class UsageMeter:
             entry["prompt_tokens"] += spent.prompt_tokens
             entry["completion_tokens"] += spent.completion_tokens
             entry["cost"] += spent.cost
+
+    def add_replay(self, paid: Iterable[float]) -> None:
+        """Counts calls that were run again to bring a world to a point, by their cost."""
+        self.replay_cost += math.fsum(paid)
 
     @property
     def prompt_tokens(self) -> int:

@@ -230,6 +230,7 @@ def _credit_at(credits: Sequence[StepCredit], place: int) -> list[dict[str, Json
     return [
         {"preset": credit.preset, "return": credit.returns[place], "advantage": credit.advantages[place]}
         for credit in credits
+        if place < len(credit.advantages)  # without a score, the last steps have none
     ]
 
 

@@ -301,7 +301,7 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     tool_calls: int = 0
-    """Calls of the agent."""
+    """Calls of the agent, with those of undone steps, which are in `tool_errors`, `tool_s` and `tools`, too."""
     tool_errors: int = 0
     user_calls: int = 0
     """Calls of tools that only the user has."""
@@ -309,7 +309,7 @@ class Usage:
     """Tokens that the agent's model read. `completion_tokens` and `models` are the agent's as well."""
     completion_tokens: int = 0
     cost: float = 0.0
-    """Cost of tools and models together, a simulated user included."""
+    """Cost of tools and models together, a simulated user and calls that were replayed included."""
     user_cost: float = 0.0
     """Cost of the model that plays the user."""
     started_at: float = 0.0

@@ -124,7 +124,7 @@ def test_a_search_and_its_budget_are_read_from_their_text() -> None:
     [
         ("astar", "no search 'astar'; have best_of_n, beam, dfsdt, mcts, lookahead"),
         ("", "no search ''"),
-        ("dfsdt,depth=2", "cannot read 'depth=2'; dfsdt takes width, episodes, tokens, calls, value"),
+        ("dfsdt,depth=2", "cannot read 'depth=2'; dfsdt takes width, episodes, tokens, calls, cost, value"),
         ("beam,width", "width='' is no whole number"),
         ("beam,width=2,width=3", "cannot read 'width=3'"),
         ("beam,width=0", "width must be 1 or more, not 0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting_server import Counter
@@ -14,8 +15,19 @@ from tree_play import ByHand, add, call, count_env, following, play, read_trees
 
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.trees.branch_steps import BranchSteps, parse_branches
-from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Retry, Start, TreeBudget
+from gymcp.agents.runner.trees.controller import (
+    GO_ON,
+    Branch,
+    Choice,
+    Played,
+    Replace,
+    Retry,
+    Start,
+    Stop,
+    TreeBudget,
+)
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import load_agent, make_user_agents
@@ -33,6 +45,9 @@ ONE_STEP = following(lambda seed, number, is_branch: add(3, number) if number ==
 AFTER_FIRST = BranchSteps(ways=3, steps=frozenset({1}))
 UNCOPYABLE = replace(native_server("plain", Counter), state="opaque")
 COPYABLE = native_server("counter", Counter, start="fork")
+AnyBranch: Any = Branch
+AnyStop: Any = Stop
+AnyReplace: Any = Replace
 
 
 def accept(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -55,6 +70,10 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
         (lambda: BranchSteps(steps=frozenset()), "steps are counted from 1"),
         (lambda: TreeBudget(episodes=0), "tree budget of episodes: must be 1 or more, not 0"),
         (lambda: TreeBudget(tokens=0), "tree budget of tokens: must be 1 or more, not 0"),
+        (lambda: TreeBudget(cost=0.0), "tree budget of cost: must be more than 0, not 0.0"),
+        (lambda: parse_branches("cost=nan"), "tree budget of cost: must be more than 0, not nan"),
+        (lambda: parse_branches("cost=much"), "'much' is no number"),
+        (lambda: parse_search("beam,cost=much"), "cost='much' is no number; give such as cost=0.5"),
         (lambda: parse_branches("ways=2,width=3"), "cannot read 'width=3'"),
         (lambda: parse_branches("ways=two"), "'two' is no number"),
         (lambda: parse_branches("ways=2+3"), "only steps can be several"),
@@ -68,10 +87,11 @@ def test_settings_with_which_nothing_branches_are_refused(make: Callable[[], obj
 
 
 def test_branches_are_read_from_a_text() -> None:
-    assert parse_branches("ways=3, steps=1+4,depth=2,episodes=8,tokens=500,calls=20") == (
+    assert parse_branches("ways=3, steps=1+4,depth=2,episodes=8,tokens=500,calls=20,cost=.5") == (
         BranchSteps(ways=3, steps=frozenset({1, 4}), depth=2),
-        TreeBudget(episodes=8, tokens=500, calls=20),
+        TreeBudget(episodes=8, tokens=500, calls=20, cost=0.5),
     )
+    assert parse_search("beam,cost=2")[1].cost == 2.0
     assert parse_branches("ways=2") == (BranchSteps(), TreeBudget())
 
 
@@ -177,7 +197,19 @@ def test_a_controller_that_undoes_every_step_ends_its_episode(tmp_path: Path) ->
     ("choice", "says"),
     [
         (lambda played: 7, "controller ByHand: gave an int after step 1, not a choice"),
-        (lambda played: Branch(0), "controller ByHand: branches 0 ways after step 1"),
+        (lambda played: Branch(0), "controller ByHand: gave Branch after step 1 with ways = 0; 1 is to go on"),
+        (lambda played: AnyBranch(2.5), "gave Branch after step 1 with ways = a float; it must be a whole number"),
+        (lambda played: AnyBranch(True), "gave Branch after step 1 with ways = a bool; it must be a whole number"),
+        (
+            lambda played: AnyBranch(2, before="no"),
+            "gave Branch after step 1 with before = a str; it must be True or False",
+        ),
+        (
+            lambda played: AnyStop(7),
+            "gave Stop after step 1 with reason = an int; it must be a text",
+        ),
+        (lambda played: AnyReplace("add"), "with decision = a str; it must be a gymcp.types.Action or Decision"),
+        (lambda played: AnyReplace(DONE, stop=True), "gave Replace after step 1 with stop = a bool; it must be a text"),
         (lambda played: int("x"), "ValueError: invalid literal for int() with base 10: 'x' after step 1"),
     ],
 )
@@ -189,6 +221,19 @@ def test_a_controller_that_fails_is_named_in_the_reason(
         (row,) = store.summaries()
     assert (row.outcome, row.score) == (Outcome.ENV_INFRA, None)
     assert says in row.reason
+
+
+def test_a_wrong_choice_in_a_branch_is_its_own_loss(tmp_path: Path) -> None:
+    bad: Branch = AnyBranch(2.5)
+
+    def choose(played: Played) -> Choice:
+        if played.branch == "1.1":
+            return bad
+        return Branch(3) if played.number == 1 else GO_ON
+
+    agents = following(lambda seed, number, is_branch: add(1, number) if number < 3 else DONE)
+    play(count_env(), tmp_path, ByHand(choose), agents)
+    assert outcomes(tmp_path) == {"": Outcome.SCORED, "1.1": Outcome.ENV_INFRA, "1.2": Outcome.SCORED}
 
 
 def test_a_server_without_copies_is_replayed_if_its_answers_are_the_same(tmp_path: Path) -> None:

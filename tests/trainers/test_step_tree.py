@@ -190,9 +190,11 @@ def list_texts(batch: StepBatch) -> list[str]:
 
 
 def test_recorded_episodes_are_joined_to_a_tree_of_their_steps() -> None:
-    """The lost episode x has no score; its one step that e shares is in the batch all the same."""
+    """The lost episode x has no score; its one step that e shares is in the batch all the same, as its own."""
     batch = join_episodes([record_episode(id) for id in PATHS], BRANCHES)
-    assert "".join(list_texts(batch)) == "aaa" + "b" + "cc" + "dd" + "xe" + "oo"
+    assert ["".join(step.action.text for step in record.steps) for record in batch.sources] == [
+        "aaa", "b", "cc", "dd", "x", "e", "oo"
+    ]  # fmt: skip
     tree = find_tree(batch)
     assert tree.parent.tolist() == [-1, 0, 1, 0, 0, 4, 4, 6, 4, 8, -1, 10]
     assert batch.keys["turn"].tolist() == [0, 1, 2, 1, 1, 2, 2, 3, 2, 3, 0, 1]
@@ -200,7 +202,7 @@ def test_recorded_episodes_are_joined_to_a_tree_of_their_steps() -> None:
     gain = assign_credit(batch, make_tree_preset("treeps")).advantage
     assert gain.tolist() == [0, 0.5, 0, -0.5, 0, 0, 0.5, 0, -0.5, 0, 0, 0]
     of_steps = [[(each.step, each.action.text) for each in record.side_answers] for record in batch.sources]
-    assert of_steps == [[(0, "a"), (1, "a")], [(0, "b")], [(0, "c")], [], [], [(0, "o"), (1, "o")]]
+    assert of_steps == [[(0, "a"), (1, "a")], [(0, "b")], [(0, "c")], [], [], [], [(0, "o"), (1, "o")]]
 
 
 def test_each_order_of_the_episodes_gives_the_same_tree() -> None:
@@ -225,12 +227,16 @@ def test_episodes_without_branches_are_the_batch_of_their_records() -> None:
     assert joined.keys["turn"].tolist() == plain.keys["turn"].tolist()
 
 
-def test_an_episode_that_ended_while_others_go_on_is_left_out() -> None:
+def test_an_episode_that_ended_while_others_go_on_counts_without_a_step_of_its_own() -> None:
+    """c ends after its second step with 1/2, and d goes on from there to 1."""
     records = [record_episode("d"), record_episode("c")]
     records[1] = replace(records[1], steps=records[1].steps[:2])
-    assert "".join(list_texts(join_episodes(records, BRANCHES))) == "acdd"
+    batch = join_episodes(records, BRANCHES)
+    assert ["".join(step.action.text for step in record.steps) for record in batch.sources] == ["acdd"]
     tree = find_tree(join_episodes(records[::-1], BRANCHES))
-    assert (tree.parent.tolist(), measure_values(tree).tolist()) == ([-1, 0, 1, 2], [1.0] * 5)
+    assert tree.parent.tolist() == [-1, 0, 1, 2, 1]
+    assert measure_values(tree).tolist() == [0.75, 0.75, 1.0, 1.0, 0.5, 0.75]
+    assert measure_values(find_tree(batch)).tolist() == [0.75, 0.75, 1.0, 1.0, 0.5, 0.75]
 
 
 def test_branches_that_make_no_sense_are_refused() -> None:

@@ -42,8 +42,9 @@ class AdvantageTerm:
     key: tuple[str, ...] = ("group",)
     """Keys that two steps must share to be compared; empty: all steps of the batch are compared."""
     unit: Literal["trajectory", "step", "leaf"] = "trajectory"
-    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times. leaf: steps
-    whose column ``leaf`` is 1, the ends of a tree; all steps are compared with them."""
+    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times. leaf: the ends
+    of a tree, which are steps whose column ``leaf`` is 1, and if tasks are compared the batch's inner ends; all steps
+    are compared with them."""
     returns: Literal["none", "total", "discounted", "gae"] = "total"
     """Return along the trajectory that is computed from the signal before the comparison (`gae` reads the column
     ``value``)."""
@@ -109,6 +110,12 @@ def _compare_with_group(
         counted = np.zeros(len(values), bool)
         counted[positions[np.diff(batch.keys["trajectory"][positions], prepend=-1) != 0]] = True
         statistics = _GroupStatistics(term, group, values, counted, batch)
+    elif term.unit == "leaf" and term.key == ("group",):
+        ends = batch.inner_ends
+        counted = np.append(present & (batch.column("leaf") != 0), np.ones(len(ends.steps), bool))
+        group = combine_keys((np.append(batch.keys["group"], ends.groups),), len(counted))
+        leaves = np.append(penalised, ends.scores)
+        return _GroupStatistics(term, group, leaves, counted, batch).compare(leaves)[: len(values)]
     else:
         counted = present & (batch.column("leaf") != 0) if term.unit == "leaf" else present
         statistics = _GroupStatistics(term, group, penalised, counted, batch)
@@ -122,7 +129,9 @@ class _GroupStatistics:
         self, term: AdvantageTerm, group: Ints, values: Floats, counted: npt.NDArray[np.bool_], batch: StepBatch
     ) -> None:
         self._term, self._group = term, group
-        own = _unit_tokens(term, batch) if term.by_tokens else np.ones(len(values))
+        own = np.ones(len(values))
+        if term.by_tokens:
+            own[: int(batch.starts[-1])] = _unit_tokens(term, batch)
         weights = np.where(counted, own, 0.0)
         self._own, self._units = own, np.bincount(group, counted)
         self._count = np.bincount(group, weights)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gymcp.trainers.credit.shapers import is_solved
-from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.step_batch import StepBatch, has_score
 from gymcp.trainers.settings.arrays import Floats
 
 TrajectoryMask = npt.NDArray[np.bool_]
@@ -24,16 +24,20 @@ def _groups(batch: StepBatch) -> npt.NDArray[np.int64]:
 class DropUninformative:
     """Filter that drops groups of two or more with equal rewards, which carry no signal (dynamic sampling).
 
+    Of a tree, every scored episode counts, and none without a score, whose steps others share.
+
     Source: DAPO, arXiv:2503.14476.
     """
 
     def __call__(self, batch: StepBatch) -> TrajectoryMask:
-        group, reward = _groups(batch), batch.totals(batch.column("reward"))
+        group, reward, ends = _groups(batch), batch.totals(batch.column("reward")), batch.inner_ends
+        is_scored = np.array([has_score(record) for record in batch.sources] or np.ones(len(group)), bool)
+        of_scored, scores = np.append(group[is_scored], ends.groups), np.append(reward[is_scored], ends.scores)
         lowest = np.full(int(group.max()) + 1, np.inf)
         highest = np.full(len(lowest), -np.inf)
-        np.minimum.at(lowest, group, reward)
-        np.maximum.at(highest, group, reward)
-        return ((highest > lowest) | (np.bincount(group) < 2))[group]
+        np.minimum.at(lowest, of_scored, scores)
+        np.maximum.at(highest, of_scored, scores)
+        return ((highest > lowest) | (np.bincount(of_scored, minlength=len(lowest)) < 2))[group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

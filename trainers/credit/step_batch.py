@@ -19,6 +19,27 @@ COST_COLUMNS: Mapping[str, str] = {component: f"cost_{component}" for component 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InnerEnds:
+    """[E] scored episodes of trees that ended where other episodes went on, so that no step is the leaf of them."""
+
+    steps: Ints
+    """[E]: the step after which each ended; -1: before the first step of its task."""
+    groups: Ints
+    """[E]: its number in the key ``group``."""
+    scores: Floats
+    """[E]"""
+
+    def keep(self, steps: npt.NDArray[np.bool_], groups: Ints) -> InnerEnds:
+        """Those that are left with a part of the [S] `steps`, which are of these groups."""
+        is_left = np.where(self.steps < 0, np.isin(self.groups, groups), steps[self.steps])
+        number = np.where(self.steps < 0, self.steps, np.cumsum(steps)[self.steps] - 1)
+        return InnerEnds(steps=number[is_left], groups=self.groups[is_left], scores=self.scores[is_left])
+
+
+NO_INNER_ENDS = InnerEnds(steps=np.zeros(0, np.int64), groups=np.zeros(0, np.int64), scores=np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepBatch:
     """[S] steps of [N] trajectories, one trajectory after the other, in the order of time within each.
 
@@ -44,6 +65,8 @@ class StepBatch:
     """[S]: tokens drawn in each step, K in all; None: nothing is known of single tokens."""
     token_columns: Mapping[str, Floats] = field(default_factory=dict)
     """Columns of the drawn tokens by name, each [K], step after step."""
+    inner_ends: InnerEnds = NO_INNER_ENDS
+    """Scored episodes without a leaf of their own; a batch that is no tree has none."""
 
     @property
     def lengths(self) -> Ints:
@@ -89,6 +112,7 @@ class StepBatch:
             keys={name: key[steps] for name, key in self.keys.items()},
             tasks=tuple(self.tasks[n] for n in chosen),
             sources=tuple(self.sources[n] for n in chosen) if self.sources else (),
+            inner_ends=self.inner_ends.keep(steps, self.keys["group"][steps]),
         )
 
 
@@ -146,9 +170,18 @@ def batch_of(
     A record's score is the reward of its last step (`TrajectoryStore.load` with `graded` gives that of its newest
     grade). The group is the record's, and anchors count within it. Raises ConfigError if no record is left.
     """
-    records = [
-        record for record in trajectories if record.outcome.has_score and record.score is not None and record.steps
-    ]
+    return make_batch([record for record in trajectories if has_score(record) and record.steps], tasks, costs)
+
+
+def has_score(record: Trajectory) -> bool:
+    """True for an episode whose score counts."""
+    return record.outcome.has_score and record.score is not None
+
+
+def make_batch(
+    records: Sequence[Trajectory], tasks: Mapping[str, Task] | None = None, costs: ToolCosts | None = None
+) -> StepBatch:
+    """`batch_of` all of these records, each of which has a step. The reward of one without a score is 0."""
     if not records:
         raise ConfigError("credit: no trajectory with a score and a step is left to train on")
     steps = [step for record in records for step in record.steps]

@@ -11,7 +11,7 @@ from gymcp.evaluators.judge.rubric import load_rubric
 
 EPISODES = 64
 """Maximum number of episodes of a search by default."""
-_LIMITS = ("episodes", "tokens", "calls")
+_LIMITS = ("episodes", "tokens", "calls", "cost")
 
 
 def parse_search(text: str) -> tuple[Search, TreeBudget]:
@@ -25,6 +25,7 @@ def parse_search(text: str) -> tuple[Search, TreeBudget]:
     numbers = {key: number for key, number in kind.numbers.items() if number is not None}
     given: set[str] = set()
     value, rubric, head = kind.values[0], None, None
+    cost: float | None = None
     for part in parts:
         key, _, written = part.partition("=")
         if key not in takes or key in given:
@@ -36,11 +37,13 @@ def parse_search(text: str) -> tuple[Search, TreeBudget]:
             rubric = load_rubric(Path(written))
         elif key == "head":
             head = Path(written)
+        elif key == "cost":
+            cost = _read_cost(text, written)
         else:
             numbers[key] = _read_number(text, key, written)
     limits = {key: numbers.pop(key) for key in _LIMITS if key in numbers}
     search = Search(name=name, value=value, rubric=rubric, head=head, rater=None, **numbers)
-    budget = TreeBudget(**{"episodes": EPISODES, **limits})
+    budget = TreeBudget(**{"episodes": EPISODES, **limits}, cost=cost)
     if name == "best_of_n" and search.width > budget.episodes:
         raise ConfigError(f"--search '{text}': width={search.width} needs episodes={search.width} or more")
     return search, budget
@@ -51,3 +54,10 @@ def _read_number(text: str, key: str, written: str) -> int:
         return int(written)
     except ValueError:
         raise ConfigError(f"--search '{text}': {key}='{written}' is no whole number; give such as {key}=3") from None
+
+
+def _read_cost(text: str, written: str) -> float:
+    try:
+        return float(written)
+    except ValueError:
+        raise ConfigError(f"--search '{text}': cost='{written}' is no number; give such as cost=0.5") from None

@@ -12,7 +12,7 @@ from gymcp.agents.runner.search.reroot import Searched, reroot
 from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.controller import Spent, TreeBudget
 from gymcp.agents.runner.trees.play import PlayEpisode, cut_short
-from gymcp.agents.runner.trees.tree import Fork, Steered, add_usage
+from gymcp.agents.runner.trees.tree import LIVE_COPIES, Fork, Steered, add_usage
 from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.episodes.episode_state import EpisodeState
 from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point
@@ -21,8 +21,6 @@ from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
 from gymcp.types import GiveUp, Json, Trajectory, Usage
 
-LIVE_POINTS = 24
-"""Points of a tree whose worlds are kept alive; episodes that go on from an older one replay its calls."""
 PROVENANCE_KEY = "search"
 """Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage, and
 what a judge gave it."""
@@ -83,9 +81,7 @@ class _SearchTree:
 
     def is_spent(self, budget: TreeBudget) -> bool:
         """True if no further episode may begin."""
-        limits = ((self.spent.tokens, budget.tokens), (self.spent.calls, budget.calls))
-        is_over = any(limit is not None and used >= limit for used, limit in limits)
-        return is_over or self.spent.episodes >= budget.episodes
+        return budget.is_spent(self.spent) or self.spent.episodes >= budget.episodes
 
     async def play(self, move: Move, play: PlayEpisode) -> Leaf:
         """Play the move's episode; the leaf holds no verdict unless the search may see it."""
@@ -137,7 +133,7 @@ class _SearchTree:
         """Remember a point; of too many, the oldest lets go of its world."""
         self._points[number, at] = point
         live = [place for place, each in self._points.items() if each.world is not None]
-        for place in live[:-LIVE_POINTS]:
+        for place in live[:-LIVE_COPIES]:
             self._points[place].discard()
             self._points[place] = replace(self._points[place], world=None)
 

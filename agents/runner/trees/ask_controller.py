@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from numbers import Integral
 from typing import TypeVar
 
 from gymcp.agents.runner.trees.controller import Branch, Choice, Controller, LooksBack, Played, Start, TreeBudget
 from gymcp.agents.strategies.interruptible import LoopHeldUp, run_interruptible
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError
-from gymcp.types import Task
+from gymcp.types import Action, Decision, Task
 from gymcp.user_code import describe_error, describe_kind
 
 T = TypeVar("T")
@@ -48,7 +50,8 @@ def plan_trees(controller: Controller, tasks: Sequence[Task], budget: TreeBudget
 def ask_choice(controller: Controller, played: Played, *, is_end: bool) -> Choice:
     """The controller's choice after a step; with `is_end`, after the step that ended the episode.
 
-    Raises EnvInfraError if it raises, does not answer in time, or gives something that is no choice.
+    Raises EnvInfraError if it raises, does not answer in time, or gives something that is no choice, or a choice with
+    values of other types.
     """
     who, when = name_controller(controller), f"after step {played.number}"
     ask = controller.at_end if is_end and isinstance(controller, LooksBack) else controller.after
@@ -58,9 +61,32 @@ def ask_choice(controller: Controller, played: Played, *, is_end: bool) -> Choic
         raise EnvInfraError(f"{who}: gave a coroutine {when}; make the method a plain function")
     if not isinstance(choice, Choice):
         raise EnvInfraError(f"{who}: gave {describe_kind(choice)} {when}, not a choice")
-    if isinstance(choice, Branch) and choice.ways < 1:
-        raise EnvInfraError(f"{who}: branches {choice.ways} ways {when}; 1 is to go on")
+    if (wrong := _find_wrong_value(choice)) is not None:
+        raise EnvInfraError(f"{who}: gave {type(choice).__name__} {when} with {wrong}")
     return choice
+
+
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "ways": ((Integral,), "a whole number"),
+    "before": ((bool,), "True or False"),
+    "keep_answer": ((bool,), "True or False"),
+    "reason": ((str,), "a text"),
+    "stop": ((str,), "a text"),
+    "decision": ((Decision, Action), "a gymcp.types.Action or Decision"),
+}
+"""Field of a choice -> types that it may have, and their name."""
+
+
+def _find_wrong_value(choice: Choice) -> str | None:
+    """The first value of the choice that it cannot have, in words; None if there is none."""
+    for field in fields(choice):
+        types, name = _TYPES[field.name]
+        value: object = getattr(choice, field.name)
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            return f"{field.name} = {describe_kind(value)}; it must be {name}"
+    if isinstance(choice, Branch) and choice.ways < 1:
+        return f"ways = {choice.ways}; 1 is to go on"
+    return None
 
 
 def name_controller(controller: object) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gymcp.agents.runner.trees.controller import GO_ON, Branch, Choice, Played, Start, TreeBudget
 from gymcp.errors import ConfigError
 from gymcp.types import Task
 
-_FORM = "such as 'ways=2' or 'ways=3,steps=1+4,depth=2,episodes=8,tokens=4000,calls=50'"
+_FORM = "such as 'ways=2' or 'ways=3,steps=1+4,depth=2,episodes=8,tokens=4000,calls=50,cost=0.5'"
+
+_OWN = ("ways", "depth")
+_LIMITS = ("episodes", "tokens", "calls", "cost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +50,21 @@ class BranchSteps:
 
 def parse_branches(text: str) -> tuple[BranchSteps, TreeBudget]:
     """The controller and the budget of ``ways=2,steps=1+4,...``. Raises ConfigError."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str, Any] = {}
     steps: frozenset[int] | None = None
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        if name not in ("ways", "steps", "depth", "episodes", "tokens", "calls") or name in numbers:
+        if name not in ("steps", *_OWN, *_LIMITS) or name in numbers:
             raise ConfigError(f"--branch '{text}': cannot read '{part}'; give numbers, {_FORM}")
         try:
-            found = [int(each) for each in value.split("+")]
+            found = [float(value)] if name == "cost" else [int(each) for each in value.split("+")]
         except ValueError:
             raise ConfigError(f"--branch '{text}': '{value}' is no number; give numbers, {_FORM}") from None
         if name == "steps":
-            steps = frozenset(found)
+            steps = frozenset(map(int, found))
         elif len(found) > 1:
             raise ConfigError(f"--branch '{text}': only steps can be several; give numbers, {_FORM}")
         numbers[name] = found[0]
-    own = {name: numbers[name] for name in ("ways", "depth") if name in numbers}
-    limits = {name: numbers[name] for name in ("episodes", "tokens", "calls") if name in numbers}
+    own = {name: numbers[name] for name in _OWN if name in numbers}
+    limits = {name: numbers[name] for name in _LIMITS if name in numbers}
     return BranchSteps(steps=steps, **own), TreeBudget(**limits)

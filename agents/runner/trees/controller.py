@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Decision, Step, Task
@@ -22,14 +23,24 @@ class TreeBudget:
     """Tokens drawn in a tree after which no further branch begins; None: no limit."""
     calls: int | None = None
     """Tool calls in a tree after which no further branch begins; None: no limit."""
+    cost: float | None = None
+    """Cost of models and tools in a tree after which no further branch begins; None: no limit."""
     undone: int = 64
     """Steps of a tree that the controller may have undone; at the next one its episode ends as it stands."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if value is not None and value < 1:
+            if limit.name == "cost":
+                if value is not None and not 0 < value < math.inf:
+                    raise ConfigError(f"tree budget of cost: must be more than 0, not {value}")
+            elif value is not None and value < 1:
                 raise ConfigError(f"tree budget of {limit.name}: must be 1 or more, not {value}")
+
+    def is_spent(self, spent: Spent) -> bool:
+        """True if the tokens, calls or money of a tree are used up."""
+        limits = ((spent.tokens, self.tokens), (spent.calls, self.calls), (spent.cost, self.cost))
+        return any(limit is not None and used >= limit for used, limit in limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +128,13 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Undo the step and ask the agent again, with another seed. The world is replayed up to the step before."""
+    """Undo the step and ask the agent again, with another seed. If the world cannot be brought back, the step stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Undo the step and play another one in its place, on which the controller is not asked again."""
+    """Undo the step and play another one in its place, on which the controller is not asked again. If the world cannot
+    be brought back, the step stays."""
 
     decision: Decision | Action
     """The other action; a `Decision` with tokens of the model can be trained on."""
@@ -164,6 +176,14 @@ class LooksBack(Protocol):
 
         Otherwise an episode that has ended keeps its record: other choices, and errors, change nothing."""
         ...
+
+
+@runtime_checkable
+class Undoes(Protocol):
+    """A controller that says whether it undoes steps."""
+
+    undoes: ClassVar[bool]
+    """True: the servers are copied before each step but the first, so that it can be undone without a replay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gymcp.agents.runner.trees.controller import GO_ON, Choice, Played, Replace, Start, Stop, TreeBudget
 from gymcp.mcp_servers.digest import digest
@@ -22,6 +23,7 @@ class PatchMismatches:
     after the last that is replaced; here the world is live, and that mismatch is replaced, too.
     """
 
+    undoes: ClassVar[bool] = True
     demonstrations: Mapping[str, Sequence[Action]]
     """Id of a task -> the actions of its demonstration, one for each step."""
     patches: int = 2

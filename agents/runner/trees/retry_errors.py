@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gymcp.agents.runner.trees.controller import GO_ON, Choice, Played, Retry, Start, TreeBudget
 from gymcp.types import Task
@@ -20,6 +21,7 @@ class RetryErrors:
     stays in the context in which it was drawn.
     """
 
+    undoes: ClassVar[bool] = True
     retries: int = 3
 
     def plan(self, tasks: Sequence[Task], budget: TreeBudget) -> tuple[Start, ...]:

@@ -17,6 +17,7 @@ from gymcp.agents.runner.trees.controller import (
     Spent,
     Stop,
     TreeBudget,
+    Undoes,
 )
 from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.episodes.episode_state import EpisodeState
@@ -29,6 +30,10 @@ from gymcp.types import GiveUp, SideAnswer, Trajectory, Usage
 
 STOPPED = "stopped by the controller: "
 """Begin of the reason of an episode that a controller ended."""
+NOT_REPLACED = "not_replaced"
+"""Key of a record's provenance: numbers of the steps, from 0, that were to be replaced and stayed."""
+LIVE_COPIES = 24
+"""Copies of its servers that a tree, or points of a search, keep alive; episodes from others begin with a replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,8 @@ class Steered:
     has_ended: bool = False
     agent_seed: int | None = None
     """Seed of the agent that goes on from the record, after a step was undone; None: the same agent goes on."""
+    lacks_replacement: bool = False
+    """True: the step was to be replaced, and stays because it cannot be undone."""
 
 
 class Steers(Protocol):
@@ -87,12 +94,30 @@ class Tree:
     scores: list[float | None] = field(default_factory=list)
     waiting: deque[Fork] = field(default_factory=deque)
     _snapshots: list[Snapshot] = field(default_factory=list)
+    _last_point: Snapshot | None = None
+    """The point before the step that is played next."""
     _places: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Branches that have begun after a step of an episode."""
 
     def steer(self, fork: Fork | None = None) -> Steering:
         """The controller's decisions in a branch; without one, in the first episode."""
         return Steering(self, fork)
+
+    @property
+    def room_for_copies(self) -> int:
+        """Number of further servers that may be copied for branches."""
+        return max(0, LIVE_COPIES - sum(fork.snapshot.world is not None for fork in self.waiting))
+
+    def keep_last_point(self, point: Snapshot | None) -> None:
+        """Keep the point before the next step, in place of that before an earlier one."""
+        if self._last_point is not None:
+            self._last_point.discard()
+        self._last_point = point
+
+    def find_last_point(self, state: EpisodeState) -> Snapshot | None:
+        """The point that was kept, if the episode had this state there."""
+        is_there = self._last_point is not None and self._last_point.state is state
+        return self._last_point if is_there else None
 
     def add(self, snapshot: Snapshot, forks: list[Fork]) -> None:
         """Let branches of a point wait to be played."""
@@ -128,6 +153,7 @@ class Tree:
 
     def discard(self) -> None:
         """Free what keeps the points of the branches alive."""
+        self.keep_last_point(None)
         for snapshot in self._snapshots:
             snapshot.discard()
 
@@ -164,16 +190,17 @@ class Steering:
             await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Stop):
             return await self._end(episode, STOPPED + choice.reason)
-        elif isinstance(choice, Retry | Replace):
-            return await self._undo(episode, before, played, choice)
-        return Steered()
+        steered = Steered()
+        if isinstance(choice, Retry | Replace):
+            steered = await self._undo(episode, before, played, choice)
+        return await self._keep_point(episode, steered)
 
     async def at_end(self, episode: Episode, before: EpisodeState) -> Steered:
         """Let branches wait that go on from before the episode's last step, or play another one in its place, if its
         controller looks back at it.
 
         `before`: the state of the episode before the step. Raises EnvInfraError if the controller fails, which no
-        longer changes the record.
+        longer changes the record; nor does a server that is lost in the other step.
         """
         ended = Steered(has_ended=True)
         if not isinstance(self._tree.controller, LooksBack) or len(episode.state.steps) == len(before.steps):
@@ -183,8 +210,15 @@ class Steering:
         if isinstance(choice, Branch) and choice.before:
             await self._branch_off(episode, before, played, choice)
         elif isinstance(choice, Replace):
-            return await self._undo(episode, before, played, choice)
+            return await self._keep_point(episode, await self._undo(episode, before, played, choice))
         return ended
+
+    async def _keep_point(self, episode: Episode, steered: Steered) -> Steered:
+        """Copy the servers before the next step if the controller may undo it; the effect of its decision as given."""
+        controller = self._tree.controller
+        if isinstance(controller, Undoes) and controller.undoes and not steered.has_ended:
+            self._tree.keep_last_point(await _take_snapshot(episode, 1))
+        return steered
 
     def _describe(self, episode: Episode) -> Played:
         tree, steps = self._tree, episode.state.steps
@@ -209,41 +243,69 @@ class Steering:
         """Let new episodes wait that go on from here, or from before the step, as far as the budget allows."""
         tree, budget, spent = self._tree, self._tree.budget, played.spent
         count = min(choice.ways - 1, budget.episodes - spent.episodes)
-        is_spent = any(
-            limit is not None and used >= limit
-            for used, limit in ((spent.tokens, budget.tokens), (spent.calls, budget.calls))
-        )
-        if count < 1 or is_spent:
+        if count < 1 or budget.is_spent(spent):
             return
-        if choice.before:
-            snapshot = make_recorded_point(episode.id, episode.world, before, episode.states)
+        copies = 0 if choice.before else min(count, tree.room_for_copies)
+        if copies:
+            snapshot = await _take_snapshot(episode, copies)
         else:
-            snapshot = await _take_snapshot(episode, count)
+            state = before if choice.before else episode.state
+            snapshot = make_recorded_point(episode.id, episode.world, state, episode.states)
+        points = [snapshot] * copies + [replace(snapshot, world=None)] * (count - copies)
         branches = tree.name_places(self._branch, len(snapshot.state.steps), count)
-        forks = [Fork(snapshot=snapshot, branch=each, seed=derive_seed("branch", tree.seed, each)) for each in branches]
+        forks = [
+            Fork(snapshot=point, branch=each, seed=derive_seed("branch", tree.seed, each))
+            for point, each in zip(points, branches, strict=True)
+        ]
         tree.add(snapshot, forks)
 
     async def _undo(self, episode: Episode, before: EpisodeState, played: Played, choice: Retry | Replace) -> Steered:
-        """Bring the world back to before the step, and play the other step if the controller has given one."""
-        tree = self._tree
+        """Bring the world back to before the step, and play the other step if the controller has given one.
+
+        A step that cannot be undone stays, and the record says so.
+        """
+        tree, graded = self._tree, episode.trajectory
         if tree.spent.undone >= tree.budget.undone:
             if episode.trajectory is not None:
                 return Steered(has_ended=True)
             return await self._end(episode, f"{tree.budget.undone} steps of the tree undone by the controller")
+        point = tree.find_last_point(before)
+        try:
+            await episode.restore(point or make_recorded_point(episode.id, episode.world, before, episode.states))
+        except EnvInfraError as error:
+            episode.add_note(f"step {played.number} was not undone, because it cannot be: {error}")
+            return await self._let_stand(episode, choice)
         tree.spent = replace(tree.spent, undone=tree.spent.undone + 1)
         self._undone[played.number] += 1
-        await episode.restore(make_recorded_point(episode.id, episode.world, before, episode.states))
         if isinstance(choice, Replace):
-            if choice.keep_answer:
-                undone = SideAnswer(context=0, action=played.step.action, sampled=played.step.sampled, replaced=True)
-                episode.add_side_answers((undone,))
-            transition = await episode.step(choice.decision)
-            if transition.terminated or transition.truncated:
+            try:
+                has_ended = await self._play_other(episode, played, choice)
+            except EnvInfraError as error:
+                if graded is None:
+                    raise
+                episode.take_back(graded, f"step {played.number} stays, because the other one lost a server: {error}")
+                return Steered(has_ended=True, lacks_replacement=True)
+            if has_ended:
                 return Steered(has_ended=True)
-            if choice.stop:
-                return await self._end(episode, STOPPED + choice.stop)
         name = f"{self._branch}~{played.number}.{tree.spent.undone}"
         return Steered(agent_seed=derive_seed("branch", tree.seed, name))
+
+    async def _let_stand(self, episode: Episode, choice: Retry | Replace) -> Steered:
+        """Go on after a step that cannot be undone, or end the episode if the choice says so."""
+        has_ended, is_replaced = episode.trajectory is not None, isinstance(choice, Replace)
+        if isinstance(choice, Replace) and choice.stop and not has_ended:
+            has_ended = (await self._end(episode, STOPPED + choice.stop)).has_ended
+        return Steered(has_ended=has_ended, lacks_replacement=is_replaced)
+
+    async def _play_other(self, episode: Episode, played: Played, choice: Replace) -> bool:
+        """Play the step that the controller has given; return True if the episode is over. Raises EnvInfraError."""
+        if choice.keep_answer:
+            undone = SideAnswer(context=0, action=played.step.action, sampled=played.step.sampled, replaced=True)
+            episode.add_side_answers((undone,))
+        transition = await episode.step(choice.decision)
+        if not (transition.terminated or transition.truncated) and choice.stop:
+            await self._end(episode, STOPPED + choice.stop)
+        return transition.terminated or transition.truncated or bool(choice.stop)
 
     async def _end(self, episode: Episode, reason: str) -> Steered:
         await episode.give_up(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=reason))

@@ -79,11 +79,16 @@ def _leaf_object(
             "changed": record.steps[at].world_key != _key_before(record, at),
             "value": value.mean,
             "leaves": value.leaves,
-            "advantage": None if credit is None else credit.advantages[at - leaf.shared],
+            "advantage": _advantage_at(credit, at - leaf.shared),
         }
         for at, value in zip(shown, values, strict=False)
     ]
     return {**about, "nodes": nodes, "changes": describe_changes(opened, record, leaf.shared, len(record.steps))}
+
+
+def _advantage_at(credit: StepCredit | None, place: int) -> float | None:
+    """The advantage of an episode's own step; None if it has none, as those after which no episode has a score."""
+    return None if credit is None or place >= len(credit.advantages) else credit.advantages[place]
 
 
 def _key_before(record: Trajectory, at: int) -> str:

@@ -23,6 +23,7 @@ from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
 from gymcp.cli.configs import ModelConfig
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.tool_costs import ToolCosts
 from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
@@ -144,6 +145,21 @@ def _check_prices(spec: PolicySpec, budget: Budget, max_cost: float | None, *, p
     limit = "--max-episode-cost" if budget.cost is not None else "--max-cost" if max_cost and spec.url else ""
     if limit and not priced:
         raise ConfigError(f"{limit}: model '{spec.name}' has no price, so it would never be spent; see --prices")
+
+
+def count_tree_cost(
+    policy: PolicyPlan | None, user: PolicyPlan | None, cost: float | None, costs: ToolCosts
+) -> PolicyPlan | None:
+    """The plan of the agent's policy, whose tokens must be counted if trees have a budget of money (`cost`).
+
+    `costs`: those of the environment's tools. Raises ConfigError if nothing has a price.
+    """
+    if cost is None:
+        return policy
+    is_priced = any(plan is not None and plan.spec.name in plan.options.prices for plan in (policy, user))
+    if not is_priced and not {"money", "asking"} & {*costs.list_components()}:
+        raise ConfigError(f"cost={cost:g}: neither a model nor a tool has a price, so it is never spent; see --prices")
+    return None if policy is None else replace(policy, counted=True)
 
 
 def read_key(variable: str) -> str | None:

@@ -54,7 +54,8 @@ def to_atif(episode: Episode, run: Run) -> dict[str, Json]:
     if episode.advantages is not None:
         agents = [step for step in steps if "reward" in step.get("extra", {}).get(GYMCP_KEY, {})]
         for step, advantage in zip(agents, episode.advantages, strict=True):
-            step["extra"][GYMCP_KEY]["advantage"] = advantage
+            if advantage is not None:
+                step["extra"][GYMCP_KEY]["advantage"] = advantage
     document: dict[str, Json] = {
         "schema_version": VERSION,
         "session_id": f"{run.folder.name} {run.created}",

@@ -142,7 +142,7 @@ def _tokens(episode: Episode, row: Row, drawn: Sequence[tuple[int, int, int]]) -
     if episode.advantages is not None:
         advantages = [0.0] * (len(row.token_ids) - begin)
         for step, start, end in drawn:
-            advantages[start - begin : end - begin] = [episode.advantages[step]] * (end - start)
+            advantages[start - begin : end - begin] = [episode.advantages[step] or 0.0] * (end - start)
     return {
         "prompt_ids": row.token_ids[:begin],
         "completion_ids": row.token_ids[begin:],

@@ -11,7 +11,8 @@ from gymcp.store import BranchRow, EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.types import Trajectory
 
 Advantages = Mapping[str, Sequence[float]]
-"""Trajectory id -> [T] advantages, of a branch those of its own steps; one without advantages is left out."""
+"""Trajectory id -> [T] advantages, of a branch those of its own steps, of an episode without a score those of the first
+steps, from which others went on; one without advantages is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,10 @@ class Episode:
     row: EpisodeRow
     branch: BranchRow | None = None
     """Place in the tree; None for a first episode. The trajectory has all steps of the path."""
-    advantages: Sequence[float] | None = None
-    """[T] advantages; None if no preset was named, or if the episode does not train. Of a branch, those of its path."""
+    advantages: Sequence[float | None] | None = None
+    """[T] advantages, of a branch those of its path; None if no preset was named, or if the episode does not train.
+
+    Of an episode without a score, None for each step after the last from which a scored one went on."""
 
     @property
     def shared(self) -> int:
@@ -45,13 +48,24 @@ class Source:
     def episodes(self) -> Iterator[Episode]:
         """The episodes, one in memory at a time, each followed by its branches."""
         for row in self.rows:
-            given = {row.id: self.advantages.get(row.id)}
-            yield Episode(trajectory=self._load(row), row=row, advantages=given[row.id])
+            given = {row.id: tuple(self.advantages.get(row.id, ()))}
+            yield Episode(trajectory=self._load(row), row=row, advantages=self._choose(row, given[row.id]))
             for branch in self.branches.get((row.task, row.trial, row.attempt), ()):
-                own, before = self.advantages.get(branch.episode.id), given.get(branch.episode.parent or "")
-                path = None if own is None or before is None else (*before[: branch.shared], *own)
-                given[branch.episode.id] = path
-                yield Episode(trajectory=self._load(branch.episode), row=branch.episode, branch=branch, advantages=path)
+                own, before = self.advantages.get(branch.episode.id, ()), given.get(branch.episode.parent or "", ())
+                path = given[branch.episode.id] = (*before[: branch.shared], *own)
+                yield Episode(
+                    trajectory=self._load(branch.episode),
+                    row=branch.episode,
+                    branch=branch,
+                    advantages=self._choose(branch.episode, path, branch.shared),
+                )
+
+    def _choose(self, row: EpisodeRow, path: tuple[float, ...], shared: int = 0) -> tuple[float | None, ...] | None:
+        """The advantages of an episode's path."""
+        own, missing = self.advantages.get(row.id), shared + row.steps - len(path)
+        if own is None or (missing if row.score is not None else not own):
+            return None
+        return (*path, *(None,) * missing)
 
     def _load(self, row: EpisodeRow) -> Trajectory:
         """The episode as its newest grade sees it."""

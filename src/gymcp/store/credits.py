@@ -7,10 +7,12 @@ import sqlite3
 from collections.abc import Iterable
 
 from gymcp.errors import StoreError
+from gymcp.outcome import Outcome
 from gymcp.store.codec import decode_text, encode_text, pack_floats, unpack_floats
+from gymcp.store.grades import read_grades
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import StepCredit
-from gymcp.store.trees.tables import find_owner, has_table, make_missing
+from gymcp.store.trees.tables import Owner, find_owner, has_table, make_missing
 from gymcp.store.validation import require_text
 from gymcp.types import Json
 
@@ -18,13 +20,13 @@ from gymcp.types import Json
 def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, now: str) -> None:
     """Store each credit, assigned at `now`, in place of the earlier credit of the same preset.
 
-    Of a branch, it is the credit of its own steps. Raises StoreError if a trajectory is missing or has another number
-    of steps.
+    Of a branch, it is the credit of its own steps. Of an episode without a score, which others went on from, it may be
+    that of its first steps. Raises StoreError if a trajectory is missing or has another number of steps.
     """
     for credit in credits:
         owner = find_owner(db, encode_text(credit.trajectory))
         lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}
-        if owner is None or lengths != {owner.steps}:
+        if owner is None or (lengths != {owner.steps} and not _fits_beginning(db, credit.trajectory, owner, lengths)):
             why = "is not there" if owner is None else f"has {owner.steps} steps, not {sorted(lengths)}"
             raise StoreError(f"{where}: credit for trajectory {credit.trajectory!r}, which {why}")
         if owner.credits != "credits":
@@ -34,6 +36,13 @@ def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCr
             f"INSERT OR REPLACE INTO {owner.credits} VALUES (?, ?, ?, ?, ?, ?, ?)",
             (owner.seq, encode_text(credit.preset), encode_text(dumps(credit.options)), now, *columns),
         )
+
+
+def _fits_beginning(db: sqlite3.Connection, id: str, owner: Owner, lengths: set[int]) -> bool:
+    """True if the credit is that of the first steps of an episode whose newest verdict gives it no score."""
+    grades = read_grades(db, id)
+    outcome = grades[-1].outcome if grades else Outcome(owner.outcome)
+    return len(lengths) == 1 and max(lengths) < owner.steps and not outcome.has_score
 
 
 def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:

@@ -72,7 +72,11 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCredit:
-    """Credit that a preset assigned to the [T] steps of a trajectory. The newest of each preset is kept."""
+    """Credit that a preset assigned to the [T] steps of a trajectory. The newest of each preset is kept.
+
+    Of a branch, these are its own steps. Of an episode without a score, they are its first ones, from which others of
+    its tree went on that have a score; the later ones have no credit.
+    """
 
     trajectory: str
     preset: str

@@ -26,23 +26,27 @@ class StepPairs:
     """[P]: mean score of the leaves below the better one, less that below the worse one."""
 
 
-def find_step_pairs(tree: StepTree, *, rule: PairRule = "success", success: float = 1.0) -> StepPairs:
+def find_step_pairs(
+    tree: StepTree, *, rule: PairRule = "success", success: float = 1.0, steps: int | None = None
+) -> StepPairs:
     """The pairs of a tree, in the order of the steps that were chosen.
 
     ``success``: every step that leads to a leaf with that score or a better one, with every step after the same one
     that leads to none (TP-LLaMA). ``value``: after each step, the one of the highest mean score with the one of the
     lowest, unless all are equal; of equals, the first (step-level Q). Time and memory grow with the number of steps
     and of pairs. TP-LLaMA pairs along the one path of success that its search found; with several such paths every
-    step on one of them is chosen, which is ours.
+    step on one of them is chosen, which is ours. `steps`: only the first so many are paired, though all count in the
+    values; None: all.
 
     Sources: arXiv:2406.07115 (TP-LLaMA), arXiv:2409.09345 (step-level Q).
     """
-    value = measure_values(tree)[: tree.steps]
+    paired = slice(tree.steps if steps is None else steps)
+    value, before = measure_values(tree)[paired], tree.places_before[paired]
     if rule == "value":
-        chosen, rejected = _pair_extremes(tree, value)
+        chosen, rejected = _pair_extremes(before, value)
     elif rule == "success":
         solved = tree.is_leaf & (np.nan_to_num(tree.score) >= success - 1e-9)
-        chosen, rejected = _pair_all(tree, sum_below(tree, solved.astype(float))[: tree.steps] > 0)
+        chosen, rejected = _pair_all(before, sum_below(tree, solved.astype(float))[paired] > 0)
     else:
         raise ConfigError(f"pairs: no rule {rule!r:.80}; have success, value")
     return StepPairs(chosen=chosen, rejected=rejected, margin=value[chosen] - value[rejected])
@@ -53,16 +57,17 @@ def pair_steps(shaped: StepBatch, kept: StepBatch, preference: Preference) -> In
 
     `shaped`: the batch before the filters, which left `kept`; a pair with a step that they dropped is left out.
     """
-    pairs = find_step_pairs(find_tree(shaped), rule=preference.rule, success=preference.success)
+    tree, steps = find_tree(shaped), int(shaped.starts[-1])
+    pairs = find_step_pairs(tree, rule=preference.rule, success=preference.success, steps=steps)
     is_kept = np.isin(shaped.keys["trajectory"], kept.keys["trajectory"])
     number = np.cumsum(is_kept) - 1
     both = is_kept[pairs.chosen] & is_kept[pairs.rejected]
     return np.stack((number[pairs.chosen[both]], number[pairs.rejected[both]]), axis=1)
 
 
-def _pair_extremes(tree: StepTree, value: Floats) -> tuple[Ints, Ints]:
+def _pair_extremes(before: Ints, value: Floats) -> tuple[Ints, Ints]:
     """The first best and the first worst of the steps after each place, if they differ in value."""
-    before, steps = tree.places_before[: tree.steps], np.arange(tree.steps)
+    steps = np.arange(len(before))
     rising = np.lexsort((steps, value, before))
     falling = np.lexsort((steps, -value, before))
     is_first = np.diff(before[rising], prepend=-1) != 0
@@ -72,12 +77,11 @@ def _pair_extremes(tree: StepTree, value: Floats) -> tuple[Ints, Ints]:
     return best[differ][order], worst[differ][order]
 
 
-def _pair_all(tree: StepTree, leads: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[Ints, Ints]:
+def _pair_all(before: Ints, leads: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[Ints, Ints]:
     """Every step that leads to success, with every step after the same one that does not."""
-    before = tree.places_before[: tree.steps]
     failed = np.flatnonzero(~leads)
     failed = failed[np.argsort(before[failed], kind="stable")]
-    count = np.bincount(before[failed], minlength=tree.steps + tree.groups)
+    count = np.bincount(before[failed], minlength=int(before.max()) + 1)
     first = np.cumsum(count) - count
     chosen = np.flatnonzero(leads)
     each = count[before[chosen]]

@@ -38,14 +38,14 @@ class TreeValues:
     """
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
-        tree = find_tree(batch)
-        before, value = tree.places_before[: tree.steps], measure_values(tree)
-        here = value[: tree.steps]
+        tree, steps = find_tree(batch), int(batch.starts[-1])
+        before, value = tree.places_before[:steps], measure_values(tree)
+        here = value[:steps]
         shaped = batch.with_columns(
             node_value=here,
             gain=_subtract(here, value[before]),
-            leaves=count_leaves(tree)[: tree.steps],
-            leaf=tree.is_leaf.astype(float),
+            leaves=count_leaves(tree)[:steps],
+            leaf=tree.is_leaf[:steps].astype(float),
         )
         return shaped.with_keys(**{PARENT: before}), trackers
 
@@ -85,11 +85,12 @@ class AncestorComparison:
     singleton: Singleton = "zero"
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
-        tree = find_tree(batch)
+        tree, steps = find_tree(batch), int(batch.starts[-1])
         found = compare_with_subtrees(tree, self.weight, self.singleton)
         if self.whiten:
-            found[tree.is_leaf] = _whiten_leaves(tree, found, batch.column("tokens"))
-        return batch.with_columns(above=average_leaves(tree, found)), trackers
+            tokens = np.append(batch.column("tokens"), np.zeros(tree.steps - steps))
+            found[tree.is_leaf] = _whiten_leaves(tree, found, tokens)
+        return batch.with_columns(above=average_leaves(tree, found)[:steps]), trackers
 
 
 def compare_with_subtrees(tree: StepTree, weight: AncestorWeight, singleton: Singleton = "zero") -> Floats:
@@ -135,7 +136,9 @@ class SegmentGain:
         if "trunk" not in batch.columns:
             shaped, trackers = TreeValues()(batch, trackers)
             return shaped.with_columns(segment_gain=shaped.column("gain")), trackers
-        gain = measure_segment_gains(find_tree(batch), batch.column("trunk") > 0)
+        tree, steps = find_tree(batch), int(batch.starts[-1])
+        trunk = np.append(batch.column("trunk") > 0, np.zeros(tree.steps - steps, bool))
+        gain = measure_segment_gains(tree, trunk)[:steps]
         return batch.with_columns(segment_gain=gain), trackers
 
 

@@ -47,7 +47,7 @@ from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.option_types import read_patterns
 from gymcp.cli.output import print_json
-from gymcp.cli.policy_options import OpenedModel, PolicyPlan, open_user, plan_user
+from gymcp.cli.policy_options import OpenedModel, PolicyPlan, count_tree_cost, open_user, plan_user
 from gymcp.cli.progress import Progress
 from gymcp.cli.summary_table import print_summary
 from gymcp.envs.catalog import source_of
@@ -212,6 +212,7 @@ def prepare_run(config: EvalConfig, opened: OpenedModel | None = None) -> Prepar
     sandbox = get_sandbox(config.sandbox)
     sandbox.check()
     env = _load_env(config, wrappers, sandbox)
+    agent = replace(agent, policy=count_tree_cost(agent.policy, user, schedule.tree.cost, env.spec.costs))
     tasks = select_tasks(env.suite, plan)
     plan = replace(plan, settings={**settings, **_describe_trees(config, schedule.search, env.spec.name, tasks)})
     remove_orphans()

@@ -74,14 +74,15 @@ def advantages_of(
 ) -> dict[str, list[float]]:
     """Trajectory id -> [T] advantages, for each trajectory that the preset gives credit to.
 
-    Presets of trees give it to branches too, of their own steps.
+    Presets of trees give it to branches too, of their own steps: none, if a branch ended before the first of them.
     """
     is_tree = preset in TREE_PRESETS
     chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
-    credit = assign_credit(_tree_batch(folder, chosen)[0] if is_tree else _batch(folder, chosen, env), chosen)
-    return {
-        record.id: row.tolist() for record, row in zip(credit.batch.sources, _split_by_episode(credit), strict=True)
-    }
+    batch, places = _tree_batch(folder, chosen) if is_tree else (_batch(folder, chosen, env), {})
+    credit = assign_credit(batch, chosen)
+    found: dict[str, list[float]] = {id: [] for id in places}
+    rows = zip(credit.batch.sources, _split_by_episode(credit), strict=True)
+    return found | {record.id: row.tolist() for record, row in rows}
 
 
 def _split_by_episode(credit: Credit) -> list[Floats]:
@@ -174,7 +175,8 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
     for record, row in sorted(zip(batch.sources, rows, strict=True), key=_sort_key)[:MAX_EPISODES_PRINTED]:
         steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
         trial = f"{record.trial} {places.get(record.id, '')}".rstrip()
-        table.add_row(in_one_line(record.task), trial, f"{record.score:.2f}", steps)
+        score = "" if record.score is None else f"{record.score:.2f}"
+        table.add_row(in_one_line(record.task), trial, score, steps)
     console.print(table)
     if len(rows) > MAX_EPISODES_PRINTED:
         console.print(f"{len(rows) - MAX_EPISODES_PRINTED} more episodes: --json prints all")
