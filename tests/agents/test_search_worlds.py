@@ -163,6 +163,32 @@ def test_a_search_ends_with_its_budget_and_takes_the_best_so_far(limit: str, epi
     assert paths[0].score == max(path.score or 0.0 for path in paths)
 
 
+@pytest.mark.parametrize("value", ["clean", "agreement"])
+def test_a_beam_that_its_budget_cuts_takes_the_deepest_path_and_not_the_first_step(value: str, tmp_path: Path) -> None:
+    """No call fails and none changes the state, so that all paths are worth the same however far they have come."""
+    text = f"beam,width=2,ways=2,episodes=12,value={value}"
+    search_play(count_env(), tmp_path, text, following(lambda seed, number, is_branch: add(0, number)))
+    paths = read_paths(tmp_path)
+    assert sorted(len(path.steps) for path in paths) == [1] * 2 + [2] * 4 + [3] * 4 + [4] * 2
+    assert (len(paths[0].steps), paths[0].provenance["search"]["end"]) == (4, "paused")
+
+
+@pytest.mark.parametrize("value", ["clean", "agreement"])
+def test_a_beam_that_its_budget_cuts_takes_a_path_that_has_ended_before_any_that_is_paused(
+    value: str, tmp_path: Path
+) -> None:
+    """One of the four second steps is the agent's last word; the three others are still alike, and go on."""
+    turns = iter((False, False, False, True))
+
+    def speak(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number == 2 and next(turns, False) else add(0, number)
+
+    search_play(count_env(), tmp_path, f"beam,width=2,ways=2,episodes=12,value={value}", following(speak))
+    chosen, *others = read_paths(tmp_path)
+    assert (chosen.outcome, len(chosen.steps)) == (Outcome.SCORED, 2)
+    assert {path.provenance["search"]["end"] for path in others} == {"paused"}
+
+
 def test_a_world_that_no_copy_and_no_replay_reaches_costs_its_episodes_alone(tmp_path: Path) -> None:
     """The server cannot be forked, and adds a number nobody can foresee: what goes on from there is lost."""
 
