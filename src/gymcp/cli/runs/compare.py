@@ -13,6 +13,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
+from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
@@ -127,7 +128,8 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
         except StoreError as error:
             problems.append(str(error))
             continue
-        contenders.append(Contender(name=name, config=run.config, rows=rows, folder=str(folder)))
+        marked = mark_upper_bound(name, run.config.get(UPPER_BOUND_KEY))
+        contenders.append(Contender(name=marked, config=run.config, rows=rows, folder=str(folder)))
     return contenders, problems
 
 
