@@ -67,9 +67,13 @@ def test_best_of_n_has_roots_alone(tmp_path: Path) -> None:
 
 def test_beam_has_levels_of_its_width_each_path_of_which_goes_on_in_several_ways(tmp_path: Path) -> None:
     search_play(count_env(), tmp_path, "beam,width=2,ways=2,value=verdict", following(count_wrongly))
-    first, second = [Played(0, None, 1)] * 2, [Played(1, start, 2) for start in (0, 0, 1, 1)]
-    third, fourth = ([Played(level, at, level + 1) for at in starts] for level, starts in ((2, (2, 2, 3, 3)), (3, (6, 6, 7, 7))))  # fmt: skip
-    assert read_tree(tmp_path) == [*first, *second, *third, *fourth]
+    assert read_tree(tmp_path) == [
+        *[Played(0, None, 1)] * 2,
+        *[Played(1, start, 2) for start in (0, 0, 1, 1)],
+        # of four that are worth the same, the first two are kept
+        *[Played(2, start, 3) for start in (2, 2, 3, 3)],
+        *[Played(3, start, 4) for start in (6, 6, 7, 7)],
+    ]
 
 
 def test_depth_first_search_goes_back_to_the_deepest_step_that_has_a_way_left(tmp_path: Path) -> None:
