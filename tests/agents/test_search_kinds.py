@@ -70,7 +70,7 @@ def test_beam_has_levels_of_its_width_each_path_of_which_goes_on_in_several_ways
     assert read_tree(tmp_path) == [
         *[Played(0, None, 1)] * 2,
         *[Played(1, start, 2) for start in (0, 0, 1, 1)],
-        # of four that are worth the same, the first two are kept
+        # the first two of four that are worth the same are kept
         *[Played(2, start, 3) for start in (2, 2, 3, 3)],
         *[Played(3, start, 4) for start in (6, 6, 7, 7)],
     ]
