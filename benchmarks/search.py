@@ -4,6 +4,9 @@ The scripted policy presses the keys of a dial, each right with probability 1 - 
 dial either says that a key is wrong, or takes it and never opens. Success is compared with its formula, and with that
 of as many independent tries as the search's calls pay for, the best of which a verdict picks.
 
+`lookahead` and `dfsdt` are also compared with a `best_of_n` that is played: of the same value, with as many tries as
+their measured calls pay for, rounded to a whole number, at least one.
+
 For a trained head the same policy writes its keys in the tokens of `tiny`, on dials that are silent. A wrong key has
 more digits, so the tokens tell it from a right one, and a head can learn that from the scores of trees on other dials.
 The formulas are those of a head that is never wrong.
@@ -245,6 +248,12 @@ def report_success(name: str, solved: int, tasks: int, baseline: str, expected: 
     )
 
 
+def name_rival(text: str, calls: float, calls_of_a_try: float) -> str:
+    """The `best_of_n` by the value of the search `text`, with as many tries as these calls pay for, rounded."""
+    tries = max(1, round(calls / calls_of_a_try))
+    return f"best_of_n,width={tries},value={parse_search(text)[0].value}"
+
+
 def measure_presser(runner: asyncio.Runner, tasks: int) -> list[Result]:
     """The scripted policy: every search with the formula of its success, and with tries at as many calls."""
     silent, speaking = make_dials(tasks, speaks=False), make_dials(tasks, speaks=True)
@@ -270,6 +279,17 @@ def measure_presser(runner: asyncio.Runner, tasks: int) -> list[Result]:
         if text is not None and text.startswith("dfsdt"):
             foreseen = depth_first(parse_search(text)[0].width)[1]
             results.append(Result(metric=f"{name}: calls by its formula", value=foreseen, unit=""))
+        if text is not None and not text.startswith("best_of_n"):
+            rival = name_rival(text, calls / count, KEYS)
+            won, count, rival_calls, _, _ = play(env, rival, Presser, runner, 0)
+            beside = f"{rival} at the calls of {name}"
+            # without a failed call all keys are right, so `clean` picks as a verdict does
+            formula = best_by_verdict(parse_search(rival)[0].width)
+            results += [
+                report_success(beside, won, count, "formula", formula),
+                report_success(name, solved, count, rival, won / count),
+                Result(metric=f"{beside}: calls for a task", value=rival_calls / count, unit=""),
+            ]
     return results
 
 
@@ -313,25 +333,29 @@ def measure_tiny(runner: asyncio.Runner, model: Model, tasks: int, learnt: int) 
     learning = replace(env, suite=replace(env.suite, tasks=tuple(others[:: max(1, len(others) // learnt)][:learnt])))
     head = learn_head(learning, agents, runner, TreeBudget(episodes=1))
     results = [Result(metric=f"tiny, head of {learnt} tasks: explains", value=100 * head.explained, unit="%")]
-    for text in (
-        None,
-        "best_of_n,width=3",
-        "best_of_n,width=3,value=verdict",
-        "best_of_n,width=3,value=q",
-        "dfsdt",
-        "lookahead,width=2",
-    ):
+
+    def measure(text: str | None, beside: str = "") -> float:
+        """Calls for a task of the search; None: of one try."""
         has_head = text is not None and text.endswith("value=q")
         solved, count, calls, tokens, ms = play(env, text, agents, runner, tasks, head if has_head else None)
-        name = f"tiny, {text or 'one try'}"
+        name = f"tiny, {text or 'one try'}{beside}"
         bounds = wilson(solved, count)
         ends = f" ({100 * bounds.low:.0f} to {100 * bounds.high:.0f})" if bounds is not None else ""
-        results += [
-            Result(metric=f"{name}: solved{ends}", value=100 * solved / count, unit="%"),
-            Result(metric=f"{name}: calls for a task", value=calls / count, unit=""),
-            Result(metric=f"{name}: tokens for a task", value=tokens / count, unit=""),
-            Result(metric=f"{name}: time of a task's episodes", value=ms / count, unit="ms"),
-        ]
+        results.extend(
+            [
+                Result(metric=f"{name}: solved{ends}", value=100 * solved / count, unit="%"),
+                Result(metric=f"{name}: calls for a task", value=calls / count, unit=""),
+                Result(metric=f"{name}: tokens for a task", value=tokens / count, unit=""),
+                Result(metric=f"{name}: time of a task's episodes", value=ms / count, unit="ms"),
+            ]
+        )
+        return calls / count
+
+    calls_of_a_try = measure(None)
+    for text in ("best_of_n,width=3", "best_of_n,width=3,value=verdict", "best_of_n,width=3,value=q"):
+        measure(text)
+    for text in ("dfsdt", "lookahead,width=2"):
+        measure(name_rival(text, measure(text), calls_of_a_try), f" at the calls of {text}")
     return results
 
 

@@ -50,6 +50,14 @@ def label_of_part(axis: str, value: str) -> str:
     return f"level {value}" if axis == "difficulty" and value.isdigit() else f"{axis} {value}"
 
 
+def mark_upper_bound(text: str, why: Json) -> str:
+    """The name of a run, or its success, with the mark of an upper bound if there is a reason why it is one.
+
+    `why`: value of `UPPER_BOUND_KEY` in the run's config; None or empty for an ordinary run.
+    """
+    return f"{text} (upper bound)" if why else text
+
+
 def natural_order(text: str) -> list[tuple[int, int, str]]:
     """Sort key by which "level 2" comes before "level 10"."""
     pieces = enumerate(_DIGITS.split(text))  # every second one is a number

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import REFERENCE_AGENTS, Comparison, Contender, Pair, compare
+from gymcp.evaluators.equal_budget import HEADINGS, TITLE, EqualBudget, compare_budgets, list_ways
 from gymcp.evaluators.metrics import MIN_COVERAGE_KEY, Rate
 from gymcp.evaluators.names import label_of_part, natural_order
 from gymcp.evaluators.report.caveats.denominators import between, headline, net_of_price
@@ -37,7 +38,19 @@ _EFFORTS = (
 
 def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
     """Comparison of the runs' success; None if there is nothing to compare."""
-    contenders = [
+    try:
+        return compare(_list_contenders(runs))
+    except ConfigError:
+        return None
+
+
+def compare_tries(runs: Sequence[Evidence], comparison: Comparison | None) -> tuple[EqualBudget, ...]:
+    """Each searched run beside independent tries at the same budget; `comparison`: of these runs."""
+    return () if comparison is None else compare_budgets(_list_contenders(runs), comparison)
+
+
+def _list_contenders(runs: Sequence[Evidence]) -> list[Contender]:
+    return [
         Contender(
             name=each.name,
             config={**each.run.config, MIN_COVERAGE_KEY: each.min_coverage},
@@ -46,10 +59,6 @@ def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
         )
         for each in runs
     ]
-    try:
-        return compare(contenders)
-    except ConfigError:
-        return None
 
 
 def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, notices: Sequence[str]) -> str:
@@ -64,6 +73,7 @@ def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, n
         ),
         problems(notices),
         _standings(runs),
+        *map(budget_section, compare_tries(runs, comparison)),
         element("div", _matrix(runs), element("div", _pairs(runs, comparison), _gates(runs)), class_="first"),
         _drawings(runs),
         _differing_tasks(runs),
@@ -80,6 +90,12 @@ def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, n
         _origins(runs),
         element("footer", f"gymcp · {', '.join(str(each.run.folder) for each in runs)}"),
     )
+
+
+def budget_section(found: EqualBudget) -> Html:
+    """Table of a search, one try, and as many tries as the search pays for."""
+    headings = tuple(f"#{heading}" if heading else "" for heading in HEADINGS)
+    return rows_section(TITLE, headings, list(list_ways(found)), f"Means for one answer. {found.words}")
 
 
 def _swatch(number: int) -> Html:

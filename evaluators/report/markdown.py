@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gymcp.evaluators.equal_budget import HEADINGS, list_ways
+from gymcp.evaluators.equal_budget import TITLE as BUDGET
 from gymcp.evaluators.names import label_of_part
 from gymcp.evaluators.report.caveats.credit import CREDIT
 from gymcp.evaluators.report.caveats.denominators import (
@@ -37,6 +39,7 @@ from gymcp.evaluators.report.caveats.trees import (
     tree_rows,
 )
 from gymcp.evaluators.report.charts import RADAR, TIMES
+from gymcp.evaluators.report.comparison_page import compare_tries
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
@@ -75,6 +78,8 @@ def _several(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequ
             named = f"{plain(suite.name)}: " if len(suites) > 1 else ""
             lines += [f"**{named}{plain(comparison.verdict)}**", ""]
             lines += [f"* {plain(pair.words)}" for pair in comparison.pairs] + [""]
+            for budget in compare_tries(suite.runs, comparison):
+                lines += [*_part("#", BUDGET, HEADINGS, list_ways(budget)), plain(budget.words), ""]
     return lines
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.caveats.denominators import headline, net_of_price
-from gymcp.evaluators.report.comparison_page import compare_runs
+from gymcp.evaluators.report.comparison_page import budget_section, compare_runs, compare_tries
 from gymcp.evaluators.report.formatting import interval, interval_bar, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.page import is_gate, latency_cells, reasons, weak
@@ -69,6 +69,7 @@ def render_matrix(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], notices
         problems(notices),
         _matrix(suites),
         _verdicts(suites),
+        *(budget_section(each) for of_suite in suites for each in compare_tries(of_suite.runs, of_suite.comparison)),
         _costs(suites),
         *(_own_section(each, of_suite) for of_suite in suites for each in of_suite.runs),
         *((element("h2", "Training runs", class_="run"), trainings(training)) if training else ()),

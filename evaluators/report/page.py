@@ -150,7 +150,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
     return (
         element(
             "div",
-            element("strong", percent(overall.success)),
+            element("strong", headline(evidence)),
             element("span", f"95 % interval {interval(overall.ci95)}" if overall.ci95 else "nothing was scored"),
             bar(overall),
             element("span", overall.coverage, class_="good" if overall.scored == overall.episodes else "warn"),

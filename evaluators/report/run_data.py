@@ -29,7 +29,7 @@ from gymcp.evaluators.metrics import (
     rate,
 )
 from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
-from gymcp.evaluators.names import run_name
+from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound, run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.evaluators.training_curves import HeldOut, read_held_out
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
@@ -75,7 +75,7 @@ class CreditAdvice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     name: str
-    """Short name, unique in the report."""
+    """Short name, unique in the report; marked if the run's success is an upper bound."""
     run: Run
     """The run's record; the recipe of a training run is that of its ``training.json``."""
     attempts: Sequence[EpisodeRow]
@@ -227,7 +227,7 @@ def read_evidence(
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
     return Evidence(
-        name=name or run_name(run.config) or run.folder.name,
+        name=mark_upper_bound(name or run_name(run.config) or run.folder.name, run.config.get(UPPER_BOUND_KEY)),
         run=run,
         attempts=attempts,
         metrics=measure(attempts, calls),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.comparison_page import render_comparison
+from gymcp.evaluators.report.comparison_page import compare_tries, render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_of
 from gymcp.evaluators.report.links import find_export
 from gymcp.evaluators.report.markdown import render_markdown
@@ -109,6 +109,7 @@ class Report:
                     "name": each.name,
                     "runs": [run.name for run in each.runs],
                     "comparison": None if each.comparison is None else comparison_object(each.comparison),
+                    "budgets": [asdict(budget) for budget in compare_tries(each.runs, each.comparison)],
                 }
                 for each in self.suites
             ],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.names import run_name
+from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound, run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import BranchRow, EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.store.metric_rows import METRICS_FILE
@@ -51,7 +51,9 @@ class OpenedRun:
 
     @property
     def name(self) -> str:
-        return run_name(self.run.config if self.run else {}) or self.folder.name
+        """Name from the run's config, else of its folder; marked if its success is an upper bound."""
+        config = self.run.config if self.run else {}
+        return mark_upper_bound(run_name(config) or self.folder.name, config.get(UPPER_BOUND_KEY))
 
 
 class NotFound(Exception):

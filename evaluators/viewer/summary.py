@@ -14,7 +14,7 @@ from typing import Any
 from gymcp.errors import StoreError
 from gymcp.evaluators.metrics import coverage_floor, has_headline, rate
 from gymcp.evaluators.metrics.measure import asked_model, mean_component
-from gymcp.evaluators.names import NET_OF_PRICE, model_name
+from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, model_name
 from gymcp.evaluators.statistics import Latency, latency_of
 from gymcp.evaluators.suite_groups import COMPARED_KEYS
 from gymcp.evaluators.viewer.curves import LastHeldOut, last_held_out
@@ -76,6 +76,8 @@ class RunSummary:
     bounds: tuple[float, float] | None = None
     """Least and greatest success over all episodes of a run whose success is no headline figure, because too few of
     them have a score; None for any other run."""
+    upper_bound: str = ""
+    """Reason why the success is only an upper bound; empty if it is an ordinary one."""
     net_of_price: float | None = None
     """Mean of the score less what questions or calls cost; None without such prices."""
     coverage: str = ""
@@ -162,6 +164,7 @@ def describe_runs(runs: Runs) -> Json:
                 "versions": dict(each.run.versions) if each.run else {},
                 "git": each.run.git if each.run else None,
                 **runs.index.facets(each.number),
+                "upper_bound": _text(each.run.config if each.run else {}, UPPER_BOUND_KEY),
                 **_success_of(each, runs),
             }
             for each in runs.opened
@@ -269,6 +272,7 @@ def _describe(run: Run | None) -> dict[str, Json]:
         "agent": _text(config, "agent"),
         "env": _text(config, "env"),
         "suite": _text(config, "suite"),
+        "upper_bound": _text(config, UPPER_BOUND_KEY),
         "started": run.created[:40] if run else "",
         "config": {key: config.get(key) for key in (*COMPARED_KEYS, "agent", "policy")},
     }

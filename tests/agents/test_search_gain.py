@@ -30,6 +30,13 @@ def test_the_formulas_of_one_way_are_those_of_one_try() -> None:
     assert math.isclose(search.depth_first(2, 1)[1], 1 + search.ERROR)
 
 
+def test_the_rival_at_equal_calls_has_the_tries_that_they_pay_for_and_the_value_of_the_search() -> None:
+    assert search.name_rival("lookahead,width=2", 4.7, 1.2) == "best_of_n,width=4,value=agreement"
+    assert search.name_rival("lookahead,width=3,value=verdict", 26.0, 4) == "best_of_n,width=6,value=verdict"
+    assert search.name_rival("dfsdt,width=3", 5.6, 4) == "best_of_n,width=1,value=clean"
+    assert search.name_rival("dfsdt", 1.0, 4) == "best_of_n,width=1,value=clean"
+
+
 def test_the_formula_of_a_beam_counts_all_outcomes() -> None:
     """The head sees which ways are right, so a path stays right if one of them is."""
     assert math.isclose(search.beam_by_steps(1), search.RIGHT**search.KEYS)

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from counting_server import Counter
+from fragile_server import Fragile
 from tree_play import add, call, count_env, following, read_trees
 
 from gymcp.agents.runner.run import Plan, RunEnd, run_plan
@@ -163,6 +165,32 @@ def test_a_search_ends_with_its_budget_and_takes_the_best_so_far(limit: str, epi
     assert paths[0].score == max(path.score or 0.0 for path in paths)
 
 
+@pytest.mark.parametrize("value", ["clean", "agreement"])
+def test_a_beam_that_its_budget_cuts_takes_the_deepest_path_and_not_the_first_step(value: str, tmp_path: Path) -> None:
+    """No call fails and none changes the state, so that all paths are worth the same however far they have come."""
+    text = f"beam,width=2,ways=2,episodes=12,value={value}"
+    search_play(count_env(), tmp_path, text, following(lambda seed, number, is_branch: add(0, number)))
+    paths = read_paths(tmp_path)
+    assert sorted(len(path.steps) for path in paths) == [1] * 2 + [2] * 4 + [3] * 4 + [4] * 2
+    assert (len(paths[0].steps), paths[0].provenance["search"]["end"]) == (4, "paused")
+
+
+@pytest.mark.parametrize("value", ["clean", "agreement"])
+def test_a_beam_that_its_budget_cuts_takes_a_path_that_has_ended_before_any_that_is_paused(
+    value: str, tmp_path: Path
+) -> None:
+    """One of the four second steps is the agent's last word; the three others are still alike, and go on."""
+    turns = iter((False, False, False, True))
+
+    def speak(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number == 2 and next(turns, False) else add(0, number)
+
+    search_play(count_env(), tmp_path, f"beam,width=2,ways=2,episodes=12,value={value}", following(speak))
+    chosen, *others = read_paths(tmp_path)
+    assert (chosen.outcome, len(chosen.steps)) == (Outcome.SCORED, 2)
+    assert {path.provenance["search"]["end"] for path in others} == {"paused"}
+
+
 def test_a_world_that_no_copy_and_no_replay_reaches_costs_its_episodes_alone(tmp_path: Path) -> None:
     """The server cannot be forked, and adds a number nobody can foresee: what goes on from there is lost."""
 
@@ -201,3 +229,38 @@ def test_an_agent_that_cannot_resume_is_refused_by_searches_that_fork(tmp_path: 
     with pytest.raises(ConfigError, match="cannot take a branch, because it has no method resume"):
         search_play(count_env(), tmp_path, "dfsdt", make)
     assert search_play(count_env(), tmp_path, "best_of_n", make) is RunEnd.FINISHED
+
+
+def test_a_copy_that_fails_costs_its_episode_alone(tmp_path: Path) -> None:
+    """The first episode's server ends when the point after its second step is kept; the others never arm it."""
+    armed = iter((True,))
+
+    def decide(seed: int, number: int, is_branch: bool) -> Action:
+        if number == 2 and next(armed, False):
+            return call("arm", number)
+        return add(1, number) if number <= 3 else DONE
+
+    env = count_env(native_server("fragile", Fragile, start="fork"))
+    search_play(env, tmp_path, "mcts,width=2,rollouts=5,value=verdict", following(decide))
+    chosen, *others = read_paths(tmp_path)
+    assert (chosen.outcome, chosen.score) == (Outcome.SCORED, 1.0)
+    (lost,) = [path for path in others if path.provenance["search"]["end"] == "lost"]
+    assert (lost.provenance["search"]["episode"], lost.outcome) == (0, Outcome.ENV_INFRA)
+    assert {path.outcome for path in others if path is not lost} == {Outcome.SCORED}
+    assert len(others) == 4
+
+
+def test_a_search_deeper_than_the_kernel_nests_copies_goes_on(tmp_path: Path) -> None:
+    """Each level of the beam is a copy of a copy, of which some 14 can be nested."""
+    depth = 18
+
+    def decide(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number == depth else add(3 if number == 1 else 0, number)
+
+    env = count_env()
+    deep = replace(env, spec=replace(env.spec, limits=replace(env.spec.limits, steps=depth + 1)))
+    search_play(deep, tmp_path, "beam,width=1,ways=1", following(decide))
+    chosen, *others = read_paths(tmp_path)
+    assert (chosen.outcome, chosen.score, len(chosen.steps)) == (Outcome.SCORED, 1.0, depth)
+    assert sorted(len(path.steps) for path in others) == list(range(1, depth))
+    assert {path.provenance["search"]["end"] for path in others} == {"paused"}

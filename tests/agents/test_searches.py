@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gymcp.agents.runner.search.moves import End, Leaf
+from gymcp.agents.runner.search.moves import End, Leaf, Move
 from gymcp.agents.runner.search.parse import parse_search
 from gymcp.agents.runner.search.searches import Search
 from gymcp.agents.runner.trees.controller import TreeBudget
@@ -108,6 +108,31 @@ def test_without_verdicts_the_end_that_most_episodes_reach_is_the_answer() -> No
     assert play_by_hand(parse_search("best_of_n,width=4")[0], {"ba": 1.0})[1] == "aa"
     clean, _ = parse_search("best_of_n,width=2,value=clean")
     assert play_by_hand(clean, {}, "a aa")[1] == "ba"
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        # an episode that has come to its end goes before any that is paused, whatever they are worth
+        ("beam,value=clean", "ba"),
+        ("beam,value=agreement", "ba"),
+        # a verdict is of the episode as it stands
+        ("beam,value=verdict", "aab"),
+    ],
+)
+def test_of_a_search_that_is_cut_the_best_that_came_furthest_is_taken(text: str, chosen: str) -> None:
+    search, _ = parse_search(text)
+    ends = {"a": End.PAUSED, "aa": End.PAUSED, "ba": End.FINISHED, "aab": End.PAUSED, "aaa": End.PAUSED, "b": End.LOST}
+    leaves = [
+        Leaf(number=n, move=Move(), end=end, record=make_record(path, ["ba", "aaa"], float(path == "aab")))
+        for n, (path, end) in enumerate(ends.items())
+    ]
+    assert search.find_best_so_far(leaves).record.id == chosen
+    # without one that has ended: the deepest, and of those the one without a failed call or the first
+    paused = [leaf for leaf in leaves if leaf.end is not End.FINISHED]
+    assert search.find_best_so_far(paused).record.id == "aab"
+    assert search.find_best_so_far(leaves[:2]).record.id == "aa"
+    assert search.find_best_so_far(leaves[-1:]).record.id == "b"
 
 
 def test_a_search_and_its_budget_are_read_from_their_text() -> None:

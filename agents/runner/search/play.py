@@ -56,9 +56,9 @@ async def play_search(
                 return cut_short(tree.episodes[0].rollout, tree.spent.cost)
             if not leaf.number and leaf.end is End.LOST and not is_last_attempt:
                 return rollout
-            if tree.is_spent(budget):
-                return tree.finish(search.rank(tree.leaves)[0])
             move = moves.send(leaf)
+            if tree.is_spent(budget):
+                return tree.finish(search.find_best_so_far(tree.leaves))
     except StopIteration as ended:
         return tree.finish(ended.value)
     finally:

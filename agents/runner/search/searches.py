@@ -90,6 +90,26 @@ class Search:
         worth = {leaf: self.worth(leaf, leaves) for leaf in leaves}
         return sorted(leaves, key=lambda leaf: (leaf.end is End.LOST, -worth[leaf], leaf.number))
 
+    def find_best_so_far(self, leaves: Sequence[Leaf]) -> Leaf:
+        """The answer of a search that its budget has cut: the best episode of those that came furthest.
+
+        Values of episodes that stand at different steps say little: a first step without an error is worth as much as a
+        whole episode without one. So an episode that has come to its end goes before all others, then the deepest of
+        those that are paused. A verdict is of the episode as it is recorded, so it decides before that.
+        """
+        if self.sees_verdicts:
+            best = self.worth(self.rank(leaves)[0], leaves)
+            leaves = [leaf for leaf in leaves if self.worth(leaf, leaves) == best]
+        furthest = min(map(_measure_remoteness, leaves))
+        return self.rank([leaf for leaf in leaves if _measure_remoteness(leaf) == furthest])[0]
+
+
+def _measure_remoteness(leaf: Leaf) -> tuple[int, int]:
+    """Distance from an answer: least for an episode that has come to its end, and the less, the deeper a paused one."""
+    if leaf.end is End.FINISHED:
+        return 0, 0
+    return (3 if leaf.end is End.LOST else 1 if leaf.end is End.PAUSED else 2), -leaf.steps
+
 
 def best_of_n(search: Search) -> Moves:
     """Whole episodes from the start, `width` of them."""

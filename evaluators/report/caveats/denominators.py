@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
-from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK
+from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK, mark_upper_bound
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
@@ -14,9 +14,11 @@ TRIALS_HEADINGS = ("k", "pass@k", "pass^k", "tasks that count", "tasks with fewe
 
 
 def headline(evidence: Evidence) -> str:
-    """The run's success; its bounds if too few episodes have a score."""
+    """The run's success; its bounds if too few episodes have a score. It is marked if it is an upper bound."""
     bounds = evidence.metrics.overall.bounds
-    return between(bounds) if evidence.refusal and bounds is not None else percent(evidence.metrics.overall.success)
+    success = percent(evidence.metrics.overall.success)
+    figure = between(bounds) if evidence.refusal and bounds is not None else success
+    return mark_upper_bound(figure, evidence.run.config.get(UPPER_BOUND_KEY))
 
 
 def net_of_price(evidence: Evidence) -> str:
@@ -31,7 +33,7 @@ def score_line(evidence: Evidence) -> str:
     if evidence.refusal:
         return f"no headline figure: {headline(evidence)}, {overall.coverage}"
     bounds = f" ({interval(overall.ci95)})" if overall.ci95 else ""
-    return f"{percent(overall.success)}{bounds}, {overall.coverage}"
+    return f"{headline(evidence)}{bounds}, {overall.coverage}"
 
 
 def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:

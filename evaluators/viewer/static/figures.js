@@ -24,6 +24,7 @@ export function successFigure(run) {
     known && el("span", { class: "fine" }, ` ${share(found.low)} – ${share(found.high)}`),
     known && el("span", { class: "whisker", "aria-hidden": "true" }, el("i", { style: { left: `${100 * found.low}%`, width: `${100 * (found.high - found.low)}%` } }), el("u", { style: { left: `${100 * found.value}%` } })),
     found.note && el("span", { class: "fine below" }, found.note),
+    run.upper_bound && el("span", { class: "fine below", title: run.upper_bound }, "upper bound"),
   );
 }
 

@@ -90,7 +90,7 @@ function drawHeads(grid) {
     document.getElementById("heads"),
     el("div", { class: "corner", role: "columnheader" }, "task"),
     shown.runs.map((run) =>
-      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: runAddress(run.number), title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, cutInside(brief(run.model || run.agent || run.label, 40), HEAD_ENDING), el("span", { class: "fine" }, cutInside(brief(run.model ? run.agent : run.label, 40), HEAD_ENDING))),
+      el("a", { class: "head", role: "columnheader", tabindex: "-1", href: runAddress(run.number), title: `${[run.model, run.agent, run.suite].filter(Boolean).join(" · ")}\n${run.label}`, on: { click: remember } }, cutInside(brief(run.model || run.agent || run.label, 40), HEAD_ENDING), el("span", { class: "fine" }, cutInside(brief(run.model ? run.agent : run.label, 40), HEAD_ENDING)), run.upper_bound && el("span", { class: "fine", title: run.upper_bound }, "upper bound")),
     ),
   );
 }

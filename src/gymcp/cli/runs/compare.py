@@ -13,6 +13,8 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
+from gymcp.evaluators.equal_budget import HEADINGS, TITLE, EqualBudget, compare_budgets, list_ways
+from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
@@ -50,11 +52,20 @@ def execute(
     if not comparisons:
         raise ConfigError("; ".join(problems))
     problems += dict.fromkeys(problem for each in comparisons for problem in each.problems)
+    budgets = compare_budgets(contenders, comparisons[0])
     if as_json:
-        print_json({"comparisons": [_to_json(each) for each in comparisons], "problems": problems})
+        print_json(
+            {
+                "comparisons": [_to_json(each) for each in comparisons],
+                "budgets": [asdict(each) for each in budgets],
+                "problems": problems,
+            }
+        )
     else:
         for each in comparisons:
             _print(each)
+        for budget in budgets:
+            _print_budget(budget)
     for problem in problems:
         print(f"gymcp: not compared: {in_one_line(problem)}", file=sys.stderr)
     if problems:
@@ -127,7 +138,8 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
         except StoreError as error:
             problems.append(str(error))
             continue
-        contenders.append(Contender(name=name, config=run.config, rows=rows, folder=str(folder)))
+        marked = mark_upper_bound(name, run.config.get(UPPER_BOUND_KEY))
+        contenders.append(Contender(name=marked, config=run.config, rows=rows, folder=str(folder)))
     return contenders, problems
 
 
@@ -159,6 +171,16 @@ def _print(found: Comparison) -> None:
         for line in _explain(pair):
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_budget(found: EqualBudget) -> None:
+    table = Table(title=f"{TITLE}, per answer", title_justify="left", header_style="bold")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in list_ways(found):
+        table.add_row(*map(in_one_line, row))
+    console.print(table)
+    console.print(in_one_line(found.words), highlight=False, markup=False, soft_wrap=True)
 
 
 def _describe_bounds(found: Comparison) -> list[str]:

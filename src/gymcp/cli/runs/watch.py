@@ -20,7 +20,7 @@ from gymcp.cli.exit_codes import INTERRUPTED
 from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import LINE_EVERY_S, format_time
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.names import run_name
+from gymcp.evaluators.names import mark_upper_bound, run_name
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run
@@ -153,7 +153,8 @@ def describe_state(
     if summary.scored:
         interval = _format_interval(summary.low, summary.high)
         name = "success" if summary.iterations is None else "practice"
-        parts.append(f"{name} {format_percent(summary.solved / summary.scored)}{interval}")
+        success = mark_upper_bound(format_percent(summary.solved / summary.scored), summary.upper_bound)
+        parts.append(f"{name} {success}{interval}")
         parts.append(f"{summary.scored - summary.solved:,} failed")
     if lost := summary.episodes - summary.scored:
         parts.append(f"{lost:,} without a score")
