@@ -248,7 +248,7 @@ def _label(run: ListedRun) -> str:
 
 
 def _describe_parts(parts: Sequence[tuple[str, str]]) -> list[str]:
-    """Notes on the runs that are exported in part, each a label and what is left out: the pages of each run say it too."""
+    """Notes on the runs that are exported in part: label, and what is left out. The pages of each run say it, too."""
     if len(parts) <= MAX_NAMED_PARTS:
         return [f"{label}: {left_out}" for label, left_out in parts]
     first, left_out = parts[0]
