@@ -6,6 +6,9 @@ an order, from its choice to its rows.
 
 Then the list of 50 runs with 10,000 episodes in all; its baseline is a list of two runs of 100 episodes. A table takes
 from the key to its first rows.
+
+The same of exports of all their episodes, opened from the disk; and the report of 10,000 episodes, whose first paint
+takes until all of it is laid out. How long export and report take to write is told, too; no target is set for that.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import viewer_timing
 from playwright.sync_api import Browser, Page, StorageState, sync_playwright
 from report_table import Result, against, options, show
+from viewer_timing import time_values
 
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
@@ -32,83 +37,19 @@ EPISODES, FEW, STEPS, BATCH = 10_000, 100, 10, 100
 RUNS, FEW_RUNS = 50, 2
 LIST_QUERIES = ("agent", "agent7", "-agent1", "no_such_word")
 SORTS = ("-success", "model", "-model95", "started")
+KINDS = ("search", "order", "filter", "sort")
+"""First words of the metrics of which the slowest is told."""
 ORDERS = ("newest", "task", "score", "best", "steps", "tokens", "seconds")
 TABLES = {"tasks x runs": ("m", ".gridrow"), "suites x models": ("s", ".suitetable tbody tr")}
 """Table of the list -> the key that opens it, and selector of its rows."""
+Measure = Callable[[Browser, Path, int], dict[str, float]]
+"""Function of a browser, a folder and a number of rounds: what was measured -> seconds."""
 QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
 WORDS = (
     "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
     "closed", "wanted", "missing", "agent", "policy", "article", "payment", "credit", "amount", "priority", "tier",
     "employee", "day", "list", "find", "cancel", "address", "note", "weight", "label",
 )  # fmt: skip
-
-_PAINT = """
-() => new Promise(done => {
-  const look = () => document.querySelector('.row')
-    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
-    : setTimeout(look, 1);
-  look();
-})
-"""
-_SEARCH = """
-query => new Promise(done => {
-  const search = document.getElementById('search'), found = document.getElementById('found');
-  found.dataset.for = '\\u0000';
-  search.value = query;
-  const began = performance.now();
-  search.dispatchEvent(new Event('input'));
-  const look = () => found.dataset.for === query
-    ? requestAnimationFrame(() => done(performance.now() - began))
-    : setTimeout(look, 1);
-  look();
-})
-"""
-
-
-_ORDER = """
-order => new Promise(done => {
-  const select = document.querySelector('#selects select[aria-label="order"]');
-  const found = document.getElementById('found');
-  found.dataset.for = '\\u0000';
-  select.value = order;
-  const began = performance.now();
-  select.dispatchEvent(new Event('change'));
-  const look = () => found.dataset.for === ''
-    ? requestAnimationFrame(() => done(performance.now() - began))
-    : setTimeout(look, 1);
-  look();
-})
-"""
-_LISTED = """
-() => new Promise(done => {
-  const look = () => document.querySelector('.runtable tbody tr')
-    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
-    : setTimeout(look, 1);
-  look();
-})
-"""
-_SORT = """
-order => new Promise(done => {
-  const select = document.getElementById('order'), found = document.getElementById('found');
-  select.value = order;
-  const began = performance.now();
-  select.dispatchEvent(new Event('change'));
-  const look = () => found.dataset.sort === order
-    ? requestAnimationFrame(() => done(performance.now() - began))
-    : setTimeout(look, 1);
-  look();
-})
-"""
-_TABLE = """
-([key, rows]) => new Promise(done => {
-  const began = performance.now();
-  document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
-  const look = () => document.querySelector(rows)
-    ? requestAnimationFrame(() => done(performance.now() - began))
-    : setTimeout(look, 1);
-  look();
-})
-"""
 
 
 def write(folder: Path, episodes: int) -> Path:
@@ -188,7 +129,7 @@ def first_paint(browser: Browser, url: str, cookie: StorageState) -> tuple[Page,
     page = context.new_page()
     page.set_default_timeout(120_000)
     page.goto(url, wait_until="commit")
-    return page, float(page.evaluate(_PAINT)) / 1000
+    return page, float(page.evaluate(viewer_timing.PAINT)) / 1000
 
 
 def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
@@ -207,19 +148,17 @@ def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
         found = {"start": started, "first paint": statistics.median(seconds for _, seconds in paints)}
         found["transcripts searchable"] = time.perf_counter() - began
         warm, _ = first_paint(browser, url, cookie)
-        for query in QUERIES:
-            times = []
-            for _ in range(rounds):
-                times.append(float(warm.evaluate(_SEARCH, query)) / 1000)
-                warm.evaluate(_SEARCH, "")  # the same query again would change nothing
-            found[f"search {query}"] = statistics.median(times)
-        for order in ORDERS:
-            times = []
-            for _ in range(rounds):
-                times.append(float(warm.evaluate(_ORDER, order)) / 1000)
-                warm.evaluate(_ORDER, "")
-            found[f"order {order}"] = statistics.median(times)
+        found |= time_episodes(warm, rounds)
     return found
+
+
+def time_episodes(page: Page, rounds: int) -> dict[str, float]:
+    """Median seconds of each query and of each order of a run's page."""
+    searches = time_values(page, viewer_timing.SEARCH, QUERIES, rounds)
+    orders = time_values(page, viewer_timing.ORDER, ORDERS, rounds)
+    return {f"search {query}": each for query, each in searches.items()} | {
+        f"order {order}": each for order, each in orders.items()
+    }
 
 
 def write_list(folder: Path, runs: int, episodes: int) -> Path:
@@ -249,23 +188,78 @@ def measure_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float
         for _ in range(rounds):
             again = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=cookie).new_page()
             again.goto(page.url, wait_until="commit")
-            paints.append(float(again.evaluate(_LISTED)) / 1000)
+            paints.append(float(again.evaluate(viewer_timing.LISTED)) / 1000)
         found = {"start": started, "first paint": statistics.median(paints), "all runs read": read}
-        for script, values, name in ((_SEARCH, LIST_QUERIES, "filter"), (_SORT, SORTS, "sort")):
-            for value in values:
-                times = []
-                for _ in range(rounds):
-                    times.append(float(again.evaluate(script, value)) / 1000)
-                    again.evaluate(script, "")
-                found[f"{name} {value}"] = statistics.median(times)
-        for table, asked in TABLES.items():
-            found[table] = float(again.evaluate(_TABLE, asked)) / 1000
+        found |= time_list(again, rounds)
     return found
+
+
+def time_list(page: Page, rounds: int) -> dict[str, float]:
+    """Median seconds of each filter and order of the list of runs, and seconds of its tables."""
+    filters = time_values(page, viewer_timing.SEARCH, LIST_QUERIES, rounds)
+    sorts = time_values(page, viewer_timing.SORT, SORTS, rounds)
+    tables = {table: float(page.evaluate(viewer_timing.TABLE, asked)) / 1000 for table, asked in TABLES.items()}
+    return (
+        {f"filter {query}": each for query, each in filters.items()}
+        | {f"sort {order}": each for order, each in sorts.items()}
+        | tables
+    )
+
+
+def open_file(browser: Browser, file: Path, script: str, rounds: int) -> tuple[Page, float]:
+    """A page from the disk, opened in a new context each time, and the median seconds until it is seen."""
+    paints = []
+    for _ in range(rounds):
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(file.as_uri(), wait_until="commit")
+        paints.append(float(page.evaluate(script)) / 1000)
+    return page, statistics.median(paints)
+
+
+def measure_export(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
+    """Seconds of an export of all episodes, and of its run's page: first paint, the first search, each query and
+    order."""
+    out = folder.parent / f"pages of {folder.name}"
+    written = run_gymcp("view", folder, "--export", out, "--limit", "0")
+    page, paint = open_file(browser, next(out.glob("runs/*/index.html")), viewer_timing.PAINT, rounds)
+    first = float(page.evaluate(viewer_timing.SEARCH, "first search")) / 1000
+    return {"written": written, "first paint": paint, "first search, which loads all texts": first} | time_episodes(
+        page, rounds
+    )
+
+
+def measure_exported_list(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
+    """Seconds of an export of all episodes of several runs, and of its list: first paint, each filter, order, table."""
+    out = folder.parent / f"pages of {folder.name}"
+    written = run_gymcp("view", folder, "--export", out, "--limit", "0")
+    page, paint = open_file(browser, out / "index.html", viewer_timing.LISTED, rounds)
+    return {"written": written, "first paint": paint} | time_list(page, rounds)
+
+
+def measure_report(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
+    """Seconds of a run's report, and until the browser shows all of it: it has no script, so nothing to search."""
+    written = run_gymcp("report", folder)
+    _, paint = open_file(browser, folder / "report.html", viewer_timing.SHOWN, rounds)
+    return {"written": written, "first paint": paint}
+
+
+def run_gymcp(*words: str | Path) -> float:
+    """Seconds of a command."""
+    began = time.perf_counter()
+    command = [Path(sys.executable).with_name("gymcp"), *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+RUN_PARTS: Mapping[str, Measure] = {"run": measure, "export": measure_export, "report": measure_report}
+LIST_PARTS: Mapping[str, Measure] = {"list": measure_list, "exported list": measure_exported_list}
 
 
 def main() -> None:
     parser = options(__doc__, "2,000 episodes, fewer rounds")
-    parser.add_argument("--only", choices=("run", "list"), help="measure one run, or the list of runs; default: both")
+    parser.add_argument("--only", choices=(*RUN_PARTS, *LIST_PARTS), help="part to measure; default: all")
     args = parser.parse_args()
     many, rounds = (2_000, 3) if args.quick else (EPISODES, 5)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
@@ -275,14 +269,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         top = Path(scratch)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        if args.only in (None, "run"):
+        if args.only is None or args.only in RUN_PARTS:
             folders = write(top / "many", many), write(top / "few", FEW)
-            found, baseline = (measure(browser, folder, rounds) for folder in folders)
-            results += compare("", found, baseline, slowest=("search ", "order "))
-        if args.only in (None, "list"):
+            for part in (args.only,) if args.only else RUN_PARTS:
+                found, baseline = (RUN_PARTS[part](browser, folder, rounds) for folder in folders)
+                results += compare("" if part == "run" else f"{part}: ", found, baseline)
+        if args.only is None or args.only in LIST_PARTS:
             folders = write_list(top / "runs", RUNS, many // RUNS), write_list(top / "few runs", FEW_RUNS, FEW)
-            found, baseline = (measure_list(browser, folder, rounds) for folder in folders)
-            results += compare("list: ", found, baseline, slowest=("filter ", "sort "))
+            for part in (args.only,) if args.only else LIST_PARTS:
+                found, baseline = (LIST_PARTS[part](browser, folder, rounds) for folder in folders)
+                results += compare(f"{part}: ", found, baseline)
         browser.close()
     title = (
         f"{many:,} episodes, in one run and in {RUNS}; targets: first paint 1,000 ms, search, filter and order 200 ms"
@@ -290,14 +286,13 @@ def main() -> None:
     show("viewer", results, as_json=args.json, title=title, also=f", {many:,} episodes")
 
 
-def compare(
-    prefix: str, found: Mapping[str, float], baseline: Mapping[str, float], *, slowest: Sequence[str]
-) -> list[Result]:
-    """The metrics beside their baselines, and of each kind in `slowest`, a beginning of names, the slowest."""
+def compare(prefix: str, found: Mapping[str, float], baseline: Mapping[str, float]) -> list[Result]:
+    """The metrics beside their baselines, and of each of `KINDS`, a beginning of names, the slowest."""
     results = [beside(prefix + name, found[name], baseline[name]) for name in found]
-    for kind in slowest:
-        name = max((name for name in found if name.startswith(kind)), key=lambda each: found[each])
-        results.append(beside(f"{prefix}slowest {kind.strip()}", found[name], baseline[name]))
+    for kind in KINDS:
+        if names := [name for name in found if name.startswith(f"{kind} ")]:
+            name = max(names, key=lambda each: found[each])
+            results.append(beside(f"{prefix}slowest {kind}", found[name], baseline[name]))
     return results
 
 

@@ -70,7 +70,7 @@ def _check_argv(who: str, server: ServerSpec) -> None:
 def check_suite(who: str, suite: object, servers: frozenset[str]) -> Suite:
     """The suite, if each of its tasks can be played on servers of these names."""
     if not isinstance(suite, Suite):
-        raise ConfigError(f"{who}: its suite must be a gymcp.types.Suite, not {_shorten(suite)}")
+        raise ConfigError(f"{who}: its suite must be a gymcp.Suite, not {_shorten(suite)}")
     if not isinstance(suite.tasks, tuple) or not suite.tasks:
         raise ConfigError(f"{who}: its suite has no tasks; they must be a tuple with at least one Task")
     for task in suite.tasks:
@@ -89,7 +89,7 @@ def _check_task(who: str, task: Task, servers: frozenset[str]) -> None:
         raise ConfigError(f"{who}: its prompts must be a tuple with at least one text, not {_shorten(prompts)}")
     for name, kind in (("user", UserScript), ("offer", ToolOffer)):
         if not isinstance(value := getattr(task, name), kind):
-            raise ConfigError(f"{who}: its {name} must be a gymcp.types.{kind.__name__}, not {_shorten(value)}")
+            raise ConfigError(f"{who}: its {name} must be a gymcp.{kind.__name__}, not {_shorten(value)}")
     if (offered := task.offer.servers) is not None and (not offered or offered - servers):
         unknown = ", ".join(sorted(offered - servers)) or "none"
         raise ConfigError(f"{who}: its servers are {unknown}; have {', '.join(sorted(servers))}")

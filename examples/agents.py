@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gymcp.agents import ReactSettings, react
-from gymcp.agents.policies.models import Model
-from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Decision, GiveUp, Message, Observation, Task, ToolCall
+from gymcp import Action, Agent, AgentFactory, Decision, GiveUp, Message, Observation, Task, ToolCall
+from gymcp.agents import Model, ReactSettings, react
 
 NOTE = Message(role="user", content="That failed. Read the error, and try something else.")
 

@@ -1,10 +1,9 @@
 """A whole environment in one file. Try: gymcp check examples/bank.py"""
 
+from gymcp import GoldTurn, Suite, Task, ToolCall
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native.runtime import ToolError
-from gymcp.mcp_servers.native.server import native_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.mcp_servers import ToolError, native_server
 
 
 class Bank:

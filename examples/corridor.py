@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from gymcp import Action, EpisodeLimits, GoldTurn, Observation, Step, Suite, Task, ToolCall
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native.server import native_server
-from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Step, Suite, Task, ToolCall
+from gymcp.mcp_servers import native_server
 
 LEVERS = ("red", "green", "blue", "white")
 DOORS, STEPS = 6, 18

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 from house import FOLDERS, module_name
+from links import COPIED
 from page_blocks import DOCS, NOT_PLAYED, ROOT, count_not_run, read_blocks
 from prose import python_files
 from typer.core import TyperGroup
@@ -22,13 +23,14 @@ from typer.core import TyperGroup
 from gymcp.cli.app import app
 from gymcp.trainers.recipe.recipe import Recipe
 
-ALL_PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+ALL_PAGES = (ROOT / "README.md", *(ROOT / name for name in COPIED), *sorted(DOCS.rglob("*.md")))
 LANGUAGES = ("sh", "python", "toml", "json", "text", "")
 """Languages of blocks; `page_player` runs or writes the first three."""
 COMMAND = re.compile(r"^(\$ )?(\.venv/bin/)?gymcp [a-z-]", re.MULTILINE)
 MAX_GLOSSARY = 30
 """Words that a newcomer can be asked to learn."""
 NOT_RUN = {
+    "CONTRIBUTING.md": 1,
     "adding-a-server.md": 2,
     "agent-programs.md": 1,
     "command-line.md": 1,
@@ -44,7 +46,7 @@ NOT_RUN = {
     "textworld.md": 1,
     "training.md": 2,
 }
-"""Page -> number of its blocks that cannot be run in a test; each has its reason beside it. Other pages have none."""
+"""Page, by its path in docs/ or in the checkout -> number of its blocks that cannot be run in a test; each has its reason beside it. Other pages have none."""
 RECIPE_SECTIONS = {*(field.name for field in fields(Recipe)), "rollout.branching"}
 PLAYED_IN_PARTS = {
     "README.md": "tests/test_readme.py",
@@ -67,6 +69,10 @@ def commands(page: Path) -> Iterator[str]:
 PAGES = [page for page in ALL_PAGES if any(commands(page))]
 
 
+def name_page(page: Path) -> str:
+    return str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT))
+
+
 def list_played_pages() -> set[str]:
     """Pages that a test plays as a whole, by their paths in docs/."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
@@ -81,9 +87,8 @@ def test_a_command_stands_in_a_shell_block_which_is_played_or_says_why_not(page:
     assert len(fences) == 2 * len(blocks), "a fence is indented or has a title: no test reads its block"
     assert [block.language for block in blocks if block.language not in LANGUAGES] == []
     assert [block.text for block in blocks if block.language != "sh" and COMMAND.search(block.text)] == []
-    name = page.name if page.parent == ROOT else str(page.relative_to(DOCS))
     if any(block.language in ("sh", "python") and block.mark not in NOT_PLAYED for block in blocks):
-        assert name in list_played_pages() | set(PLAYED_IN_PARTS), "no test plays this page"
+        assert name_page(page) in list_played_pages() | set(PLAYED_IN_PARTS), "no test plays this page"
 
 
 @pytest.mark.parametrize(("page", "test"), PLAYED_IN_PARTS.items())
@@ -146,7 +151,7 @@ def test_renames_names_each_public_name_that_is_gone() -> None:
 
 
 def test_blocks_that_are_not_run_are_counted() -> None:
-    counts = {str(page.relative_to(DOCS)): count_not_run(page) for page in DOCS.rglob("*.md")}
+    counts = {name_page(page): count_not_run(page) for page in ALL_PAGES}
     assert {page: count for page, count in counts.items() if count} == NOT_RUN
 
 

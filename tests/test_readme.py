@@ -1,4 +1,7 @@
-"""The README's commands and code, as a reader types them. `make demo` and `make test` are typed by CI."""
+"""The README's commands and code, as a reader types them. `make demo` and `make test` are typed by CI.
+
+The virtualenv that the pages activate is this one, as `.venv` of a folder.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import warm_command
 from page_player import open_viewer
 
@@ -25,7 +29,7 @@ def blocks(language: str) -> list[str]:
 
 def typed_commands() -> list[str]:
     """Commands of the page that a reader types into a shell, in their order."""
-    return [line for block in blocks("sh") for line in block.splitlines() if line.startswith(".venv/bin/gymcp")]
+    return [line for block in blocks("sh") for line in block.splitlines() if line.startswith("gymcp ")]
 
 
 def test_every_command_works(tmp_path: Path) -> None:
@@ -38,6 +42,25 @@ def test_every_command_works(tmp_path: Path) -> None:
             continue
         done = warm_command.run(words, cwd=tmp_path, env=os.environ, timeout_s=600)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("page", "after"), [("README.md", ""), ("docs/start/install.md", "make demo\n")], ids=["readme", "install"]
+)
+def test_a_shell_in_a_clone_finds_the_command_as_the_page_says(page: str, after: str, tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^{after}(\. \.venv/bin/activate)(?: +#.*)?$", text, flags=re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-eu", "-c", f"{line}\ncommand -v gymcp"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).resolve() == (Path(sys.prefix) / "bin" / "gymcp").resolve()
 
 
 def test_the_page_is_two_screens() -> None:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gymcp.agents.policies.openai.wire_format import cut_reasoning
 from gymcp.agents.prompts.rendering import describe_tool
 from gymcp.agents.tool_calls.formats import hermes
-from gymcp.agents.tool_calls.parsing import CallIds, parse_action
+from gymcp.agents.tool_calls.parsing import CallIds, parse_action, split_thoughts
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Decision, Message, Sampling, Tool, ToolCall
 
@@ -24,7 +25,10 @@ What it answers comes next. When you have nothing left to call, say what you hav
 
 
 class TextToolCallPolicy:
-    """A `ChatPolicy` over another one, which is never offered a tool itself."""
+    """A `ChatPolicy` over another one, which is never offered a tool itself.
+
+    Thoughts in ``<think>`` tags are the decision's reasoning, unless the endpoint sent reasoning of its own.
+    """
 
     def __init__(self, policy: ChatPolicy) -> None:
         self._policy = policy
@@ -32,7 +36,9 @@ class TextToolCallPolicy:
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         decision = await self._policy.chat(write_as_text(messages, tools), (), sampling)
-        return replace(decision, action=parse_action(decision.action.text, tools, hermes, self._new_id))
+        text = decision.action.text
+        reasoning = decision.reasoning or cut_reasoning(split_thoughts(text)[0])
+        return replace(decision, action=parse_action(text, tools, hermes, self._new_id), reasoning=reasoning)
 
 
 def write_as_text(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:

@@ -37,12 +37,12 @@ def parse_action(text: str, tools: Sequence[Tool], parse_calls: Format, new_id: 
     """The action in the text; never raises, whatever the text is.
 
     A malformed call becomes a call with a `problem`, which the environment answers with an error. Thoughts in
-    ``<think>`` tags are not part of the action; they stay in the tokens.
+    ``<think>`` tags are not part of the action: `split_thoughts` has them, and they stay in the tokens.
     """
     if len(text) > MAX_CHARS:
         problem = f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read"
         return Action(tool_calls=(ToolCall(id=new_id(), name="", parse_error=problem),))
-    parsed = parse_calls(strip_thoughts(text), tools)
+    parsed = parse_calls(split_thoughts(text)[1], tools)
     calls = [_tool_call(call, new_id()) for call in parsed.calls[:MAX_CALLS]]
     if len(parsed.calls) > MAX_CALLS:
         problem = f"more than {MAX_CALLS} calls in one answer: the rest is not read"
@@ -50,12 +50,16 @@ def parse_action(text: str, tools: Sequence[Tool], parse_calls: Format, new_id: 
     return Action(text=parsed.text, tool_calls=tuple(calls))
 
 
-def strip_thoughts(text: str) -> str:
-    """The text behind the first ``</think>``; without one, the text before a ``<think>`` that is not closed."""
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thoughts in a text, without their tags, and the text behind the first ``</think>``.
+
+    Without that tag, the thoughts are behind a ``<think>`` that is not closed, and the text is before it.
+    """
     before, tag, after = text.partition(_THOUGHT_ENDS)
     if tag:
-        return after
-    return before.partition(_THOUGHT_BEGINS)[0]
+        return before.replace(_THOUGHT_BEGINS, "", 1).strip(), after
+    said, _, thoughts = before.partition(_THOUGHT_BEGINS)
+    return thoughts.strip(), said
 
 
 def _tool_call(parsed: ParsedCall, id: str) -> ToolCall:

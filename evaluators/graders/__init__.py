@@ -1,7 +1,4 @@
-"""Graders: pure functions of task and record. docs/evaluation.md says what each is for.
-
-`answer_matches` is in `gymcp.evaluators.graders.patterns`.
-"""
+"""Graders: pure functions of task and record. docs/evaluation.md says what each is for."""
 
 from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number, final_answer
 from gymcp.evaluators.graders.calls import as_target, calls_alike, calls_made, with_milestones
@@ -17,6 +14,7 @@ from gymcp.evaluators.graders.files import (
 )
 from gymcp.evaluators.graders.formats import answer_fits_schema, answer_has_format
 from gymcp.evaluators.graders.milestones import milestones
+from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.questions import with_asking
 from gymcp.evaluators.graders.states import final_state, final_state_equals, state_changes
 
@@ -28,6 +26,7 @@ __all__ = [
     "answer_has_format",
     "answer_includes_json",
     "answer_is_number",
+    "answer_matches",
     "any_of",
     "as_target",
     "calls_alike",

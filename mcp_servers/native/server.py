@@ -63,11 +63,11 @@ def native_server(
     class and the imports that it uses enter the sandbox, so one file can have tasks, gold calls and server.
 
     `modules` are the dotted names of further modules that the program imports. `packages` is the folder of the packages
-    that it imports, from `gymcp.mcp_servers.packages.native_packages.locked_packages`. `start` may be "fork" only for a
-    program that `ServerSpec.fork` allows, whose packages start no thread when they are imported. `env` is what the
-    program finds in `os.environ`; ``${NAME}`` in it takes the value of a variable of the harness, which is kept out of
-    what is recorded (`ServerSpec.secrets`). Raises ConfigError if the source cannot be found, uses names or packages
-    that do not enter the sandbox, or has async tools, and for a variable that is not set.
+    that it imports, from `locked_packages`. `start` may be "fork" only for a program that `ServerSpec.fork` allows,
+    whose packages start no thread when they are imported. `env` is what the program finds in `os.environ`; ``${NAME}``
+    in it takes the value of a variable of the harness, which is kept out of what is recorded (`ServerSpec.secrets`).
+    Raises ConfigError if the source cannot be found, uses names or packages that do not enter the sandbox, or has async
+    tools, and for a variable that is not set.
     """
     if isinstance(program, str):
         source = _module_source(program)
@@ -174,7 +174,8 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[ast.Import | ast.Im
         source = (node.module or "") if isinstance(node, ast.ImportFrom) else names[0].name
         if source.split(".")[0] == "gymcp" and source != RUNTIME:
             raise ConfigError(
-                f"native server: '{names[0].name}' of {source} does not enter the sandbox; only {RUNTIME}"
+                f"native server: '{names[0].name}' of {source} does not enter the sandbox; of {ROOM}, only"
+                f" {', '.join(PASSED_ON)} does"
             )
         node.names = names
         yield node

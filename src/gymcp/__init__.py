@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Task,
         Tool,
         ToolCall,
+        ToolOffer,
         ToolResult,
         Trajectory,
         UserScript,
@@ -67,6 +68,7 @@ __all__ = [
     "Task",
     "Tool",
     "ToolCall",
+    "ToolOffer",
     "ToolResult",
     "Trajectory",
     "UsageError",
@@ -84,7 +86,7 @@ if not TYPE_CHECKING:
             "protocols": "Agent AgentFactory ChatPolicy Grader Policy User",
             "types": (
                 "Action Decision EpisodeLimits Fact GiveUp GoldTurn Message Observation Sampling Score Step "
-                "Suite Task Tool ToolCall ToolResult Trajectory UserScript"
+                "Suite Task Tool ToolCall ToolOffer ToolResult Trajectory UserScript"
             ),
         },
     )

@@ -277,6 +277,26 @@ def test_tools_can_be_written_as_text() -> None:
     assert "error: broke" in body["messages"][3]["content"]
 
 
+def thinks(text: str, own: str = "") -> Reply:
+    whole = json.loads(says(text).body)
+    whole["choices"][0]["message"]["reasoning_content"] = own
+    return Reply(body=json.dumps(whole).encode())
+
+
+def test_thoughts_before_calls_that_are_written_as_text_are_the_reasoning() -> None:
+    call = '<tool_call>{"name": "pay", "arguments": {}}</tool_call>'
+    answers = (
+        thinks(f"<think>Bob.</think>{call}"),
+        thinks(f"<think>Bob.</think>{call}", own="Ann."),
+        thinks("<think>Bo"),
+    )
+    with chat_server(in_turn(*answers)) as server:
+        found = [ask(endpoint(server), tools=(TOOL,), templated=True) for _ in answers]
+    assert [decided.reasoning for decided in found] == ["Bob.", "Ann.", "Bo"]
+    assert [[call.name for call in decided.action.tool_calls] for decided in found] == [["pay"], ["pay"], []]
+    assert {decided.action.text for decided in found} == {""}
+
+
 def test_the_rate_limit_is_respected() -> None:
     async def main(to: Endpoint) -> float:
         loop = asyncio.get_running_loop()

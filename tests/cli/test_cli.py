@@ -151,18 +151,18 @@ ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals
     [
         ("suite=lambda: 1 / 0", "its suite raised env.py:13: ZeroDivisionError: division by zero"),
         ("suite=lambda: sys.exit(0)", "its suite raised env.py:13: SystemExit: 0"),
-        ("suite=[TASK]", "its suite must be a gymcp.types.Suite"),
+        ("suite=[TASK]", "its suite must be a gymcp.Suite"),
         ("suite=replace(SUITE, tasks=())", "its suite has no tasks"),
         ("suite=replace(SUITE, tasks=(TASK, TASK))", "two tasks have the id 'a'"),
         ("suite=replace(SUITE, tasks=(replace(TASK, prompts=()),))", "task 'a': its prompts must be"),
         ("suite=replace(SUITE, tasks=(replace(TASK, initial_state={1, 2}),))", "its initial_state is not JSON"),
         (
             'suite=replace(SUITE, tasks=(replace(TASK, user="x"),))',
-            "its user must be a gymcp.types.UserScript, not 'x'",
+            "its user must be a gymcp.UserScript, not 'x'",
         ),
         (
             "suite=replace(SUITE, tasks=(replace(TASK, offer=None),))",
-            "its offer must be a gymcp.types.ToolOffer, not None",
+            "its offer must be a gymcp.ToolOffer, not None",
         ),
         ("servers=()", "its servers must be a tuple with at least one ServerSpec, not ()"),
         ('servers=[{"argv": "x"}]', "its servers must be a tuple"),

@@ -220,6 +220,15 @@ def test_more_than_five_runs_are_not_put_side_by_side_and_the_pages_say_so(tmp_p
     assert not list((tmp_path / "out" / "data").glob("beside-*"))
 
 
+def test_many_runs_that_are_exported_in_part_share_one_note(tmp_path: Path) -> None:
+    for n in range(4):
+        write_run(tmp_path / "runs" / str(n), f"agent{n}", paying=1, tasks=2)
+    done = export_viewer([tmp_path / "runs"], tmp_path / "out", listed=True, choice=Choice(limit=1))
+    assert len(done.notes) == 1
+    assert done.notes[0].startswith("4 runs are exported in part, as their own pages say; 0: this export holds 1 of ")
+    assert all(len(unpack(tmp_path / "out", f"{n}/about")["problems"]) == 1 for n in range(4))
+
+
 def test_every_module_can_be_bundled_and_pages_name_files_that_exist() -> None:
     for entry in ("main.js", "runs.js"):
         script = bundle_script(entry)

@@ -22,7 +22,7 @@ SHORT = {
 
 def test_a_policy_is_trained_and_used(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    assert play_page(DOCS / "start" / "train.md", tmp_path) == 4
+    assert play_page(DOCS / "start" / "train.md", tmp_path) == 5
     assert (tmp_path / "runs" / "first" / "final" / "model.safetensors").is_file()
 
 

@@ -115,8 +115,13 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
-    """The reasoning in a message, cut with a note if it is long; empty if there is none, or if it is not text."""
-    reasoning = next((message[key] for key in REASONING_KEYS if isinstance(message.get(key), str)), "").strip()
+    """The reasoning in a message; empty if there is none, or if it is not text."""
+    return cut_reasoning(next((message[key] for key in REASONING_KEYS if isinstance(message.get(key), str)), ""))
+
+
+def cut_reasoning(text: str) -> str:
+    """The text without blanks around it, cut with a note if it is longer than is recorded."""
+    reasoning = text.strip()
     if len(reasoning) <= MAX_REASONING_CHARS:
         return reasoning
     return (

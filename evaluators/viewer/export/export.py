@@ -26,6 +26,8 @@ from gymcp.types import Json
 
 MAX_PAIRED_RUNS = 5
 """Runs of an export of which every two are shown side by side."""
+MAX_NAMED_PARTS = 3
+"""Runs whose export in part has a line of its own on the list; more share one."""
 COPIED = ("style.css", "icon.svg")
 LIST_SCRIPT, RUN_SCRIPT = "list.js", "run.js"
 
@@ -149,6 +151,7 @@ class _Export:
         sizes = [run.summary.episodes for run in readable if run.summary]
         self._total = sum(min(size, limit) if limit else size for size in sizes)
         runs: list[ExportedRun] = []
+        parts: list[tuple[str, str]] = []
         for run in readable:
             first = runs[-1].last + 1 if runs else 1
             try:
@@ -157,9 +160,10 @@ class _Export:
                 self.problems.append(_hide_place(str(error), run))
                 continue
             runs.append(exported)
-            self.notes += [f"{_label(run)}: {exported.left_out}"] if exported.left_out else []
+            parts += [(_label(run), exported.left_out)] if exported.left_out else []
             if exported.unreadable:
                 self.problems.append(f"{_label(run)}: {exported.unreadable:,} episodes cannot be read")
+        self.notes += _describe_parts(parts)
         return runs
 
     def _write_pairs(self, found: Sequence[ExportedRun]) -> list[tuple[int, int]]:
@@ -241,6 +245,14 @@ def _partners(one: ExportedRun, other: ExportedRun) -> set[tuple[ExportedEpisode
 def _label(run: ListedRun) -> str:
     """Path of the run below the folders that were named; the name alone of one that was named itself."""
     return run.folder.resolve().name if run.label == str(run.folder) else run.label
+
+
+def _describe_parts(parts: Sequence[tuple[str, str]]) -> list[str]:
+    """Notes on the runs that are exported in part: label, and what is left out. The pages of each run say it, too."""
+    if len(parts) <= MAX_NAMED_PARTS:
+        return [f"{label}: {left_out}" for label, left_out in parts]
+    first, left_out = parts[0]
+    return [f"{len(parts)} runs are exported in part, as their own pages say; {first}: {left_out}"]
 
 
 def _hide_place(words: str, run: ListedRun) -> str:

@@ -148,6 +148,8 @@ VERBS: tuple[Verb, ...] = (
         help="Train a policy by a recipe.",
         place="training.train:command",
         examples=(
+            "gymcp train recipes/tiny.toml --check",
+            "gymcp train recipes/tiny.toml --explain",
             "gymcp train recipes/tiny.toml",
             "gymcp train recipes/tiny.toml --set learn.iterations=5 --out runs/mine",
             "gymcp train recipes/tiny.toml --out runs/mine --resume",

@@ -28,10 +28,10 @@ Try: {first}
 
 from pathlib import Path
 
+from gymcp import GoldTurn, Suite, Task, ToolCall
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
-from gymcp.mcp_servers.packages.locked_server import locked_server
-{more_imports}from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.mcp_servers import {server_imports}
 
 LOCK = Path(__file__).with_name("{lock}")
 {cassette}
@@ -96,7 +96,7 @@ def write_text(name: str, path: Path, entry: LockedServer, found: Trial, sandbox
         state="" if state == "opaque" else f", state={describe_state(state)}",
         state_kind="in its files" if isinstance(state, FileState) else state,
         state_reason=_comment_text(found.state.reason),
-        more_imports="from gymcp.mcp_servers.spec import FileState\n" if isinstance(state, FileState) else "",
+        server_imports="FileState, locked_server" if isinstance(state, FileState) else "locked_server",
         server=entry.name,
         package=_plain(entry.package),
         version=f" {entry.version}" if entry.version and entry.source is None else "",

@@ -11,11 +11,10 @@ from gymcp.errors import ConfigError
 _ENVIRONMENT = '''\
 """{name}: tasks over a class of one's own. Try: gymcp check {file}"""
 
+from gymcp import GoldTurn, Suite, Task, ToolCall
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native.runtime import ToolError
-from gymcp.mcp_servers.native.server import native_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.mcp_servers import ToolError, native_server
 
 
 class {cls}:
