@@ -203,7 +203,18 @@ def errors(server: Server, asked: Message) -> None:
 FLOODS: dict[str, Flood] = {
     flood.__name__: flood
     for flood in (
-        *(compute, blocks, fewer_blocks, floats, fewer_floats, escapes, long_text, repeated_secret, kinds_of_blocks, deep),
+        *(
+            compute,
+            blocks,
+            fewer_blocks,
+            floats,
+            fewer_floats,
+            escapes,
+            long_text,
+            repeated_secret,
+            kinds_of_blocks,
+            deep,
+        ),
         *(progress, blank_lines, pings, requests, drip, errors),
     )
 }

@@ -38,7 +38,7 @@ _SAFE_CHARACTERS = ("", "/", "/:@", "/:@!$&'()*+,;=")
 _TURN_CHARS = 1_000_000
 """Characters searched before other tasks have a turn, counted for each form: one to three milliseconds."""
 _MAX_SLICE_CHARS = 50_000
-"""Characters searched at once, unless a value is longer: they may hold a thousand values, which take longer to replace."""
+"""Characters searched at once, unless a value is longer. They may hold thousands of values to replace."""
 _STRING_CHARS = 1_000
 """Characters that take as long to search as it takes to walk to one string."""
 _FOLDED_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"), ("\u03a3", "\u03c3"), ("\u03c2", "\u03c3"))
@@ -157,7 +157,7 @@ class Redaction:
         return "".join((*parts, text[done:])) if parts else text
 
     def _find(self, piece: str) -> list[tuple[int, int, str]]:
-        """(begin, end, name) of each form that begins in a slice; `piece` is the slice with the characters behind it."""
+        """(begin, end, name) of each form that begins in a slice; `piece` is the slice with what follows it."""
         folded = _fold(piece)
         found: list[tuple[int, int, str]] = []
         for form in self._searched:
@@ -204,7 +204,7 @@ def _finish(steps: Steps[T]) -> T:
 
 
 def _fold(text: str) -> str:
-    """The text in lower case, each character in its place; letters that are no ASCII but stand for some are replaced."""
+    """The text in lower case, each character in its place, with special letters replaced by the usual ones."""
     if not text.isascii():
         for letter, plain in _FOLDED_LETTERS:
             text = text.replace(letter, plain)

@@ -120,9 +120,7 @@ def test_attempts_are_reported(path: str, user: str, played: Played, subtests: p
     ("path", "user"),
     [make_param(path, user) for path in START_PATHS if START_PATHS[path].has_new_wire for user in USERS],
 )
-def test_attempts_on_the_new_wire_are_reported(
-    path: str, user: str, played: Played, subtests: pytest.Subtests
-) -> None:
+def test_attempts_on_the_new_wire_are_reported(path: str, user: str, played: Played, subtests: pytest.Subtests) -> None:
     """Past the SDK's client, the same is said of the same answers."""
     found = played(path, user)
     assert int(found["number_on_new_wire"].removeprefix("result: ")) >= FIRST_ID  # else it went through the client
