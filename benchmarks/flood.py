@@ -40,7 +40,14 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import ToolCall
 
 IDLE, COMPUTE, SHARE = "idle", "compute", "share"
-KINDS = tuple(kind for kind in (*FLOODS, *LISTS) if kind not in (COMPUTE, "usual_list"))
+NEW_WIRE = " on 2026-07-28"
+"""End of the name of a flood on the wire of that version, on which calls go past the SDK's client."""
+KINDS = (
+    *(kind for kind in (*FLOODS, *LISTS) if kind not in (COMPUTE, "usual_list")),
+    *(f"{kind}{NEW_WIRE}" for kind in ("fewer_blocks", "fewer_floats", "escapes", "long_text", "deep", "requests")),
+)
+SECRET = 'sk/Live+"x<y>&q==7Zq'
+"""A secret of the server, with characters that encodings change, so that it is searched in 20 forms."""
 MAX_LOST = 0.10
 """Largest share of the honest servers' calls, and of the loop's time, that a flood may cost."""
 HONEST_SERVERS = 4
@@ -252,7 +259,12 @@ async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
 async def _keep_open(sandbox: Sandbox, kind: str, for_s: float, opened: list[str]) -> None:
     """Have a server of that kind, and another whenever it is lost; each is added to `opened`."""
     _in_flood.set(True)
+    kind, new_wire, _ = kind.partition(NEW_WIRE)
     spec = replace(native_server("flood", "flood_server"), state="opaque", wire="legacy")
+    if new_wire:
+        spec = replace(spec, state="declared", wire="2026-07-28")
+    if kind == "repeated_secret":
+        spec = replace(spec, env={**spec.env, "FLOOD_SECRET": SECRET}, secrets={SECRET: "${FLOOD_SECRET}"})
     if kind in LISTS:
         spec = replace(spec, env={**spec.env, "FLOOD_LIST": kind})
     while True:

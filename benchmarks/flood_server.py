@@ -17,7 +17,15 @@ from gymcp.mcp_servers.native import runtime
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
 SCHEMA = {"type": "object"}
 LINES_PER_WRITE = 500
+STATE_KEY = runtime.state_key({})
 Message = dict[str, Any]
+COMPLETE: Message = {
+    "resultType": "complete",
+    "ttlMs": 0,
+    "cacheScope": "private",
+    "_meta": {runtime.STATE_KEY: STATE_KEY},
+}
+"""Fields of a result on the wire of 2026-07-28, of a server that declares its state."""
 Flood = Callable[["Server", Message], None]
 
 
@@ -33,7 +41,7 @@ class Server:
         self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def answer(self, asked: Message, result: Message) -> None:
-        self.send({"id": asked["id"], "result": result})
+        self.send({"id": asked["id"], "result": {**(COMPLETE if is_on_new_wire(asked) else {}), **result}})
 
     def serve(self) -> None:
         while line := self.reader.readline():
@@ -44,9 +52,15 @@ class Server:
                 self.answer(asked, {"protocolVersion": asked["params"]["protocolVersion"], **INFO})
             elif asked["method"] == "tools/list":
                 self.answer(asked, LISTS[os.environ.get("FLOOD_LIST", "usual_list")]())
+            elif asked["method"] in ("gymcp/setup", "gymcp/state"):
+                self.answer(asked, {"stateKey": STATE_KEY, "state": {}})
             else:
                 params = asked["params"]
                 FLOODS[params["name"]](self, asked | {"for_s": params["arguments"]["for_s"]})
+
+
+def is_on_new_wire(asked: Message) -> bool:
+    return runtime.VERSION_KEY in ((asked.get("params") or {}).get("_meta") or {})
 
 
 def _tool(name: str, **more: Any) -> Message:
@@ -83,6 +97,8 @@ def text_result(text: str) -> Message:
 
 
 def _raw(server: Server, asked: Message, result: bytes) -> None:
+    if is_on_new_wire(asked):
+        result = json.dumps(COMPLETE).encode()[:-1] + b"," + result[1:]
     server.write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (asked["id"], result))
 
 
@@ -121,6 +137,12 @@ def kinds_of_blocks(server: Server, asked: Message) -> None:
 
 def long_text(server: Server, asked: Message) -> None:
     _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"x" * 3_000_000 + b'"}]}')
+
+
+def repeated_secret(server: Server, asked: Message) -> None:
+    """Write one secret again and again, each with a control character beside it."""
+    said = json.dumps(os.environ["FLOOD_SECRET"])[1:-1] + "\\u0007"
+    _raw(server, asked, b'{"content":[{"type":"text","text":"' + (said * (3_500_000 // len(said))).encode() + b'"}]}')
 
 
 def requests(server: Server, asked: Message) -> None:
@@ -181,7 +203,18 @@ def errors(server: Server, asked: Message) -> None:
 FLOODS: dict[str, Flood] = {
     flood.__name__: flood
     for flood in (
-        *(compute, blocks, fewer_blocks, floats, fewer_floats, escapes, long_text, kinds_of_blocks, deep),
+        *(
+            compute,
+            blocks,
+            fewer_blocks,
+            floats,
+            fewer_floats,
+            escapes,
+            long_text,
+            repeated_secret,
+            kinds_of_blocks,
+            deep,
+        ),
         *(progress, blank_lines, pings, requests, drip, errors),
     )
 }

@@ -180,6 +180,21 @@ def charge_steps(share: LoopShare, work: Coroutine[Any, Any, T]) -> Generator[An
             resume = partial(work.throw, error)
 
 
+async def charge_turns(share: LoopShare, steps: Generator[None, None, T]) -> T:
+    """Result of the steps, with a turn for other tasks between two of them. Charges their CPU time.
+
+    A server that has used more than its budget waits for the next step.
+    """
+    while True:
+        with share.charge_elapsed():
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+        await asyncio.sleep(share.owed_s())
+
+
 async def charge_thread(share: LoopShare, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Result of the function, run in a thread. Charges its CPU time, in which the loop is without the interpreter."""
     spent_s = 0.0

@@ -17,8 +17,9 @@ import functools
 import html
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import quote, quote_plus
 
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
@@ -34,6 +35,46 @@ _MIN_LINE_CHARS = 16
 """Least characters of a line that is redacted by itself, if the value has several lines, such as a key file."""
 _SAFE_CHARACTERS = ("", "/", "/:@", "/:@!$&'()*+,;=")
 """Characters that various libraries leave unchanged when they encode a URL."""
+_TURN_CHARS = 1_000_000
+"""Characters searched before other tasks have a turn, counted for each form: one to three milliseconds."""
+_MAX_SLICE_CHARS = 50_000
+"""Characters searched at once, unless a value is longer. They may hold thousands of values to replace."""
+_STRING_CHARS = 1_000
+"""Characters that take as long to search as it takes to walk to one string."""
+_FOLDED_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"), ("\u03a3", "\u03c3"), ("\u03c2", "\u03c3"))
+"""Letters with more than one lower case, or whose lower case has another length or depends on the letters around."""
+T = TypeVar("T")
+
+
+Steps = Generator[None, None, T]
+"""Work in steps of a millisecond or so: other tasks may have a turn at each yield."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A form of a value that is searched."""
+
+    text: str
+    name: str
+    """Replacement of the value."""
+    in_any_case: bool
+    stride: int
+    """Least characters from one occurrence to the next, which may overlap it."""
+
+
+class _Turn:
+    """Characters that may still be searched before other tasks have a turn."""
+
+    def __init__(self) -> None:
+        self._left = _TURN_CHARS
+
+    def is_over(self, chars: int) -> bool:
+        """True if it is the turn of others, now that so many more have been searched."""
+        self._left -= chars
+        if self._left > 0:
+            return False
+        self._left = _TURN_CHARS
+        return True
 
 
 class Redaction:
@@ -41,58 +82,137 @@ class Redaction:
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         """`secrets`: replacement by value."""
-        parts: list[str] = []
-        self._folded: list[str] = []
-        """Forms of values that are found in upper and lower case."""
-        self._exact: list[str] = []
-        self._names: dict[str, str] = {}
-        for number, (value, name) in enumerate(sorted(secrets.items(), key=lambda pair: -len(pair[0]))):
+        forms: dict[tuple[str, bool], _Form] = {}
+        for value, name in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
             folded, exact = _forms(value)
-            self._folded += [form.lower() for form in folded]
-            self._exact += exact
-            self._names[f"s{number}"] = name
-            forms = [(form, f"(?i:{re.escape(form)})") for form in folded] + [(form, re.escape(form)) for form in exact]
-            forms.sort(key=lambda form: -len(form[0]))
-            parts.append(f"(?P<s{number}>{'|'.join(pattern for _, pattern in forms)})")
-        self._pattern = re.compile("|".join(parts))
+            for text, in_any_case in (*((_fold(text), True) for text in folded), *((text, False) for text in exact)):
+                forms.setdefault((text, in_any_case), _Form(text, name, in_any_case, _stride(text)))
+        self._searched = sorted(forms.values(), key=lambda form: -len(form.text))
+        self._overlap = len(self._searched[0].text) - 1
+        """Characters behind a slice in which a form that begins in the slice may end."""
+        self._slice_chars = max(4 * self._overlap, min(_MAX_SLICE_CHARS, _TURN_CHARS // len(forms)))
 
     def text(self, text: str) -> str:
         """The text without the values. Control characters are removed, too, if they have hidden a value."""
-        if self._holds(text):
-            text = self._pattern.sub(self._replacement, text)
-        if not has_controls(text):
-            return text
-        plain = plain_text(text)
-        return self._pattern.sub(self._replacement, plain) if self._holds(plain) else text
+        return _finish(self._text(text, _Turn()))
 
     def json(self, value: Json) -> Json:
         """The value with every string in it redacted, keys included."""
+        return _finish(self._json(value, _Turn()))
+
+    def message(self, message: JSONRPCMessage) -> Steps[JSONRPCMessage]:
+        """A message of the server, redacted. It is searched as a whole first and copied only if it holds a value."""
+        turn = _Turn()
+        match message:
+            case JSONRPCResponse(result=result):
+                if (yield from self._is_suspect(result, turn)):
+                    return message.model_copy(update={"result": (yield from self._json(result, turn))})
+            case JSONRPCError(error=error):
+                fields: Json = {"message": error.message, "data": error.data}
+                if (yield from self._is_suspect(fields, turn)):
+                    redacted = error.model_copy(update=(yield from self._json(fields, turn)))
+                    return message.model_copy(update={"error": redacted})
+            case _:
+                if (yield from self._is_suspect(message.params, turn)):
+                    return message.model_copy(update={"params": (yield from self._json(message.params, turn))})
+        return message
+
+    def _json(self, value: Json, turn: _Turn) -> Steps[Json]:
         if isinstance(value, str):
-            return self.text(value)
+            return (yield from self._text(value, turn))
         if isinstance(value, Mapping):
-            return {self.text(key): self.json(part) for key, part in value.items()}
-        return [self.json(part) for part in value] if isinstance(value, list | tuple) else value
+            copy = {}
+            for key, part in value.items():
+                copy[(yield from self._text(key, turn))] = yield from self._json(part, turn)
+            return copy
+        if isinstance(value, list | tuple):
+            parts = []
+            for part in value:
+                parts.append((yield from self._json(part, turn)))
+            return parts
+        return value
 
-    def message(self, message: JSONRPCMessage) -> JSONRPCMessage:
-        """A message of the server, redacted. It is searched as one text first and copied only if it holds a value."""
-        together = "\n".join(_strings_of(message.model_dump()))
-        if not self._holds(together) and not has_controls(together):
-            return message
-        if isinstance(message, JSONRPCResponse):
-            return message.model_copy(update={"result": self.json(message.result)})
-        if isinstance(message, JSONRPCError):
-            error = message.error
-            redacted = {"message": self.text(error.message), "data": self.json(error.data)}
-            return message.model_copy(update={"error": error.model_copy(update=redacted)})
-        return message.model_copy(update={"params": self.json(message.params)})
+    def _text(self, text: str, turn: _Turn) -> Steps[str]:
+        if turn.is_over(_STRING_CHARS):
+            yield
+        text = yield from self._replace(text, turn)
+        if not has_controls(text):
+            return text
+        plain = plain_text(text)
+        redacted = yield from self._replace(plain, turn)
+        return text if redacted is plain else redacted
 
-    def _holds(self, text: str) -> bool:
-        """True if there is anything to replace. This is a search for plain strings, which is fast."""
-        lowered = text.lower()
-        return any(form in lowered for form in self._folded) or any(form in text for form in self._exact)
+    def _replace(self, text: str, turn: _Turn) -> Steps[str]:
+        """The text with the names in place of the values, or the text itself if it holds none."""
+        parts: list[str] = []
+        done = 0
+        for start in range(0, len(text), self._slice_chars):
+            piece = text[start : start + self._slice_chars + self._overlap]
+            for first, end, name in self._find(piece):
+                if start + first >= done:
+                    parts += (text[done : start + first], name)
+                done = max(done, start + end)
+            if turn.is_over(len(piece) * len(self._searched)):
+                yield
+        return "".join((*parts, text[done:])) if parts else text
 
-    def _replacement(self, match: re.Match[str]) -> str:
-        return self._names[match.lastgroup or ""]
+    def _find(self, piece: str) -> list[tuple[int, int, str]]:
+        """(begin, end, name) of each form that begins in a slice; `piece` is the slice with what follows it."""
+        folded = _fold(piece)
+        found: list[tuple[int, int, str]] = []
+        for form in self._searched:
+            where = folded if form.in_any_case else piece
+            at = where.find(form.text)
+            while 0 <= at < self._slice_chars:
+                found.append((at, at + len(form.text), form.name))
+                at = where.find(form.text, at + form.stride)
+        return sorted(found, key=lambda span: (span[0], -span[1]))
+
+    def _is_suspect(self, value: Json, turn: _Turn) -> Steps[bool]:
+        """True if a string in the value holds a form, or control characters, which may hide one."""
+        batch: list[str] = []
+        chars = 0
+        for text in _strings_of(value):
+            batch.append(text)
+            chars += len(text) + _STRING_CHARS
+            if chars >= self._slice_chars:
+                if (yield from self._is_suspect_text("\n".join(batch), turn)):
+                    return True
+                batch, chars = [], 0
+        return (yield from self._is_suspect_text("\n".join(batch), turn))
+
+    def _is_suspect_text(self, text: str, turn: _Turn) -> Steps[bool]:
+        for start in range(0, len(text), self._slice_chars):
+            piece = text[start : start + self._slice_chars + self._overlap]
+            folded = _fold(piece)
+            if has_controls(piece):
+                return True
+            if any(form.text in (folded if form.in_any_case else piece) for form in self._searched):
+                return True
+            if turn.is_over(len(piece) * len(self._searched)):
+                yield
+        return False
+
+
+def _finish(steps: Steps[T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def _fold(text: str) -> str:
+    """The text in lower case, each character in its place, with special letters replaced by the usual ones."""
+    if not text.isascii():
+        for letter, plain in _FOLDED_LETTERS:
+            text = text.replace(letter, plain)
+    return text.lower()
+
+
+def _stride(text: str) -> int:
+    return next(shift for shift in range(1, len(text) + 1) if text.startswith(text[shift:]))
 
 
 def secrets_in(who: str, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -137,16 +257,17 @@ def redact_errors(redaction: Redaction | None) -> Iterator[None]:
 
 
 def _strings_of(value: Json) -> Iterator[str]:
-    """Every string in the value, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield str(key)
-            yield from _strings_of(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _strings_of(part)
+    """Every string in the value, keys included, in no particular order."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            yield from part
+            waiting += part.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
 
 
 def _forms(value: str) -> tuple[list[str], list[str]]:

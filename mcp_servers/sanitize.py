@@ -28,10 +28,17 @@ def plain_text(text: str) -> str:
     """
     if not has_controls(text):
         return text
-    plain, count = _ESCAPES.subn("", text, MAX_SEQUENCES)
-    if count < MAX_SEQUENCES:
-        return plain
-    raw = plain.encode("utf-8", "surrogatepass").translate(None, _ASCII_CONTROLS)
+    parts: list[str] = []
+    at = 0
+    for _ in range(MAX_SEQUENCES):
+        control = _CONTROL.search(text, at)  # a search for one of these characters is much faster than for a sequence
+        if control is None:
+            return "".join((*parts, text[at:]))
+        parts.append(text[at : control.start()])
+        sequence = _ESCAPES.match(text, control.start())
+        assert sequence is not None  # the last alternative is the character alone
+        at = sequence.end()
+    raw = "".join((*parts, text[at:])).encode("utf-8", "surrogatepass").translate(None, _ASCII_CONTROLS)
     if not raw.isascii():
         for control in _OTHER_CONTROLS:
             raw = raw.replace(control, b"")

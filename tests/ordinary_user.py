@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 UID = 65534
+IMPORT_PATH = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1] / "src")))
+"""PYTHONPATH of a harness in a process of its own: the modules of the tests, and gymcp of this checkout."""
 _OPEN = """
 set -e
 mount --make-rprivate /

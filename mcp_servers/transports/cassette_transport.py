@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import mcp_types
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.spec import ServerSpec
@@ -156,20 +156,19 @@ class Recorder:
         redaction = redaction_for(self._spec)
         async with transport as (read, write):
             try:
-                yield (
-                    TappedStream(read, lambda item: self.note_answer(item.message)),
-                    TappedStream(write, lambda item: self.note_request(item.message)),
-                )
+                yield TappedStream(read, self.note_answer), TappedStream(write, self.note_request)
             finally:
                 add_to_cassette(self._spec, self.heard, redaction)
 
-    def note_request(self, message: JSONRPCMessage) -> None:
+    async def note_request(self, item: SessionMessage) -> None:
+        message = item.message
         if isinstance(message, JSONRPCRequest):
             self._pending[message.id] = message
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._pending.pop((message.params or {}).get("requestId"), None)
 
-    def note_answer(self, message: JSONRPCMessage) -> None:
+    async def note_answer(self, item: SessionMessage) -> None:
+        message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return
         request = self._pending.pop(message.id, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.shared.message import SessionMessage
 
-from gymcp.mcp_servers.loop_share import LoopShare
+from gymcp.mcp_servers.loop_share import LoopShare, charge_turns
 from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.transports.stdio import Received
 
@@ -25,16 +25,16 @@ class TappedStream:
     """A stream to read from or to write to. `tap` sees every message first and may change it."""
 
     inner: Any
-    tap: Callable[[SessionMessage], None]
+    tap: Callable[[SessionMessage], Awaitable[None]]
 
     async def send(self, item: SessionMessage, /) -> None:
-        self.tap(item)
+        await self.tap(item)
         await self.inner.send(item)
 
     async def receive(self) -> Received:
         item: Received = await self.inner.receive()
         if isinstance(item, SessionMessage):
-            self.tap(item)
+            await self.tap(item)
         return item
 
     def __aiter__(self) -> TappedStream:
@@ -65,10 +65,9 @@ async def redact_transport(
 ) -> AsyncIterator[TransportStreams]:
     """The transport, with secret values removed from the server's messages. The server's share pays for the time."""
 
-    def redact(item: SessionMessage) -> None:
+    async def redact(item: SessionMessage) -> None:
         assert redaction is not None
-        with share.charge_elapsed():
-            item.message = redaction.message(item.message)
+        item.message = await charge_turns(share, redaction.message(item.message))
 
     async with transport as (read, write):
         yield (read if redaction is None else TappedStream(read, redact)), write

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from equipment import lacking, usable
 from length import FULL_TESTS
-from ordinary_user import UID, as_ordinary_user, groups_for
+from ordinary_user import IMPORT_PATH, UID, as_ordinary_user, groups_for
 from sandbox_runs import Ended, run_to_end, sandbox_of
 from start_paths import START_PATHS
 
@@ -103,7 +103,7 @@ def _play(paths: str, user: str) -> str:
         kept = ("PATH", "DOCKER_HOST", "TMPDIR", FULL_TESTS)  # TMPDIR: attempts at links need one file system
         env = {name: os.environ[name] for name in kept if name in os.environ}
         env |= {"LANG": "C.UTF-8", "HOME": str(made / "home"), "GYMCP_HOME": str(made / "home"), "A_SECRET": token}
-        env["PYTHONPATH"] = str(Path(__file__).parents[1])
+        env["PYTHONPATH"] = IMPORT_PATH
         # a session of its own: what is signalled there must not reach the tests
         done = subprocess.run(
             argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True

@@ -11,7 +11,7 @@ from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.runs import open_runs
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
-VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit")
+VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit", "learn")
 
 
 def read_refusal(verb: str, run: Path, other: Path) -> str:
@@ -22,6 +22,7 @@ def read_refusal(verb: str, run: Path, other: Path) -> str:
         "export": ("export", run, "--format", "jsonl", "--out", run.parent / "out.jsonl"),
         "grade": ("grade", run, "--env", BANK),
         "credit": ("credit", run),
+        "learn": ("learn", run, "--policy", "tiny"),
     }
     try:
         if verb == "view":

@@ -28,7 +28,7 @@ from expected import DATABASES, ENDLESS, GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS, Given
 from naive import naive_client, naive_list, naive_reply, naive_world, naively_left_daemon
 from rogue_greed import HELD_S
-from start_paths import START_PATHS, UNCONFINED, StartPath
+from start_paths import NEW_WIRE, START_PATHS, UNCONFINED, StartPath, Wire
 from surroundings import surroundings
 
 from gymcp.errors import GymcpError
@@ -94,8 +94,10 @@ class Play:
                     found[name] = ["control" if self.control else "own session", said]
         return found
 
-    def select(self, names: Iterable[str]) -> list[str]:
+    def select(self, names: Iterable[str], wire: Wire) -> list[str]:
         """The attempts that are made on this path as this user."""
+        if wire == NEW_WIRE:
+            return [name for name in names if self.path.plays_on_new_wire(name)]
         return [name for name in names if self.path.plays(name, self.user)]
 
 
@@ -202,7 +204,7 @@ def processes_named(name: str) -> list[int]:
     return found
 
 
-async def play_replies(play: Play) -> dict[str, Said]:
+async def play_replies(play: Play, wire: Wire = "legacy") -> dict[str, Said]:
     if play.control:
         return {name: ["control", await naive_reply(name)] for name in REPLIES}
 
@@ -212,12 +214,12 @@ async def play_replies(play: Play) -> dict[str, Said]:
         return said, said.endswith("then: result: honest")
 
     # floods wait for their share of the loop: servers beside each other do not wait for each other
-    spec, names = play.path.rogue(limits=Limits(line_bytes=4_000_000)), play.select(REPLIES)
+    spec, names = play.path.rogue(limits=Limits(line_bytes=4_000_000), wire=wire), play.select(REPLIES, wire)
     parts = [play.in_turn(names[first::FLOODS], spec, None, act) for first in range(FLOODS)]
     return {name: said for part in await asyncio.gather(*parts) for name, said in part.items()}
 
 
-async def play_lists(play: Play) -> dict[str, Said]:
+async def play_lists(play: Play, wire: Wire = "legacy") -> dict[str, Said]:
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,7 +236,8 @@ async def play_lists(play: Play) -> dict[str, Said]:
             if play.control:
                 return ["control", await naive_list(name, address, asked)]
             try:
-                async with play.session(play.path.rogue(env={"ROGUE_LIST": name, "ROGUE_ADDRESS": address})) as session:
+                spec = play.path.rogue(env={"ROGUE_LIST": name, "ROGUE_ADDRESS": address}, wire=wire)
+                async with play.session(spec) as session:
                     (tool,) = session.tools
                     about = " ".join(
                         filter(None, [tool.description, *(str(p.get("description", "")) for p in _properties(tool))])
@@ -244,7 +247,7 @@ async def play_lists(play: Play) -> dict[str, Said]:
             except GymcpError as error:
                 return ["own session", f"{type(error).__name__}: {error}"]
 
-        return await play.each(play.select(LISTS), one)
+        return await play.each(play.select(LISTS, wire), one)
 
 
 def _properties(tool: Any) -> list[dict[str, Any]]:
@@ -345,6 +348,8 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         done = asyncio.Event()
         honest = asyncio.create_task(honest_episode(play, done))
         found: dict[str, Said] = {}
+        on_new_wire: dict[str, Said] = {}
+        number = ""
         try:
             async with play.session(path.rogue(token)) as other:
                 await ask_tool(other, "settle", token=token)
@@ -354,10 +359,15 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
                 parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
                 for told in await asyncio.gather(*(part(play) for part in parts)):
                     found |= told
+            if path.has_new_wire:
+                on_new_wire = await play_replies(play, NEW_WIRE) | await play_lists(play, NEW_WIRE)
+                async with play.session(path.rogue(wire=NEW_WIRE)) as other:
+                    number = await ask_tool(other, "number")
         finally:
             done.set()
             answers = await honest
-        return {"attempts": found, "honest_answers": answers, **_describe_forks(sandbox)}
+        told = {"attempts": found, "on_new_wire": on_new_wire, "number_on_new_wire": number}
+        return {**told, "honest_answers": answers, **_describe_forks(sandbox)}
 
 
 def _describe_forks(sandbox: Sandbox) -> dict[str, Any]:

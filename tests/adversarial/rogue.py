@@ -16,6 +16,10 @@ from inside import ATTEMPTS, play
 from gymcp.mcp_servers.native import runtime
 
 OBJECT = {"type": "object"}
+COMPLETE = {"resultType": "complete", "_meta": {runtime.STATE_KEY: "0" * 64}}
+"""Fields of a result on the wire of 2026-07-28, of a server that declares its state."""
+CACHED = {"ttlMs": 0, "cacheScope": "private"}
+"""Fields of a tool list on the wire of 2026-07-28."""
 PLAY_MODULES = ("inside_files", "inside_mounts", "inside_processes", "inside_network", "inside_kernel")
 MODULES = ("inside", *PLAY_MODULES, "rogue_lists", "rogue_replies", "rogue_greed", "rogue_files")
 
@@ -26,8 +30,11 @@ class Rogue:
     def __init__(self) -> None:
         self.reader, self.writer = runtime.claim_wire()
         self.kept: list[Any] = []
+        self.is_new_wire = False
 
     def say(self, message: Any) -> None:
+        if self.is_new_wire and isinstance(result := message.get("result"), dict):
+            message = {**message, "result": {**COMPLETE, **result}}
         self.shout(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def shout(self, line: bytes) -> None:
@@ -40,6 +47,7 @@ class Rogue:
     def serve(self) -> None:
         while (asked := self.hear()) is not None:
             if "id" in asked and "method" in asked:
+                self.is_new_wire = runtime.VERSION_KEY in ((asked.get("params") or {}).get("_meta") or {})
                 answer = self.answer(asked)
                 if answer is not None:
                     self.say({"id": asked["id"], "result": answer})
@@ -52,7 +60,8 @@ class Rogue:
             return {**about, "serverInfo": {"name": "rogue", "version": "1"}}
         if method == "tools/list":
             kind = os.environ.get("ROGUE_LIST", "usual")
-            return getattr(importlib.import_module("rogue_lists"), kind)(self, asked)  # type: ignore[no-any-return]
+            listed = getattr(importlib.import_module("rogue_lists"), kind)(self, asked)
+            return {**listed, **CACHED} if listed is not None and self.is_new_wire else listed
         if method == "gymcp/setup":
             claimed = {"toolsKey": "0" * 64} if os.environ.get("ROGUE_LIE") == "claim_another_list" else {}
             return {"stateKey": "0" * 64, **claimed}
@@ -65,6 +74,8 @@ class Rogue:
     def call(self, asked: dict[str, Any], name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         if name == "echo":
             return {**text(arguments["text"]), "structuredContent": {"text": arguments["text"]}}
+        if name == "number":
+            return text(str(asked["id"]))
         if name == "settle":
             return text(self.settle(arguments["token"]))
         if name == "play":

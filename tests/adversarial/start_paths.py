@@ -24,7 +24,7 @@ from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
-from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.spec import ServerSpec, StateSource
 from gymcp.types import Json
 
 JUDGED_ALIKE = frozenset(
@@ -37,6 +37,19 @@ JUDGED_ALIKE = frozenset(
 )
 """Attempts that the harness judges by the lines of the server alone, with the same code on each path. What differs
 among paths is how lines reach it, how long one may be, and how the server's end is noticed: the others try that."""
+
+Wire = Literal["legacy", "2026-07-28"]
+NEW_WIRE: Wire = "2026-07-28"
+"""Wire on which requests to a server that declares its state go past the SDK's client."""
+NEW_WIRE_SAMPLE = frozenset(
+    {
+        *("answer_twice", "answer_the_next_request", "answer_an_old_request", "answer_under_other_ids"),
+        *("answer_of_another_kind", "half_an_answer", "garbage", "huge_number", "many_kinds_of_blocks"),
+        *("escapes_in_a_result", "escapes_in_an_error", "ask_for_roots", "cancel_the_request", "ask_under_a_long_id"),
+        *("two_of_one_name", "escape_in_a_description", "garbage_before_the_list"),
+    }
+)
+"""Attempts of REPLIES and LISTS that `make test` makes on the new wire, too; `make nightly` makes all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +65,8 @@ class StartPath:
     """False if the tool list was read before, from another process."""
     plays_all_as: tuple[str, ...] = ()
     """Users as whom all of JUDGED_ALIKE are played, too: "root", "user"."""
+    has_new_wire: bool = False
+    """True if attempts of REPLIES and LISTS are made on the new wire, too."""
 
     def plays_all(self, user: str) -> bool:
         return user in self.plays_all_as or IS_FULL
@@ -61,6 +76,9 @@ class StartPath:
         if (name in WORLDS and not self.has_worlds) or (name in LISTS and not self.has_lists):
             return False
         return name not in JUDGED_ALIKE or self.plays_all(user)
+
+    def plays_on_new_wire(self, name: str) -> bool:
+        return self.has_new_wire and name in {*REPLIES, *LISTS} and (name in NEW_WIRE_SAMPLE or IS_FULL)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
@@ -84,6 +102,7 @@ class StartPath:
         mounts: tuple[Mount, ...] = (),
         limits: Limits | None = None,
         env: Mapping[str, str] = MappingProxyType({}),
+        wire: Wire = "legacy",
     ) -> ServerSpec:
         start: Literal["exec", "fork"] = "fork" if self.start in ("fork", "copy") else "exec"
         spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=start)
@@ -92,13 +111,14 @@ class StartPath:
             spec = replace(spec, argv=argv, fork=forkable_script(argv))
         else:
             spec = replace(spec, argv=(*spec.argv, *arguments))
-        return replace(spec, state="opaque", wire="legacy", warm_pool_size=self.warm_pool_size, env={**spec.env, **env})
+        state: StateSource = "declared" if wire == NEW_WIRE else "opaque"  # past the client go calls of declared state
+        return replace(spec, state=state, wire=wire, warm_pool_size=self.warm_pool_size, env={**spec.env, **env})
 
 
 _seeds = itertools.count()
 """Every session is an episode of its own, which waits for the share of the loop that no other has used up."""
 START_PATHS = {
-    "exec": StartPath(sandbox="bwrap", plays_all_as=("root", "user")),
+    "exec": StartPath(sandbox="bwrap", plays_all_as=("root", "user"), has_new_wire=True),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
     "copy": StartPath(sandbox="bwrap", start="copy", has_worlds=False, has_lists=False),
     "fork_script": StartPath(sandbox="bwrap", start="fork_script"),

@@ -21,7 +21,9 @@ import pytest
 from expected import GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS
 from naive import NOT_FOOLED
-from start_paths import JUDGED_ALIKE, START_PATHS
+from start_paths import JUDGED_ALIKE, NEW_WIRE_SAMPLE, START_PATHS
+
+from gymcp.mcp_servers.transports.direct_requests import FIRST_ID
 
 PLAYED = (inside_files, inside_mounts, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table."""
@@ -111,6 +113,23 @@ def test_attempts_are_reported(path: str, user: str, played: Played, subtests: p
                 continue
             _, said = attempts[name]
             assert re.search(wanted, said, re.DOTALL), f"{name} on {path} as {user}: {said}"
+            assert "forged" not in said
+            assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [make_param(path, user) for path in START_PATHS if START_PATHS[path].has_new_wire for user in USERS],
+)
+def test_attempts_on_the_new_wire_are_reported(path: str, user: str, played: Played, subtests: pytest.Subtests) -> None:
+    """Past the SDK's client, the same is said of the same answers."""
+    found = played(path, user)
+    assert int(found["number_on_new_wire"].removeprefix("result: ")) >= FIRST_ID  # else it went through the client
+    attempts = found["on_new_wire"]
+    assert attempts.keys() >= NEW_WIRE_SAMPLE
+    for name, (_, said) in attempts.items():
+        with subtests.test(name):
+            assert re.search(OWN_SESSION[name], said, re.DOTALL), f"{name} on {path} as {user}: {said}"
             assert "forged" not in said
             assert "\x1b" not in said
 

@@ -17,7 +17,7 @@ import pytest
 from foreign_runs import BANK, name_environment, read_refusal
 from inner_command import gymcp
 from recorded_runs import make_run
-from records import HOSTILE
+from records import HOSTILE, PAID
 
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import open_answers
@@ -26,6 +26,7 @@ from gymcp.mcp_servers.output_tail import keep_log
 from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.database import FILE_NAME
+from gymcp.trainers.learner.learner_checkpoint import write_checkpoint
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.checkpoints import find_saved_state
 
@@ -45,6 +46,8 @@ def hostile(tmp_path: Path, mark: Path) -> Path:
     return file
 
 
+SAMPLED = (PAID, replace(PAID, id="episode 2", trial=2, score=1.0))
+"""Episodes with tokens and different scores, from which a head can be trained."""
 WORDS_THAT_RUN = (
     ("grade",),
     ("credit", "--preset", "matchtir"),
@@ -78,10 +81,10 @@ def test_code_that_the_user_names_is_run(words: tuple[str, ...], hostile: Path, 
     assert mark.exists()
 
 
-@pytest.mark.parametrize("verb", ["report", "compare", "export", "view", "credit"])
+@pytest.mark.parametrize("verb", ["report", "compare", "export", "view", "credit", "learn"])
 def test_verbs_that_only_read_run_no_code(verb: str, hostile: Path, mark: Path, tmp_path: Path) -> None:
-    run = name_environment(make_run(tmp_path / "run"), str(hostile))
-    assert read_refusal(verb, run, make_run(tmp_path / "other")) == ""
+    run = name_environment(make_run(tmp_path / "run", SAMPLED), str(hostile))
+    assert read_refusal(verb, run, make_run(tmp_path / "other", SAMPLED)) == ""
     assert not mark.exists()
 
 
@@ -140,6 +143,40 @@ def test_writing_into_a_folder_follows_no_link(tmp_path: Path) -> None:
     assert gymcp("export", run, "--format", "jsonl", "--out", run / "out.jsonl").exit_code == 0
     assert outside.read_text() == "mine"
     assert not (run / "report.html").is_symlink()
+
+
+HEAD_FILES = ("head.pt", "head.json")
+
+
+def test_a_head_is_written_through_no_link(tmp_path: Path) -> None:
+    run, outside = make_run(tmp_path / "run", SAMPLED), tmp_path / "outside"
+    outside.write_text("mine")
+    (run / "head").mkdir()
+    for name in HEAD_FILES:
+        (run / "head" / name).symlink_to(outside)
+    assert read_refusal("learn", run, run) == ""
+    assert outside.read_text() == "mine"
+    assert not any((run / "head" / name).is_symlink() for name in HEAD_FILES)
+
+
+def test_a_head_is_not_written_into_a_folder_behind_a_link(tmp_path: Path) -> None:
+    run, outside = make_run(tmp_path / "run", SAMPLED), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "head.pt").write_text("mine")
+    (run / "head").symlink_to(outside)
+    said = read_refusal("learn", run, run)
+    assert said.startswith(f"learn: {run / 'head'} is a link, which is not followed")
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("head.pt", "mine")]
+
+
+def test_a_checkpoint_is_written_through_no_link(tmp_path: Path) -> None:
+    outside, checkpoint = tmp_path / "outside", tmp_path / "checkpoint"
+    outside.write_text("mine")
+    checkpoint.mkdir()
+    for name in ("learner.pt", "learner.partial", "learner.json"):
+        (checkpoint / name).symlink_to(outside)
+    write_checkpoint(checkpoint, {"weights": {}}, {})
+    assert outside.read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", [".lock", FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"])
@@ -235,7 +272,9 @@ def test_a_training_run_is_not_gone_on_with_through_a_link(tmp_path: Path) -> No
     run, mine = tmp_path / "run", tmp_path / "mine"
     run.mkdir()
     (mine / "letters").mkdir(parents=True)
-    for name in ("checkpoint", "served"):
+    (run / "final").mkdir()
+    (run / "checkpoint").mkdir()
+    for name in ("served", "model", "checkpoint/2", "final/model.safetensors"):
         (run / name).symlink_to(mine)
         with pytest.raises(ConfigError, match=f"{name} is a link"):
             find_saved_state(run, make_recipe({"env": "backoffice"}), resume=True)

@@ -29,14 +29,13 @@ from expected import GREED
 from inside import ATTEMPTS
 from inside_programs import ATTEMPTS_OF_PROGRAMS
 from length import FULL_TESTS
-from ordinary_user import UID, as_ordinary_user
+from ordinary_user import IMPORT_PATH, UID, as_ordinary_user
 
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 PLAYED = (inside_files, inside_mounts, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table, whose controls are in test_attempts.py."""
 PLAY_S = 600.0
-TESTS = Path(__file__).parents[1]
 
 
 FOR_PROGRAMS = {
@@ -74,7 +73,7 @@ def play(sandbox: str, folder: Path, user: str) -> dict[str, Any]:
         (folder / "stage").mkdir()
         argv = as_ordinary_user(argv, folder / "stage")
     env = {"PATH": _path_of_others(), "LANG": "C.UTF-8", "HOME": str(own), "GYMCP_HOME": str(own / "home")}
-    env |= {"A_SECRET": token, "PYTHONPATH": str(TESTS), FULL_TESTS: os.environ.get(FULL_TESTS, "0")}
+    env |= {"A_SECRET": token, "PYTHONPATH": IMPORT_PATH, FULL_TESTS: os.environ.get(FULL_TESTS, "0")}
     done = subprocess.run(
         argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True
     )

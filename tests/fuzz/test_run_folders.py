@@ -65,7 +65,7 @@ cells = (
 def prepare_run() -> Path:
     """A run with episodes, a later grade and credits, and what a training and a judge leave beside it."""
     folder = Path(tempfile.mkdtemp(prefix="gymcp-fuzz-"))
-    run = write_run(folder / "run", "react", paying=1, tasks=1, trials=2)
+    run = write_run(folder / "run", "react", paying=0, tasks=1, trials=2)
     with TrajectoryStore.open(run, write=True) as store:
         judged = replace(store.load("react-task000-0"), components={"judge": 1.0, "judge.verdicts": 1.0})
         store.add_grade(judged, grader="judge kind/1", ground_truths={"a": 1})
@@ -77,7 +77,7 @@ def prepare_run() -> Path:
     with closing(sqlite3.connect(run / FILE_NAME)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
-    write_run(folder / "other", "planner", paying=0, tasks=1, trials=2)
+    write_run(folder / "other", "planner", paying=1, tasks=1, trials=2)
     for recorded in (run, folder / "other"):
         _name_the_bank(recorded)
     return folder
@@ -112,6 +112,7 @@ VERBS: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "atif": lambda run: ("export", run, "--format", "atif", "--out", run.parent / "out"),
     "parquet": lambda run: ("export", run, "--format", "parquet", "--out", run.parent / "out.parquet"),
     "credit": lambda run: ("credit", run),
+    "learn": lambda run: ("learn", run, "--policy", "tiny"),
     "grade": lambda run: ("grade", run, "--env", BANK, "--grader", grader(run)),
     "judge agreement": lambda run: ("judge", "agreement", labels(run), "--run", run),
 }

@@ -7,8 +7,9 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,10 +19,13 @@ from gymcp.mcp_servers.native.runtime import Server
 from gymcp.mcp_servers.sessions.connect import connect
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
+from gymcp.mcp_servers.transports.direct_requests import FIRST_ID
 from gymcp.mcp_servers.transports.http_remote import RemoteProcess
 from gymcp.mcp_servers.transports.messages import decode_line, has_many_values
 from gymcp.types import ToolCall, ToolResult
 
+Wire = Literal["legacy", "2026-07-28"]
+WIRES: tuple[Wire, ...] = ("legacy", "2026-07-28")
 BOUND_S = 20.0
 CALL_S = 5.0
 _EMPTY = runtime.state_key({})
@@ -39,7 +43,7 @@ plain = st.none() | st.booleans() | numbers | texts
 values = st.recursive(
     plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=5), max_leaves=12
 )
-ids = st.integers(-1, 6) | texts | st.none() | st.floats()
+ids = st.integers(-1, 6) | st.integers(FIRST_ID, FIRST_ID + 4) | texts | st.none() | st.floats()
 blocks = st.fixed_dictionaries({"type": st.sampled_from(["text", "image", "x"]), "text": texts | numbers})
 results = values | st.fixed_dictionaries({"content": st.lists(blocks, max_size=5) | values, "isError": values})
 methods = st.sampled_from([word for word in WORDS if "/" in word] + ["ping", "initialize"]) | texts
@@ -104,18 +108,21 @@ async def _serve(sock: socket.socket, said: Sequence[bytes]) -> None:
                 answers["tools/call"] = {"content": [], "_meta": {runtime.STATE_KEY: _EMPTY}}
                 answers["gymcp/state"] = {"stateKey": _EMPTY, "state": {}}
                 answers.setdefault(asked["method"], {})
-            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": answers[asked["method"]]}
+            result = answers[asked["method"]]
+            if runtime.VERSION_KEY in ((asked.get("params") or {}).get("_meta") or {}):
+                result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
     writer.close()
 
 
 @contextlib.asynccontextmanager
-async def open_scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[ToolSession]:
+async def open_scripted(said: Sequence[bytes], state: StateSource, wire: Wire) -> AsyncIterator[ToolSession]:
     ours, theirs = socket.socketpair()
     serving = asyncio.create_task(_serve(theirs, said))
     reader, writer = await asyncio.open_connection(sock=ours)
-    spec = ServerSpec(name="scripted", argv=("none",), wire="legacy", state=state)
+    spec = ServerSpec(name="scripted", argv=("none",), wire=wire, state=state)
     try:
         async with connect(spec, Scripted(reader, writer), lambda session: session.start(None, 0)) as session:
             yield session
@@ -125,11 +132,11 @@ async def open_scripted(said: Sequence[bytes], state: StateSource) -> AsyncItera
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def _call_tools(said: Sequence[bytes], state: StateSource) -> list[ToolResult | EnvInfraError]:
+async def _call_tools(said: Sequence[bytes], state: StateSource, wire: Wire) -> list[ToolResult | EnvInfraError]:
     """Results or errors of two calls."""
     found: list[ToolResult | EnvInfraError] = []
     with contextlib.suppress(EnvInfraError):
-        async with asyncio.timeout(BOUND_S), open_scripted(said, state) as session:
+        async with asyncio.timeout(BOUND_S), open_scripted(said, state, wire) as session:
             for number in range(2):
                 try:
                     found.append(await session.call_tool(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
@@ -141,17 +148,40 @@ async def _call_tools(said: Sequence[bytes], state: StateSource) -> list[ToolRes
     return found
 
 
-@given(st.lists(lines(), max_size=4), st.sampled_from(["opaque", "declared"]))
-@example([b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n'], "opaque")
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("state", ["opaque", "declared"])
+def test_an_honest_server_is_understood(state: StateSource, wire: Wire) -> None:
+    """Control: a server whose answers are refused would end each example in the same error."""
+    ended = asyncio.run(_call_tools([], state, wire))
+    assert [isinstance(each, ToolResult) and not each.is_error for each in ended] == [True, True]
+
+
+FIRST_ANSWER = b'{"jsonrpc":"2.0","id":3,"result":'
+FIRST_DIRECT_ANSWER = b'{"jsonrpc":"2.0","id":%d,"result":' % (FIRST_ID + 1)
+"""Begin an answer to the first call, past the SDK's client, where the setup had the first id."""
+
+
+@given(st.lists(lines(), max_size=4), st.sampled_from(["opaque", "declared"]), st.sampled_from(WIRES))
+@example([b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n'], "opaque", "legacy")
 @example(
-    [b'{"jsonrpc":"2.0","id":4,"result":{"content":[],"_meta":{"gymcp/stateKey":"","gymcp/state":NaN}}}\n'], "declared"
+    [b'{"jsonrpc":"2.0","id":4,"result":{"content":[],"_meta":{"gymcp/stateKey":"","gymcp/state":NaN}}}\n'],
+    "declared",
+    "legacy",
 )
-@example([b'{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"\\ud800\\u001b[2J"}]}}\n'], "opaque")
-@example([b'{"jsonrpc":"2.0","id":3,"result":{"content":{},"_meta":7}}\n'], "opaque")
-@example([b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":""}}\n'], "opaque")
-@example([b'{"jsonrpc":"2.0","id":3,"result":' + b"[" * 300 + b"\n"], "opaque")
-def test_lines_of_a_server_end_in_a_result_or_a_typed_error(said: list[bytes], state: StateSource) -> None:
-    ended = asyncio.run(_call_tools(said, state))
+@example([FIRST_ANSWER + b'{"content":[{"type":"text","text":"\\ud800\\u001b[2J"}]}}\n'], "opaque", "legacy")
+@example([FIRST_ANSWER + b'{"content":{},"_meta":7}}\n'], "opaque", "legacy")
+@example([b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":""}}\n'], "opaque", "legacy")
+@example([FIRST_ANSWER + b"[" * 300 + b"\n"], "opaque", "legacy")
+@example([b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n'], "declared", "2026-07-28")
+@example([FIRST_DIRECT_ANSWER + b'{"content":[],"_meta":{"gymcp/stateKey":"","gymcp/state":NaN}}}\n'], "declared",
+         "2026-07-28")  # fmt: skip
+@example([FIRST_DIRECT_ANSWER + b'{"content":[{"type":"text","text":"\\ud800\\u001b[2J"}]}}\n'], "declared",
+         "2026-07-28")  # fmt: skip
+@example([FIRST_DIRECT_ANSWER + b'{"content":{},"_meta":7}}\n'], "declared", "2026-07-28")
+@example([FIRST_DIRECT_ANSWER + b"[1]}\n"], "declared", "2026-07-28")
+@example([FIRST_DIRECT_ANSWER + b"[" * 300 + b"\n"], "declared", "2026-07-28")
+def test_lines_of_a_server_end_in_a_result_or_a_typed_error(said: list[bytes], state: StateSource, wire: Wire) -> None:
+    ended = asyncio.run(_call_tools(said, state, wire))
     assert len(ended) == 2
     for each in ended:
         text = each.content if isinstance(each, ToolResult) else str(each)

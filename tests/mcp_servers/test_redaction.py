@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import html
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+import anyio
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
 from remote_servers import ByHand
 
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
+from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.tapped_streams import redact_transport
 from gymcp.types import Json, ToolCall, ToolResult
 
 VALUE = 'sk/Live+"x<y>&é==7Zq'
@@ -104,6 +110,62 @@ def test_each_line_of_a_key_is_found() -> None:
 def test_the_longer_of_two_values_is_found_first() -> None:
     redaction = Redaction({"abcdefgh": "${A}", "abcdefgh-ijklmnop": "${B}"})
     assert redaction.text("abcdefgh-ijklmnop abcdefgh") == "${B} ${A}"
+
+
+def test_occurrences_that_overlap_leave_no_rest() -> None:
+    redaction = Redaction({"abababab": "${A}", "babc-defgh": "${B}"})
+    assert redaction.text("x abababababc-defgh x") == "x ${A} x"
+
+
+def test_letters_that_become_longer_in_lower_case_move_no_value() -> None:
+    assert (
+        Redaction({"secret-i-value": NAME}).text("\u0130\u0130 SECRET-\u0130-VALUE \u0130")
+        == f"\u0130\u0130 {NAME} \u0130"
+    )
+
+
+LARGE_CHARS = 4_000_000
+CHARS_AT_ONCE = 200_000
+"""Characters that are searched before others have a turn, at most."""
+
+
+async def redact_beside_another_task(text: str) -> tuple[str, int]:
+    """The text as it leaves the transport, and the number of turns that another task had meanwhile."""
+    send, receive = anyio.create_memory_object_stream[Any](1)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def transport() -> AsyncIterator[Any]:
+        yield receive, send
+
+    share = LoopShare(burst_s=60.0)
+    async with send, receive, redact_transport(transport(), Redaction({VALUE: NAME}), share) as (read, _):
+        send.send_nowait(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": [{"text": text}]})))
+        other = asyncio.create_task(count())
+        item = await read.receive()
+        other.cancel()
+    return item.message.result["content"][0]["text"], turns
+
+
+def test_a_large_answer_full_of_the_secret_holds_nobody_up() -> None:
+    """It is redacted in steps, also at their borders, where values are cut."""
+    count = LARGE_CHARS // (len(VALUE) + 1)
+    text, turns = asyncio.run(redact_beside_another_task(f"{VALUE}\n" * count))
+    assert text == f"{NAME}\n" * count
+    assert turns >= LARGE_CHARS / CHARS_AT_ONCE
+
+
+@pytest.mark.parametrize("said", [VALUE[:-1], "x", "1\x1b[31m"])
+def test_a_large_answer_that_nearly_holds_the_secret_holds_nobody_up(said: str) -> None:
+    text, turns = asyncio.run(redact_beside_another_task(VALUE + said * (LARGE_CHARS // len(said))))
+    assert text == NAME + said * (LARGE_CHARS // len(said))
+    assert turns >= LARGE_CHARS / CHARS_AT_ONCE
 
 
 def test_a_text_without_a_secret_is_unchanged() -> None:

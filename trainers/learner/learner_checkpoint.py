@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from gymcp.atomic import write_atomically
+from gymcp.atomic import replace_file, write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.learner.distributed_processes import full_tensor
 from gymcp.types import Json
@@ -26,13 +25,8 @@ _ABOUT = "learner.json"
 def write_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, Json]) -> None:
     """Write the tensors of `state`, and for readers without torch `about`. A kill leaves each file whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / _STATE
-    partial = target.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with replace_file(folder / _STATE) as file:
         torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target)
     write_atomically(folder / _ABOUT, json.dumps(about).encode())
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -108,10 +109,11 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     Raises ConfigError if the run may not be continued: without `resume`, if its recipe is another one or of an older
     version, if its preset now has other defaults, or if a part of the folder is a link.
     """
-    for name in _REPLACED:
-        if (folder / name).is_symlink():
+    for path in _walk_replaced(folder, recipe):
+        if path.is_symlink():
             raise ConfigError(
-                f"training run {folder}: {name} is a link: what lies behind it would be removed; name another folder"
+                f"training run {folder}: {path.relative_to(folder)} is a link: what lies behind it would be overwritten"
+                " or removed; name another folder"
             )
     if not (folder / TRAINING_FILE).exists():
         _refuse_other_files(folder, recipe)
@@ -147,6 +149,19 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     )
 
 
+def _list_replaced(recipe: Recipe) -> list[str]:
+    return [name for name in _REPLACED if name != "model" or not recipe.model.path]
+
+
+def _walk_replaced(folder: Path, recipe: Recipe) -> Iterator[Path]:
+    """Files and folders that training would write anew, with everything in them; behind a link, nothing."""
+    for top in (folder / name for name in _list_replaced(recipe)):
+        yield top
+        if not top.is_symlink():
+            for parent, folders, files in os.walk(top):
+                yield from (Path(parent, name) for name in (*folders, *files))
+
+
 def check_settings(folder: Path, settings: Mapping[str, Json], recipe: Recipe) -> None:
     """Raise ConfigError if this version gives the recipe's preset or loss other settings than these of the run."""
     if changes := describe_changes(settings, list_settings(recipe, build_preset(recipe)) if settings else {}):
@@ -158,8 +173,7 @@ def check_settings(folder: Path, settings: Mapping[str, Json], recipe: Recipe) -
 
 def _refuse_other_files(folder: Path, recipe: Recipe) -> None:
     """Raise ConfigError if a folder without a run has something that training would remove."""
-    replaced = [name for name in _REPLACED if name != "model" or not recipe.model.path]
-    found = next((name for name in replaced if (folder / name).exists()), None)
+    found = next((name for name in _list_replaced(recipe) if (folder / name).exists()), None)
     if found is not None and not (folder / RUN_FILE).exists():
         raise ConfigError(
             f"training run {folder}: has '{found}', which no training has made and this one would remove; name another"

@@ -22,7 +22,7 @@ import torch
 
 from gymcp.agents.policies.local_model import limit_threads, load_tokenizer
 from gymcp.agents.policies.specs import TRAINED, PolicySpec, locate_folder, parse_policy
-from gymcp.atomic import write_atomically
+from gymcp.atomic import replace_file, write_atomically
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import RUN_FILE
@@ -139,7 +139,8 @@ def _fit_head(model: Path, batch: StepBatch, values: Floats, settings: StepValue
 def save_step_values(values: StepValues, folder: Path) -> None:
     """Write the head; the model stays where it is. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(values.head.state()["head"], folder / _HEAD)
+    with replace_file(folder / _HEAD) as file:
+        torch.save(values.head.state()["head"], file)
     about = {
         "model": str(values.model),
         "weights": _fingerprint(values.learner),

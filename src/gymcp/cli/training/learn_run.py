@@ -30,8 +30,13 @@ def run(folder: Path, policy: str | None, out: Path | None, *, seed: int, as_jso
     """
     disable_progress_bar()
     chosen = policy or _find_policy(folder)
-    values = fit_step_values(folder, chosen, StepValueSettings(seed=seed))
     target = out or folder / HEAD_FOLDER
+    if out is None and target.is_symlink():
+        raise ConfigError(
+            f"learn: {target} is a link, which is not followed: files behind it would be overwritten; remove it, or"
+            " name another folder: --out FOLDER"
+        )
+    values = fit_step_values(folder, chosen, StepValueSettings(seed=seed))
     try:
         save_step_values(values, target)
     except OSError as error:
