@@ -77,6 +77,15 @@ class EpisodeState:
         return replace(self, turn=self.turn + 1, turn_steps=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """The harness ends the episode after this step."""
+
+    reason: str
+    world_lost: bool = False
+    """True if the state after the step cannot be read: the episode is graded on the state before it."""
+
+
 def refuse_call(state: EpisodeState, limits: EpisodeLimits, index: int) -> str | None:
     """The reason why a step may not run its call number `index`; None if it may."""
     if index >= limits.calls_per_step:
