@@ -35,12 +35,12 @@ KILL = act("run", command="kill -9 $PPID")
 TASK = desk_task({"files": {"a": "1"}}, target={"files": {"a": {"type": "file", "mode": "644", "text": "2"}}})
 
 
-def play_attempts(env: LoadedEnv, agent: AgentFactory, attempts: int, job: Job | None = None) -> list[Trajectory]:
+def play_attempts(env: LoadedEnv, agent: AgentFactory, attempts: int, sandbox: str = "bwrap") -> list[Trajectory]:
     """Records of all attempts at the first task."""
     done: list[Rollout] = []
-    job = job or Job(task=env.suite.tasks[0], trial=0, seed=1)
+    job = Job(task=env.suite.tasks[0], trial=0, seed=1)
     schedule = Schedule(concurrency=1, max_attempts=attempts, min_free_mb=0)
-    asyncio.run(run_jobs(env, get_sandbox("bwrap"), agent, [job], schedule, lambda rollout, last: done.append(rollout)))
+    asyncio.run(run_jobs(env, get_sandbox(sandbox), agent, [job], schedule, lambda rollout, last: done.append(rollout)))
     return [each.trajectory for each in done]
 
 
@@ -82,9 +82,13 @@ def test_an_agent_that_stops_a_server_in_every_attempt_is_graded() -> None:
     assert outcomes(records) == [(Outcome.TIMEOUT, None), (SPENT, 1.0)]
 
 
-def test_a_declared_state_is_graded_as_it_was_before_the_crash() -> None:
-    env = env_of(brittle("exec"), [desk_task({"balance": 0}, target={"balance": 1.0})])
-    records = play_attempts(env, replay(act("deposit", amount=1.0), act("crash")), 2)
+@pytest.mark.parametrize("start", ["exec", "fork", "pool", "docker"])
+def test_a_declared_state_is_graded_as_it_was_before_the_crash(request: pytest.FixtureRequest, start: str) -> None:
+    if start == "docker":
+        request.getfixturevalue("engine")
+    env = env_of(brittle(start), [desk_task({"balance": 0}, target={"balance": 1.0})])
+    sandbox = "docker" if start == "docker" else "bwrap"
+    records = play_attempts(env, replay(act("deposit", amount=1.0), act("crash")), 2, sandbox)
     assert outcomes(records) == [(LOST, None), (SPENT, 1.0)]
 
 
