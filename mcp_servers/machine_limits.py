@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import resource
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,12 @@ def free_memory_mb() -> float:
 def memory_to_keep_free_mb(limits: Iterable[Limits]) -> float:
     """Megabytes that must be free before an episode with servers of these limits starts beside others."""
     return FREE_MEMORY_FACTOR * max((each.memory_mb for each in limits), default=0)
+
+
+def count_oom_kills(proc: Path = _PROC) -> int:
+    """Number of processes that the kernel of this machine has ended for lack of memory; 0 if it does not say."""
+    found = re.search(r"^oom_kill (\d+)$", _read(proc / "vmstat"), re.MULTILINE)
+    return int(found[1]) if found is not None else 0
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
 from gymcp.envs.episodes.records import cost_of, subtract_shared
 from gymcp.envs.episodes.user_turn import Pause
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.server_losses import UNTRIED, Attempts
 from gymcp.errors import AnswerTimeout, EnvInfraError, GymcpError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
@@ -42,6 +43,8 @@ class Job:
     seed: int
     policy_version: str = ""
     """Version of the policy that plays: all trials of a task by one version form one group."""
+    attempts: Attempts = UNTRIED
+    """The attempts at it, of which the next one that is played is one."""
 
     def group(self, env: str) -> str:
         """The name of the job's group."""
@@ -185,7 +188,8 @@ class _Attempt:
         """A fresh episode, or one that goes on from the point of the branch."""
         if self._fork is not None:
             return open_snapshot(self._fork.snapshot, pause=pause)
-        return open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed, pause=pause)
+        job = self._job
+        return open_episode(self._env, self._sandbox, job.task, seed=job.seed, pause=pause, attempts=job.attempts)
 
     async def _step(self, agent: Agent, episode: Episode, pause: Pause) -> bool:
         """Play the agent's next step, or its end of the episode; return True if the episode is over."""

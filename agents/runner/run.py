@@ -24,6 +24,7 @@ from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.agents.strategies.user_agents import is_user_agent
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_sources, suite_digest
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.server_losses import UNTRIED, Attempts, lost_server
 from gymcp.errors import ConfigError
 from gymcp.evaluators.judge.answers import usage_of_grader
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -279,8 +280,22 @@ def check_judge(schedule: Schedule, env: LoadedEnv) -> None:
 def jobs_to_run(plan: Plan, tasks: Sequence[Task], store: TrajectoryStore, schedule: Schedule) -> list[Job]:
     """The jobs on these tasks that have no episode in the store, or only failed episodes that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
-    done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
-    return [job for job in make_jobs(plan, tasks, schedule) if (job.task.id, job.trial) not in done]
+    ended = store.attempts()
+    done = {key for key, outcomes in ended.items() if not _may_run(outcomes, cap)}
+    jobs = [job for job in make_jobs(plan, tasks, schedule) if (job.task.id, job.trial) not in done]
+    earlier = _read_failed_attempts(store, ended.keys() - done)
+    return [replace(job, attempts=earlier.get((job.task.id, job.trial), UNTRIED)) for job in jobs]
+
+
+def _read_failed_attempts(store: TrajectoryStore, jobs: Set[tuple[str, int]]) -> dict[tuple[str, int], Attempts]:
+    """The attempts that have failed at each of the jobs (task, trial)."""
+    found: dict[tuple[str, int], Attempts] = {}
+    for row in store.summaries(latest=False, tasks={task for task, _ in jobs}) if jobs else ():
+        key = (row.task, row.trial)
+        if key in jobs and row.outcome.is_infra:
+            lost = row.outcome is not Outcome.POLICY_INFRA and lost_server(store.load(row.id, tokens=False))
+            found[key] = found.get(key, UNTRIED).add_failed(lost_server=lost)
+    return found
 
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:

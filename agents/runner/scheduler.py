@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
@@ -19,6 +19,7 @@ from gymcp.agents.runner.trees.play import play_tree
 from gymcp.agents.runner.trees.tree import Steers
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.server_losses import lost_server
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.machine_limits import free_memory_mb, memory_to_keep_free_mb
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -149,19 +150,24 @@ class _Run:
             await self._run_job(job)
 
     async def _run_job(self, job: Job) -> None:
-        """Play the episode, again while the harness fails, up to `max_attempts` times."""
-        attempts = self._schedule.max_attempts
-        for attempt in range(attempts):
+        """Play the episode, again while the harness fails, up to `max_attempts` times.
+
+        If the agent's calls have lost a server in all of at least two attempts, the last one is graded (`Attempts`).
+        """
+        for attempt in range(self._schedule.max_attempts):
             if attempt:
                 await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
+            is_last = attempt + 1 == self._schedule.max_attempts
+            job = replace(job, attempts=replace(job.attempts, is_last=is_last))
             async with self._memory:
-                result = await self._play_job(job, is_last_attempt=attempt + 1 == attempts)
-            last = not result.trajectory.outcome.is_infra or attempt + 1 == attempts
+                result = await self._play_job(job)
+            last = not result.trajectory.outcome.is_infra or is_last
             self._on_rollout(result, last)
             if last or self._stopping or self._budget.is_spent:
                 return
+            job = replace(job, attempts=job.attempts.add_failed(lost_server=lost_server(result.trajectory)))
 
-    async def _play_job(self, job: Job, *, is_last_attempt: bool) -> Rollout:
+    async def _play_job(self, job: Job) -> Rollout:
         """The job's episode, or its tree if it is searched for or the controller may let it branch."""
         if self._schedule.search is not None:
             return await play_search(
@@ -169,7 +175,6 @@ class _Run:
                 self._schedule.search,
                 self._schedule.tree,
                 self._play_episode,
-                is_last_attempt=is_last_attempt,
                 must_stop=lambda: self._stopping or self._budget.is_spent,
                 judge=make_episode_judge(self._schedule.search, self._env.judge, self._budget),
             )
@@ -180,7 +185,6 @@ class _Run:
             self._schedule.controller,
             self._schedule.tree,
             self._play_episode,
-            is_last_attempt=is_last_attempt,
             must_stop=lambda: self._stopping or self._budget.is_spent,
         )
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 from gymcp.envs.episodes.call_validation import make_recordable
@@ -26,8 +27,9 @@ from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.layers import StopEpisode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.fresh_world import verify_fresh_world
+from gymcp.envs.worlds.server_losses import UNTRIED, Attempts, Loss
 from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
-from gymcp.errors import EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
+from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.judge.asking import ask_judge
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -46,9 +48,6 @@ from gymcp.types import (
     Trajectory,
     UserToolCalls,
 )
-
-_WORLD_LOST = (ServerLimitExceeded, Undigestible)
-"""Errors after which the state of the world cannot be read any more, through what the agent did."""
 
 
 class Episode:
@@ -78,16 +77,16 @@ class Episode:
         self._ungraded: Trajectory | None = None
         """The record of the ended episode as it goes to the grader."""
         self._trajectory: Trajectory | None = None
-        self._failure: EnvInfraError | None = None
-        """The loss of a server, which every later step raises again."""
+        self._failure: Loss | None = None
+        """The loss of a server, whose error every later step raises again."""
 
     async def step(self, action: Action | Decision, *, agent_s: float = 0.0) -> Transition:
         """Executes the calls in order; an action without calls ends the user turn.
 
         `agent_s`: seconds that the agent took to decide, which its budget pays for. A wrong call, or an error of a
-        tool, is an observation. An action that takes a server over its limits, or leaves a state that cannot be read,
-        ends the episode, which is graded on the state before this step. Raises EnvInfraError if a server is lost
-        otherwise, and again in every later step; ResetNeeded after the end.
+        tool, is an observation. An action that takes a server over its limits, leaves a state that cannot be read, or
+        loses a server in every attempt (`Attempts`) ends the episode, which is graded on the state before this step.
+        Raises EnvInfraError if a server is lost otherwise, and in every later step; ResetNeeded after the end.
         """
         self._check_active()
         decision = action if isinstance(action, Decision) else Decision(action=action)
@@ -103,12 +102,11 @@ class Episode:
             truncation = await self._execute(action, results)
             if not action.tool_calls:
                 reply = await self._ask_user(begun, user_rounds)
-        except _WORLD_LOST as error:
-            self.world.state = before
-            truncation = Truncation(reason=str(error), world_lost=True)
         except EnvInfraError as error:
-            self._failure = error
-            raise
+            if (why := self._note_loss(error, action)) is None:
+                raise
+            self.world.state = before
+            truncation = Truncation(reason=why, world_lost=True)
         finally:  # a step in which a server was lost is recorded as far as it came
             self._record_step(begun, results, user_rounds)
         self._observe(action, results, reply)
@@ -127,12 +125,11 @@ class Episode:
         try:
             await self.world.update()
             await self.world.verify_state()
-        except _WORLD_LOST as error:
-            self.world.state = before
-            reason = f"{reason}; {error}"
         except EnvInfraError as error:
-            self._failure = error
-            raise
+            if (why := self._note_loss(error)) is None:
+                raise
+            self.world.state = before
+            reason = f"{reason}; {why}"
         return self._end(terminated=False, reward=self._grade(end.outcome, reason))
 
     def add_side_answers(self, answers: tuple[SideAnswer, ...]) -> None:
@@ -142,9 +139,17 @@ class Episode:
 
     def _check_active(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.error
         if self._trajectory is not None:
             raise ResetNeeded(f"environment '{self._live.setup.env.spec.name}': the episode has ended; reset first")
+
+    def _note_loss(self, error: EnvInfraError, *action: Action) -> str | None:
+        """The reason for an end that is graded; None after an error without a score, which is kept as the failure."""
+        actions = (*(step.action for step in self.state.steps), *action)
+        loss = Loss(error=error, actions=actions, is_excused=self.world.excuses_losses)
+        why = loss.describe_end(self._live.setup.attempts)
+        self._failure = loss if why is None else None
+        return why
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> Truncation | None:
         """Runs the calls, appends their `results` and reads the state. Raises EnvInfraError."""
@@ -167,8 +172,9 @@ class Episode:
             try:
                 with self._clock.time_aborted():
                     result = await self._live.run_call(self.state, replace(context, index=index), call, tools)
-            except _WORLD_LOST as error:
-                results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
+            except EnvInfraError as error:
+                if self._note_loss(error, action) is not None:
+                    results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
                 raise
             except StopEpisode as stop:
                 results.append(ToolResult(call_id=call.id, content=str(stop), is_error=True))
@@ -294,6 +300,7 @@ class Episode:
             outcome=outcome,
             reason=reason,
             usage=make_usage(state, self.meter, self._live.user, self._clock),
+            provenance=self._failure.provenance() if self._failure is not None else {},
         )
 
     async def snapshot(self, *, opens: int | None = None) -> Snapshot:
@@ -358,11 +365,11 @@ class Episode:
 
 @contextlib.asynccontextmanager
 async def open_episode(
-    env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int, pause: Pause = contextlib.nullcontext
+    env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int, pause: Pause = nullcontext, attempts: Attempts = UNTRIED
 ) -> AsyncIterator[Episode]:
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
 
-    `pause`: context in which the user is waited for, because a model may play it.
+    `pause`: context in which the user is waited for, because a model may play it. `attempts`: those at this episode.
     Servers are forked if the sandbox is warm (`open_warm_sandbox`), else started. The caller keeps the fork servers,
     because they belong to one event loop and end with it, and an episode does not know how many follow.
 
@@ -370,7 +377,7 @@ async def open_episode(
     EnvInfraError if a server does not start.
     """
     started = time.perf_counter()
-    setup = EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)
+    setup = EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed, attempts=attempts)
     user = UserSession(env.spec.user(task), seed, pause)
     servers, states = contextlib.AsyncExitStack(), dict[str, Json]()
     async with contextlib.aclosing(servers):
@@ -385,7 +392,7 @@ async def open_episode(
 
 
 @contextlib.asynccontextmanager
-async def open_snapshot(snapshot: Snapshot, *, pause: Pause = contextlib.nullcontext) -> AsyncIterator[Episode]:
+async def open_snapshot(snapshot: Snapshot, *, pause: Pause = nullcontext) -> AsyncIterator[Episode]:
     """An episode of its own that continues from the snapshot; `pause` as above. Raises SnapshotError, EnvInfraError."""
     started = time.perf_counter()
     setup = snapshot.setup

@@ -65,6 +65,8 @@ class LazyServer:
         self._identity = start.identity()
         self._fresh_key = ""
         self._session: ToolSession | None = None
+        self.is_starting = False
+        """True while the server is being started by a call, and for good if it does not start."""
 
     @property
     def session(self) -> ToolSession | None:
@@ -104,6 +106,7 @@ class LazyServer:
     async def ensure_started(self) -> ToolSession:
         """The live session. Raises EnvInfraError if the server does not start, DirtyReset if it is not clean then."""
         if self._session is None:
+            self.is_starting = True
             try:
                 session = await self._stack.enter_async_context(run_in_own_task(self._start.open_session()))
                 self._check_tools(session)
@@ -113,7 +116,7 @@ class LazyServer:
             except (IntegrityError, Undigestible, ServerLimitExceeded) as error:
                 # no caller can mend it in the middle of an episode, and no agent caused a fresh state without a digest
                 raise EnvInfraError(str(error)) from error
-            self._fresh_key, self._session = session.world_key, session
+            self._fresh_key, self._session, self.is_starting = session.world_key, session, False
         return self._session
 
     async def start_from(self, snapshot: ServerSnapshot) -> None:

@@ -9,8 +9,10 @@ from functools import partial
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.lazy_server import LazyServer, ServerStart
+from gymcp.envs.worlds.server_losses import UNTRIED, Attempts
 from gymcp.errors import Undigestible
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.machine_limits import count_oom_kills
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
@@ -34,6 +36,8 @@ class EpisodeSetup:
     sandbox: Sandbox
     task: Task
     seed: int
+    attempts: Attempts = UNTRIED
+    """The attempts at the episode, of which this is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class World:
         self._states = states
         self._refs: dict[str, str] = {}
         """Digest of the servers that give their state -> content address of the recorded state."""
+        self._oom_kills = count_oom_kills()
 
     @property
     def key(self) -> str:
@@ -81,6 +86,17 @@ class World:
     def has_exact_key(self) -> bool:
         """True if equal keys mean equal worlds; the key of an opaque server is a log of calls, not a state."""
         return all(session.key_identifies_state for session in self.sessions)
+
+    @property
+    def excuses_losses(self) -> bool:
+        """True if the loss of a server now may have another cause than the agent.
+
+        A server elsewhere may be out of reach; one may not have started; the kernel may have ended one for lack of
+        memory of the machine.
+        """
+        is_starting = any(isinstance(server, LazyServer) and server.is_starting for server in self.servers)
+        is_remote = any(server.url is not None for server in task_servers(self.setup))
+        return is_starting or is_remote or count_oom_kills() > self._oom_kills
 
     async def update(self) -> None:
         """Reads what the last calls changed. A state seen before in the episode is not fetched again.

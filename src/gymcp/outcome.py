@@ -35,11 +35,15 @@ class Outcome(StrEnum):
     * a declared state that cannot be read: no JSON, NaN, an infinity, an integer of more than 4,300 digits, half a
       character, more than 100 levels, longer than a message may be, or reading it raises or does not end.
 
+    * in the last attempt of a start of the run: a server that ends, breaks its protocol or hangs after a call of the
+      agent, if all attempts, at least two, also those of earlier starts, ended so (`gymcp.envs.worlds.server_losses`).
+
     The content of a tool result or of an agent's message never ends an episode: it is an observation or part of the
-    record. The following have no score, because it is not certain that the agent caused them: a server that ends by
-    itself, breaks its protocol or sends a key that its state does not have (``env_infra``), a server that declares no
-    state and hangs (``timeout``), a world that has no digest after its reset, a helper process or a machine that fails,
-    and an answer for which the harness's event loop was too late (``env_infra``).
+    record. The following have no score, because it is not certain that the agent caused them: a single loss of a server
+    that ends by itself, breaks its protocol or sends a key that its state does not have (``env_infra``), or declares no
+    state and hangs (``timeout``); a server elsewhere that is out of reach; a machine whose kernel ended processes for
+    lack of memory; a world that has no digest after its reset, a helper process or a machine that fails, and an answer
+    for which the harness's event loop was too late (``env_infra``).
 
     Capped: a run tries a job up to `Schedule.max_attempts` times, and so does every resume, until `MAX_RESUMES` times
     as many attempts have failed; then the job stays lost. Re-graded: from the record, without running anything.

@@ -20,6 +20,7 @@ from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.snapshots.process_fork import fork_session
@@ -218,11 +219,24 @@ out = "ready"
 """
 
 
+def enter(cgroup: Cgroup) -> bool:
+    """True if a process that has the files of the cgroup moves itself there."""
+    code = 'for file; do echo 0 > "$file" || exit; done; echo moved; read _'
+    argv = ["sh", "-c", code, "sh", *cgroup.join_files]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = process.pid in cgroup.processes()
+        process.communicate("\n")
+    return found
+
+
 def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) -> None:
+    """The origin gets no file of it. Control: a process that has the files enters."""
     if not bwrap.uses_cgroup:
         pytest.skip("no writable cgroup with memory and pids")
 
-    async def episodes() -> tuple[str, list[bool], list[bool]]:
+    async def episodes() -> tuple[str, list[bool], list[bool], list[bool]]:
         async with warm_bwrap(bwrap) as warm, captive(warm) as one:
             await run(one, TAKES_OVER)
             copies = await fork_session(one, 2)
@@ -238,12 +252,13 @@ def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) ->
                 for copy, place in zip(live, places, strict=True)
                 if copy.cgroup is not None and (found := copy.cgroup.processes()) is not None
             ]
+            entered = [enter(copy.cgroup) for copy in live if copy.cgroup is not None]
             for copy in copies:
                 await copy.discard()
-            return got, of_origin, of_copies
+            return got, of_origin, of_copies, entered
 
-    got, of_origin, of_copies = asyncio.run(episodes())
-    assert got == "[]"
+    got, of_origin, of_copies, entered = asyncio.run(episodes())
+    assert (got, entered) == ("[]", [True, True])
     assert of_origin
     assert not any(of_origin)
     assert of_copies == [True, True]

@@ -6,6 +6,7 @@ Each play is a task of its own beside two that mean well, and all of them are on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,14 @@ from length import IS_FULL
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import Replay
+from gymcp.envs.episodes.episode import open_episode, open_snapshot
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals, final_values_include
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import PROGRAM, native_server
-from gymcp.mcp_servers.sandbox import Limits, Mount, get_sandbox
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.spec import DigestLimits, FileReader, FileState, ServerSpec, StateSource
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.outcome import Outcome
@@ -42,6 +46,13 @@ by_start = pytest.mark.parametrize(
     ("start", "every"), [("fork", 1), ("exec", 1 if IS_FULL else 3)], ids=["fork", "exec"]
 )
 """Forked servers play everything; started ones, whose answers are judged by the same code, every third in a sample."""
+by_every_start = pytest.mark.parametrize(
+    ("start", "every"),
+    [("fork", 1), ("exec", 3), ("pool", 9), ("copy", 9), ("docker", 9)],
+    ids=("fork", "exec", "pool", "copy", "docker"),
+)
+"""All ways in which a server of a declared state comes to life; one with files has neither pool nor copied processes.
+Answers are judged by the same code, so only a full run plays everything on each."""
 
 
 def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -64,7 +75,7 @@ def play_all(
     grade: Grader | None = None,
     **limits: float,
 ) -> dict[str, Rollout]:
-    """Rollouts by task: in a run, whose sandbox is warm, or each on a plain sandbox."""
+    """Rollouts by task: in a run, whose sandbox is warm, or each on a plain sandbox, or on a copy of a live server."""
     whole = EpisodeLimits(**limits)  # type: ignore[arg-type]
     tasks = [desk_task(initial_state, id=name, limits=whole, target=target or {"never": "so"}) for name in plays]
     env, ended = env_of(server, tasks, grade), dict[str, Rollout]()
@@ -73,7 +84,7 @@ def play_all(
         return Replay(iter(plays[task.id]))
 
     jobs = [Job(task=task, trial=0, seed=1) for task in tasks]
-    if start == "fork":
+    if start in ("fork", "pool"):
         once = Schedule(concurrency=2, max_attempts=1, min_free_mb=0)
 
         def keep(done: Rollout, last: bool) -> None:
@@ -83,15 +94,35 @@ def play_all(
     else:
         two = asyncio.Semaphore(2)
 
-        async def play(job: Job) -> None:
+        async def play(job: Job, sandbox: Sandbox) -> None:
             async with two:
-                ended[job.task.id] = await rollout(env, get_sandbox("bwrap"), agent, job, timeout_s=120)
+                if start == "copy":
+                    ended[job.task.id] = await play_copy(env, sandbox, job, plays[job.task.id])
+                else:
+                    ended[job.task.id] = await rollout(env, sandbox, agent, job, timeout_s=120)
 
         async def play_jobs() -> None:
-            await asyncio.gather(*map(play, jobs))
+            inner = get_sandbox("docker" if start == "docker" else "bwrap")
+            async with open_warm_sandbox(inner) if start == "copy" else contextlib.nullcontext(inner) as sandbox:
+                await asyncio.gather(*(play(job, sandbox) for job in jobs))
 
         asyncio.run(play_jobs())
     return ended
+
+
+async def play_copy(env: LoadedEnv, sandbox: Sandbox, job: Job, actions: Sequence[Action]) -> Rollout:
+    """The actions in an episode whose server is a copy of one that lives on."""
+    async with open_episode(env, sandbox, job.task, seed=job.seed) as origin:
+        snapshot = await origin.snapshot(opens=1)
+        async with open_snapshot(snapshot) as episode:
+            (session,) = episode.world.sessions
+            assert isinstance(session.process, ForkedProcess)
+            for action in (*actions, *(Action(text="done") for _ in job.task.prompts)):
+                done = await episode.step(action)
+                if done.terminated or done.truncated:
+                    break
+            assert episode.trajectory is not None
+            return Rollout(job=job, trajectory=episode.trajectory, states=episode.states)
 
 
 def verdicts(ended: Mapping[str, Rollout]) -> dict[str, tuple[Outcome, float | None]]:
@@ -99,22 +130,31 @@ def verdicts(ended: Mapping[str, Rollout]) -> dict[str, tuple[Outcome, float | N
 
 
 def brittle(start: str, **limits: int) -> ServerSpec:
-    server = native_server("brittle", "brittle", start="fork" if start == "fork" else "exec")
-    return replace(server, limits=Limits(line_bytes=2_000_000, **limits), start_timeout_s=5.0)
+    server = native_server("brittle", "brittle", start="fork" if start in ("fork", "copy") else "exec")
+    return replace(
+        server,
+        limits=Limits(line_bytes=2_000_000, **limits),
+        start_timeout_s=15.0 if start == "docker" else 5.0,
+        warm_pool_size=1 if start == "pool" else 0,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ declared states
 
 
-@by_start
-def test_no_value_of_a_declared_state_takes_an_episode_out_of_the_mean(start: str, every: int) -> None:
+@by_every_start
+def test_no_value_of_a_declared_state_takes_an_episode_out_of_the_mean(
+    request: pytest.FixtureRequest, start: str, every: int
+) -> None:
+    if start == "docker":
+        request.getfixturevalue("engine")
     first = act("deposit", amount=1.0)
     plays: dict[str, Sequence[Action]] = {
         "wrong": [first],
         "nothing": [],
         "until infinity": [act("deposit", amount=1e308), act("deposit", amount=1e308)],
         "until 4400 digits": [act("deposit", amount=1), *[act("scale", factor=10**2200)] * 2],
-        **{what: [first, act("hold", what=what)] for what in (*HELD, *RAISED)[::every]},
+        **{what: [first, act("hold", what=what)] for what in (*HELD, *RAISED)[:: 1 if IS_FULL else every]},
     }
     ended = play_all(brittle(start), plays, {"balance": 0}, start=start, call_timeout_s=3)
     good = ("wrong", "nothing")
@@ -220,9 +260,13 @@ def as_script(server: ServerSpec, folder: Path) -> ServerSpec:
     )
 
 
-@by_start
-def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(tmp_path: Path, start: str, every: int) -> None:
-    files = {name: FILES[name] for name in list(FILES)[::every]}
+@pytest.mark.parametrize(("start", "every"), [("fork", 1), ("exec", 3), ("docker", 5)], ids=["fork", "exec", "docker"])
+def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(
+    request: pytest.FixtureRequest, tmp_path: Path, start: str, every: int
+) -> None:
+    if start == "docker":
+        request.getfixturevalue("engine")
+    files = {name: FILES[name] for name in list(FILES)[:: 1 if IS_FULL else every]}
     server = desk_server(
         FileState(path="world", limits=DigestLimits(total_bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
     )

@@ -128,5 +128,17 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True)
 
 
+def require_own_mounts() -> None:
+    """End the program if its mounts are those of process 1: it would change the host itself."""
+    try:
+        own, first = (Path(f"/proc/{process}/ns/mnt").readlink() for process in ("self", "1"))
+    except OSError as error:
+        sys.exit(f"plant.py: cannot tell if the mounts are the host's: {error}")
+    if own == first:
+        sys.exit("plant.py: the mounts are those of process 1, so the host itself would be changed: unshare --mount")
+
+
 if __name__ == "__main__":
+    if sys.argv[1] != "restore":
+        require_own_mounts()
     {"furnish": furnish, "change": change, "restore": restore}[sys.argv[1]](Path(sys.argv[2]))

@@ -112,3 +112,23 @@ def test_a_process_that_becomes_another_program_meanwhile_is_named(tmp_path: Pat
 def test_the_commands_own_failure_is_kept() -> None:
     done = around("sh", "-c", "exit 7")
     assert (done.returncode, done.stdout) == (7, "the host is as it was: devices, processes\n")
+
+
+@pytest.mark.parametrize("verb", ["furnish", "change"])
+def test_nothing_is_planted_among_the_mounts_of_process_1(tmp_path: Path, verb: str) -> None:
+    """Tried with a process 1 of its own, below whose mounts there is nothing to be changed."""
+    if os.getuid() != 0:
+        lacking("root", "only root can make a host to be changed")
+    folders = ("/dev", "/opt", "/etc", "/var/lib", "/sys/fs/cgroup")
+    covers = "".join(f"mount -t tmpfs none {folder} && " for folder in folders)
+    own = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--uts")
+    done = subprocess.run(
+        [*own, "sh", "-c", f'{covers} exec "$@"', "sh", sys.executable, str(PLANT), verb, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = "plant.py: the mounts are those of process 1, so the host itself would be changed: unshare --mount\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    assert list(tmp_path.iterdir()) == []

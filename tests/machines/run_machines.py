@@ -3,7 +3,9 @@
 Without options the quick tests and a short demo on each, which two of them begin with an empty cache; `--full` runs
 everything, with empty caches. A machine is a mount namespace of its own: its temporary folder, /dev/shm, home, cache
 and all that is written to the checkout are in memory, no Docker engine is in sight, and nothing of the host is changed.
-Needs root. Exits 1 if a machine fails; what was skipped there is listed at the end.
+Needs root. Exits 1 if a machine fails; what was skipped there is listed at the end. The busy machine has a load of 20 on
+one core with `--full`, of 3 in a quick run. All quick runs together are meant to take five minutes: if they take more,
+one line says so, since the host's own load decides that.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ from ordinary_user import UID, as_ordinary_user  # noqa: E402
 
 from gymcp.paths import gymcp_home  # noqa: E402
 
-QUICK_S, FULL_S = 900, 3 * 3600
-"""Seconds after which a machine has failed."""
+QUICK_S, FULL_S, BUSY_FULL_S = 900, 3 * 3600, 8 * 3600
+"""Seconds after which a machine has failed; the last in a full run of the busy one, whose tests take about five hours.
+"""
 ALL_QUICK_S = 300
-"""Seconds that the quick runs of all machines are meant to take together; a slow machine takes more."""
+"""Seconds that the quick runs of all machines are meant to take together. More is printed and is no failure: the time
+depends on the host's speed and on what else it does, and a test must not fail for that."""
 SPACE = "6g"
 QUICK_TESTS = (
     "tests/mcp_servers/test_sandbox.py",
@@ -148,7 +152,7 @@ MACHINES = {
     ),
     "two_gigabytes": Machine(lacks="disk: 2 GB are left", space="2g"),
     "busy": Machine(
-        lacks="time: its one core has a load of 10, like two at 20, or 3 for the quick tests",
+        lacks="time: its one core has a load of 20, or 3 for the quick tests",
         is_busy=True,
         quick_tests=DEADLINES,
     ),
@@ -180,7 +184,7 @@ def inside(name: str, stage: Path, full: bool, tests: str | None) -> Outcome:
         give_to_user(stage)
     machine.prepare(stage)
     wrong, text = [], ""
-    with busy(BUSY if full else BUSY_QUICK, limit_s(full, tests)) if machine.is_busy else nullcontext():
+    with busy(BUSY if full else BUSY_QUICK, limit_s(machine, full, tests)) if machine.is_busy else nullcontext():
         for target, words in commands(machine, full, tests).items():
             done = subprocess.run(
                 as_user(machine, ["make", "--silent", "-o", ".venv/.installed", target, *words], stage),
@@ -284,16 +288,17 @@ def play_machine(name: str, full: bool, tests: str | None) -> Outcome:
     """The machine's outcome; whatever runs on it is ended, and its folder removed."""
     stage, token, began = Path(tempfile.mkdtemp(prefix="gymcp-m-")), secrets.token_hex(8), time.monotonic()
     stage.chmod(0o755)
+    limit = limit_s(MACHINES[name], full, tests)
     argv = ["unshare", "--mount", sys.executable, __file__, "--inside", name, str(stage)]
     argv += [*(["--full"] if full else []), *([] if tests is None else ["--tests", tests])]
     process = subprocess.Popen(
         argv, env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        out, err = process.communicate(timeout=limit_s(full, tests))
+        out, err = process.communicate(timeout=limit)
         why = err.decode(errors="replace")[-3000:]
     except subprocess.TimeoutExpired:
-        out, why = b"", f"it has not ended within {limit_s(full, tests)} s"
+        out, why = b"", f"it has not ended within {limit} s"
     finally:
         end(token)
         process.communicate()
@@ -303,8 +308,10 @@ def play_machine(name: str, full: bool, tests: str | None) -> Outcome:
     return Outcome(**json.loads(out.splitlines()[-1]))
 
 
-def limit_s(full: bool, tests: str | None) -> int:
-    return FULL_S if full or tests else QUICK_S
+def limit_s(machine: Machine, full: bool, tests: str | None) -> int:
+    if not (full or tests):
+        return QUICK_S
+    return BUSY_FULL_S if machine.is_busy else FULL_S
 
 
 def run_all(names: Sequence[str], at_once: int, full: bool, tests: str | None) -> Iterator[Outcome]:

@@ -230,17 +230,21 @@ out = count
 
 
 def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
-    """The kernel counts descriptors in flight by user, and lets a process send while they are fewer than its limit."""
+    """The kernel counts descriptors in flight by user, and lets a process send while they are fewer than its limit.
 
-    async def episodes() -> tuple[str, str]:
+    Control: a process with the limit of a server can send none meanwhile, and neither could a fork server with it.
+    """
+
+    async def episodes() -> tuple[str, str, str]:
         async with open_warm_sandbox(bwrap) as warm, open_code_runner(warm) as greedy:
             said = await run(greedy, IN_FLIGHT)
             async with open_code_runner(warm) as beside:
                 (copy,) = await fork_session(beside, 1)
                 async with copy.open() as branch:
-                    return said, await write(branch, "unharmed")
+                    return said, await write(branch, "unharmed"), await run(branch, IN_FLIGHT)
 
-    assert asyncio.run(episodes()) == ("(1250, 'Too many references: cannot splice')", "unharmed")
+    full = "Too many references: cannot splice"
+    assert asyncio.run(episodes()) == (f"(1250, '{full}')", "unharmed", f"(0, '{full}')")
 
 
 def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:

@@ -22,6 +22,8 @@ from gymcp.mcp_servers.sandbox.users.identity import describe_identity, identity
 Inside = Callable[..., str]
 own_id = pytest.mark.skipif(identity() is None, reason=describe_identity())
 
+IDENTIFYING = ("cmdline", "config.gz", "diskstats", "partitions", "sys/kernel/random/boot_id")
+"""Files of /proc that tell machines apart."""
 TRY = """
 import os
 def attempt(act):
@@ -94,10 +96,18 @@ def test_interpreter_imports_its_standard_library(inside: Inside) -> None:
 
 
 def test_nothing_tells_which_machine_it_is(inside: Inside) -> None:
-    names = ("cmdline", "config.gz", "diskstats", "partitions", "sys/kernel/random/boot_id")
-    shown = [name for name in names if Path("/proc", name).exists()]
+    shown = [name for name in IDENTIFYING if Path("/proc", name).exists()]
     said = inside(attempt(*(f"open('/proc/{name}', 'rb').read()" for name in shown)))
     assert said.split("\n") == ["Permission denied"] * len(shown)
+
+
+def test_outside_everything_tells_which_machine_it_is() -> None:
+    """Control: the same user can read all of it without a sandbox."""
+    shown = [name for name in IDENTIFYING if Path("/proc", name).exists()]
+    assert "sys/kernel/random/boot_id" in shown
+    code = attempt(*(f"open('/proc/{name}', 'rb').read()" for name in shown))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["WORKED"] * len(shown)
 
 
 @own_id

@@ -32,7 +32,6 @@ async def play_search(
     budget: TreeBudget,
     play: PlayEpisode,
     *,
-    is_last_attempt: bool,
     must_stop: Callable[[], bool],
     judge: JudgeEpisode | None = None,
 ) -> Rollout:
@@ -54,7 +53,7 @@ async def play_search(
             rollout = tree.episodes[-1].rollout
             if rollout.trajectory.outcome is Outcome.CANCELLED:
                 return cut_short(tree.episodes[0].rollout, tree.spent.cost)
-            if not leaf.number and leaf.end is End.LOST and not is_last_attempt:
+            if not leaf.number and leaf.end is End.LOST and not job.attempts.is_last:
                 return rollout
             move = moves.send(leaf)
             if tree.is_spent(budget):

@@ -25,7 +25,6 @@ async def play_tree(
     budget: TreeBudget,
     play: PlayEpisode,
     *,
-    is_last_attempt: bool,
     must_stop: Callable[[], bool],
 ) -> Rollout:
     """Play the job's first episode and all that branch off it; failures become outcomes, as in `rollout`.
@@ -38,7 +37,7 @@ async def play_tree(
     tree = Tree(controller=controller, budget=budget, task=job.task.id, trial=job.trial, seed=job.seed)
     try:
         root = await play(job, tree.steer())
-        if root.trajectory.outcome.is_infra and not is_last_attempt:
+        if root.trajectory.outcome.is_infra and not job.attempts.is_last:
             return root
         tree.note_end(root.trajectory)
         branches: list[BranchRecord] = []

@@ -30,6 +30,7 @@ from gymcp.mcp_servers.sandbox.docker.images import image_name, missing_message
 from gymcp.mcp_servers.sandbox.docker.root_home import mount_root_home
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount
+from gymcp.mcp_servers.sandbox.users.ownership import change_owner
 from gymcp.process_owner import owner, pid_namespace
 
 RUN_LABEL = "gymcp.run"
@@ -173,22 +174,13 @@ def _binding(mount: Mount) -> dict[str, Any]:
     }
 
 
-def hand_over(workspace: Path) -> None:
-    """Give the folder with its content to the servers' user if this process is root; links are not followed."""
-    if os.getuid() == 0:
-        os.chown(workspace, NOBODY, NOBODY)
-        for folder, folders, files in os.walk(workspace):
-            for name in (*folders, *files):
-                os.lchown(Path(folder, name), NOBODY, NOBODY)
-
-
 def start(launch: Launch, *, init: bool) -> Container:
     """Start the server in a new container.
 
     Raises SandboxUnavailable if its image is missing; ConfigError and EnvInfraError for an invalid launch.
     """
-    if launch.workspace is not None and not launch.read_only and launch.workspace.exists():
-        hand_over(launch.workspace)
+    if os.getuid() == 0 and launch.workspace is not None and not launch.read_only and launch.workspace.exists():
+        change_owner(launch.workspace, NOBODY)
     record_use()
     try:
         with open_engine() as client:

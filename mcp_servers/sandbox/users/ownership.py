@@ -1,9 +1,13 @@
-"""Gives folders to the user that servers run as on the host, and takes them back; no link is followed."""
+"""Gives folders to the user that servers run as on the host, and takes them back.
+
+No link is followed. Device nodes and mounts below a folder are not part of it: they keep their owners.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import logging
 import os
@@ -24,9 +28,16 @@ _OWNER_ATTRIBUTE = "trusted.gymcp.owner"
 """Extended attribute of a lent folder with its original owner, so that another harness can give it back if this one is
 killed. No server can write it."""
 _LOCK_TIMEOUT_S = 10.0
+_AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = 0x100, 0x800
+_STATX_ATTR_MOUNT_ROOT = 0x2000
+_STATX_BYTES, _ATTRIBUTES, _KNOWN_ATTRIBUTES = 256, slice(8, 16), slice(56, 64)
+"""Size of the kernel's `struct statx`, and the places of its attributes and of those that the file system knows."""
 
 _Owner = tuple[int, int]
 """User id and group id."""
+_Entry = tuple[str | Path, int | None, os.stat_result]
+"""Name, descriptor of the folder that the name is in, and status."""
+_statx = getattr(ctypes.CDLL(None), "statx", None)
 
 
 def needs_new_owner(folder: Path) -> bool:
@@ -45,15 +56,12 @@ def change_owner(path: Path, user: int) -> None:
 
     The top comes last: if the top belongs to the user, everything below does too. Raises OSError.
     """
-    if stat.S_ISDIR(path.lstat().st_mode):
-        for _, folders, files, handle in os.fwalk(path, topdown=False):
-            for name in (*folders, *files):
-                _change_owner(name, user, handle)
-    _change_owner(path, user, None)
+    for entry in _iterate_entries(path):
+        _change_owner(entry, user)
 
 
-def _change_owner(name: str | Path, user: int, handle: int | None) -> None:
-    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+def _change_owner(entry: _Entry, user: int) -> None:
+    name, handle, status = entry
     if (status.st_uid, status.st_gid) == (user, user):
         return
     os.chown(name, user, user, dir_fd=handle, follow_symlinks=False)
@@ -107,9 +115,9 @@ async def _finish(lending: asyncio.Future[_Lending | None]) -> None:
 
 
 def _lend_path(path: Path) -> _Lending | None:
-    """Give a path to servers; None if it belongs to them already or does not exist. Raises OSError."""
+    """Give a path to servers; None if it is theirs already, a device node, or does not exist. Raises OSError."""
     path = path.resolve()  # as bwrap will mount it
-    if not path.exists():
+    if not path.exists() or _is_device(path.lstat()):
         return None
     with _lendings_lock:
         status = path.lstat()
@@ -125,11 +133,11 @@ def _lend_path(path: Path) -> _Lending | None:
             with contextlib.suppress(OSError):  # no extended attributes: after SIGKILL the folder stays the servers'
                 os.setxattr(path, _OWNER_ATTRIBUTE, b"%d:%d:%d" % (status.st_ino, *owner))
             user = id_on_the_host()
-            for name, folder in _iterate_entries(path):
-                entry = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if (entry.st_uid, entry.st_gid) != owner and entry.st_uid != user:
-                    lending.others[entry.st_dev, entry.st_ino] = (entry.st_uid, entry.st_gid)
-                _change_owner(name, user, folder)
+            for entry in _iterate_entries(path):
+                _, _, found = entry
+                if (found.st_uid, found.st_gid) != owner and found.st_uid != user:
+                    lending.others[found.st_dev, found.st_ino] = (found.st_uid, found.st_gid)
+                _change_owner(entry, user)
         except BaseException:
             _take_back(lending)
             raise
@@ -154,8 +162,7 @@ def _take_back(lending: _Lending) -> None:
     try:
         if lending.handle >= 0:
             fcntl.flock(lending.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name, folder in _iterate_entries(lending.path):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        for name, folder, status in _iterate_entries(lending.path):
             owner = lending.others.get((status.st_dev, status.st_ino), lending.owner)
             if (status.st_uid, status.st_gid) != owner:
                 os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
@@ -169,13 +176,41 @@ def _take_back(lending: _Lending) -> None:
         _close(lending.handle)
 
 
-def _iterate_entries(path: Path) -> Iterator[tuple[str | Path, int | None]]:
-    """(name, descriptor of its folder) for everything below the path, and then for the path itself."""
-    if stat.S_ISDIR(path.lstat().st_mode):
-        for _, folders, files, handle in os.fwalk(path, topdown=False):
-            for name in (*folders, *files):
-                yield name, handle
-    yield path, None
+def _iterate_entries(path: Path) -> Iterator[_Entry]:
+    """Everything below the path, and then the path itself, without device nodes and without what is mounted there."""
+    top = path.lstat()
+    if stat.S_ISDIR(top.st_mode):
+        for _, folders, files, handle in os.fwalk(path):
+            own = [entry for name in (*folders, *files) if (entry := _own_entry(name, handle, top)) is not None]
+            yield from own
+            names = {name for name, _, _ in own}
+            folders[:] = [name for name in folders if name in names]  # those that are walked
+    if not _is_device(top):
+        yield path, None, top
+
+
+def _own_entry(name: str, folder: int, top: os.stat_result) -> _Entry | None:
+    """The entry of a folder; None for a device node and for a mount, such as the host's /dev or a file of the host."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return None if _is_device(status) or _is_mount(name, folder, status, top) else (name, folder, status)
+
+
+def _is_device(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+
+
+def _is_mount(name: str, folder: int, status: os.stat_result, top: os.stat_result) -> bool:
+    """True if something is mounted at the entry, from another file system or from the same one.
+
+    On a kernel that cannot say so (before 5.8) the device tells, and a mount from the same file system passes.
+    """
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
+    if _statx is not None and _statx(folder, os.fsencode(name), flags, 0, found) == 0:
+        attributes, known = (int.from_bytes(found.raw[place], "little") for place in (_ATTRIBUTES, _KNOWN_ATTRIBUTES))
+        if known & _STATX_ATTR_MOUNT_ROOT:
+            return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
+    return stat.S_ISDIR(status.st_mode) and status.st_dev != top.st_dev  # an overlay's files may have other devices
 
 
 def _original_owner(path: Path) -> _Owner | None:

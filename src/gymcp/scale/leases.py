@@ -109,6 +109,7 @@ class LeaseBook:
             trial=job.trial,
             seed=job.seed,
             policy_version=job.policy_version,
+            attempts=job.attempts,
             settings=entry.batch.settings,
         )
 

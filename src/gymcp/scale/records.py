@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gymcp.envs.worlds.server_losses import UNTRIED, Attempts
 from gymcp.errors import GymcpError
 from gymcp.store import BranchRecord
 from gymcp.types import Json, Task, Trajectory
@@ -22,6 +23,7 @@ class Lease:
     trial: int
     seed: int
     policy_version: str
+    attempts: Attempts = UNTRIED
     settings: Hashable = None
     """Settings with which it is played, beside those of the run. Jobs that are lent at the same time with the same
     settings differ in task or trial."""

@@ -55,7 +55,13 @@ class LeasedJobs:
         lease = await self._leases.get()
         task = self._tasks[lease.task] if isinstance(lease.task, str) else lease.task
         self._numbers[task.id, lease.trial] = lease.number
-        return Job(task=task, trial=lease.trial, seed=lease.seed, policy_version=lease.policy_version)
+        return Job(
+            task=task,
+            trial=lease.trial,
+            seed=lease.seed,
+            policy_version=lease.policy_version,
+            attempts=lease.attempts,
+        )
 
     def keep(self, rollout: Rollout, last: bool) -> None:
         """Send an attempt to the driver, and whether it was the last one at its job."""
