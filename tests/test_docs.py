@@ -46,7 +46,8 @@ NOT_RUN = {
     "textworld.md": 1,
     "training.md": 2,
 }
-"""Page, by its path in docs/ or in the checkout -> number of its blocks that cannot be run in a test; each has its reason beside it. Other pages have none."""
+"""Page, by its path in docs/ or in the checkout -> number of its blocks that cannot be run in a test; each has its
+reason beside it. Other pages have none."""
 RECIPE_SECTIONS = {*(field.name for field in fields(Recipe)), "rollout.branching"}
 PLAYED_IN_PARTS = {
     "README.md": "tests/test_readme.py",

@@ -95,7 +95,7 @@ def list_hidden_names(texts: Iterable[str]) -> list[str]:
     assert imported
     return [
         f"{module}:{name}"
-        for module, name in sorted(imported - {("gymcp.envs.suites.tau2", "suite")})  # which the example says
+        for module, name in sorted(imported - {("gymcp.envs.suites.tau2", "suite")})  # the example says so
         if module not in PUBLIC or (name and name not in importlib.import_module(module).__all__)
     ]
 
