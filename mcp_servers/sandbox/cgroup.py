@@ -23,6 +23,8 @@ from gymcp.process_owner import owner
 
 _REMOVE_TIMEOUT_S = 5.0
 _REMOVE_AGAIN_S = 0.0005
+LARGEST_CHARGE_BYTES = 4_000_000
+"""Bytes below its limit at which a cgroup may be refused memory: a huge page has 2 MB."""
 _CONTROLLERS = frozenset({"memory", "pids"})
 
 
@@ -55,8 +57,15 @@ class Cgroup:
         return tuple(f"{folder}/cgroup.procs" for folder in self.folders)
 
     def oom_kills(self) -> int:
-        """Number of processes that the kernel killed because the tree had used up its memory."""
-        return _counter(f"{self.memory}/{'memory.events' if self.version == 2 else 'memory.oom_control'}", "oom_kill")
+        """Number of processes that the kernel killed because the tree had used up its memory.
+
+        0 if the tree never met its own limit: then the machine, or a cgroup above, had no more memory.
+        """
+        if self.version == 2:
+            events = f"{self.memory}/memory.events"
+            return _counter(events, "oom_kill") if _counter(events, "oom") else 0
+        kills = _counter(f"{self.memory}/memory.oom_control", "oom_kill")
+        return kills if kills and any(_met_limit(f"{self.memory}/memory{part}") for part in ("", ".memsw")) else 0
 
     def count_refused_forks(self) -> int:
         return _counter(f"{self.pids}/pids.events", "max")
@@ -251,6 +260,12 @@ def _read(path: str) -> str:
         return ""
     finally:
         os.close(fd)
+
+
+def _met_limit(memory: str) -> bool:
+    """True if the largest use came near the limit; version 1 counts refusals, but not on every kernel."""
+    used, limit = (_read(f"{memory}.{name}") for name in ("max_usage_in_bytes", "limit_in_bytes"))
+    return bool(used and limit) and int(used) + LARGEST_CHARGE_BYTES >= int(limit)
 
 
 def _counter(path: str, name: str) -> int:

@@ -187,7 +187,8 @@ def test_an_unreadable_state_after_the_reset_is_env_infra() -> None:
     assert (done.trajectory.outcome, done.trajectory.score) == LOST
 
 
-def test_a_server_that_breaks_by_itself_is_env_infra() -> None:
+def test_a_server_that_ends_in_a_single_attempt_is_env_infra() -> None:
+    """If it ends in every one of several attempts, the last is graded: `test_server_losses.py`."""
     assert verdicts(play_all(brittle("exec"), {"x": [act("crash")]}, {}, start="exec")) == {"x": LOST}
 
 

@@ -15,6 +15,7 @@ from test_mean import brittle, env_of
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.run import Plan, run_plan
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.runner.trees.branch_steps import BranchSteps
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import LoadedEnv
@@ -37,11 +38,15 @@ TASK = desk_task({"files": {"a": "1"}}, target={"files": {"a": {"type": "file", 
 
 def play_attempts(env: LoadedEnv, agent: AgentFactory, attempts: int, sandbox: str = "bwrap") -> list[Trajectory]:
     """Records of all attempts at the first task."""
+    schedule = Schedule(concurrency=1, max_attempts=attempts, min_free_mb=0)
+    return [each.trajectory for each in play_rollouts(env, agent, schedule, sandbox)]
+
+
+def play_rollouts(env: LoadedEnv, agent: AgentFactory, schedule: Schedule, sandbox: str = "bwrap") -> list[Rollout]:
     done: list[Rollout] = []
     job = Job(task=env.suite.tasks[0], trial=0, seed=1)
-    schedule = Schedule(concurrency=1, max_attempts=attempts, min_free_mb=0)
     asyncio.run(run_jobs(env, get_sandbox(sandbox), agent, [job], schedule, lambda rollout, last: done.append(rollout)))
-    return [each.trajectory for each in done]
+    return done
 
 
 def replay(*actions: Action) -> AgentFactory:
@@ -160,3 +165,12 @@ def test_processes_that_the_kernel_ended_for_lack_of_memory_are_counted(tmp_path
     assert count_oom_kills(tmp_path) == 0
     (tmp_path / "vmstat").write_text("pgfault 7\noom_kill 12\nnuma_hit 3\n")
     assert count_oom_kills(tmp_path) == 12
+
+
+def test_a_tree_whose_first_episode_loses_its_server_in_every_attempt_is_graded() -> None:
+    """So are its branches, which are played at the last attempt only."""
+    controller = BranchSteps(ways=2, steps=frozenset({1}))
+    schedule = Schedule(concurrency=1, max_attempts=2, min_free_mb=0, controller=controller)
+    first, last = play_rollouts(desk(), replay(RIGHT, KILL), schedule)
+    assert outcomes([first.trajectory, last.trajectory]) == [(LOST, None), (SPENT, 1.0)]
+    assert (first.branches, outcomes([each.trajectory for each in last.branches])) == ((), [(SPENT, 1.0)])

@@ -3,9 +3,9 @@
 Without options the quick tests and a short demo on each, which two of them begin with an empty cache; `--full` runs
 everything, with empty caches. A machine is a mount namespace of its own: its temporary folder, /dev/shm, home, cache
 and all that is written to the checkout are in memory, no Docker engine is in sight, and nothing of the host is changed.
-Needs root. Exits 1 if a machine fails; what was skipped there is listed at the end. The busy machine has a load of 20 on
-one core with `--full`, of 3 in a quick run. All quick runs together are meant to take five minutes: if they take more,
-one line says so, since the host's own load decides that.
+Needs root. Exits 1 if a machine fails; what was skipped there is listed at the end. The busy machine has a load of 20
+on one core with `--full`, of 3 in a quick run. All quick runs together are meant to take five minutes: if they take
+more, one line says so, since the host's own load decides that.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def limit_found(
     folder: Path, *, oom_kills: int = 0, cpu_us: int = 0, refused: int = 0, count_forks: bool = True
 ) -> str | None:
     """The limit that an ending finds in a cgroup with these counters."""
-    (folder / "memory.events").write_text(f"low 0\noom_kill {oom_kills}\n")
+    (folder / "memory.events").write_text(f"low 0\noom {oom_kills}\noom_kill {oom_kills}\n")
     (folder / "cpu.stat").write_text(f"usage_usec {cpu_us}\n")
     (folder / "pids.events").write_text(f"max {refused}\n")
 
@@ -42,7 +42,7 @@ def test_a_refused_fork_is_no_reason_if_the_process_ended_well(tmp_path: Path) -
 
 
 def test_the_first_reason_stays_and_a_process_that_is_being_closed_gets_none(tmp_path: Path) -> None:
-    (tmp_path / "memory.events").write_text("oom_kill 1\n")
+    (tmp_path / "memory.events").write_text("oom 1\noom_kill 1\n")
 
     async def find() -> tuple[str | None, str | None, str | None]:
         cgroup = Cgroup(version=2, memory=tmp_path, pids=tmp_path, cpu=None)

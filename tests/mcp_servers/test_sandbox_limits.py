@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from sandbox_runs import DAEMON, python
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy, usable_hierarchy
 from gymcp.mcp_servers.sandbox.proctree import uses_swap
 from gymcp.process_owner import owner
 
@@ -225,3 +229,27 @@ def test_a_cgroup_that_could_not_be_removed_is_removed_when_the_next_one_is_crea
     with contextlib.suppress(FileNotFoundError):  # only the kernel's cgroups have files for limits
         create(hierarchy, "next", Limits(), sandbox_processes=1)
     assert not folder.exists()
+
+
+HEAP = "b = bytearray(150_000_000); b[::4096] = b'x' * len(b[::4096])"
+
+
+@pytest.mark.parametrize(("outer_mb", "own_mb", "kills"), [(400, 60, 1), (60, 400, 0)], ids=["own", "above"])
+def test_lack_of_memory_above_a_servers_cgroup_is_no_limit_of_it(outer_mb: int, own_mb: int, kills: int) -> None:
+    """A machine, or a container around the harness, that runs out of memory; control: the cgroup's own limit."""
+    hierarchy = usable_hierarchy()
+    if hierarchy is None:
+        pytest.skip("no writable cgroup with memory and pids")
+    with contextlib.ExitStack() as stack:
+        name = f"gymcp-{owner()}-above-{outer_mb}"
+        outer = create(hierarchy, name, Limits(memory_mb=outer_mb), sandbox_processes=0)
+        stack.callback(outer.remove)
+        if outer.version == 2:
+            (outer.memory / "cgroup.subtree_control").write_text("+memory +pids")
+        below = replace(hierarchy, memory=outer.memory, pids=outer.pids, cpu=None)
+        own = create(below, "own", Limits(memory_mb=own_mb), sandbox_processes=0)
+        stack.callback(own.remove)
+        join = 'for file; do echo 0 > "$file" || exit 9; done; exec "$PYTHON" -c "$HEAP"'
+        env = {**os.environ, "PYTHON": sys.executable, "HEAP": HEAP}
+        done = subprocess.run(["sh", "-c", join, "sh", *own.join_files], env=env, timeout=60, check=False)
+        assert (done.returncode, own.oom_kills()) == (-signal.SIGKILL, kills)
