@@ -148,7 +148,7 @@ async def redact_beside_another_task(text: str) -> tuple[str, int]:
     async with send, receive, redact_transport(transport(), Redaction({VALUE: NAME}), share) as (read, _):
         send.send_nowait(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": [{"text": text}]})))
         other = asyncio.create_task(count())
-        item = await read.receive()
+        item: Any = await read.receive()
         other.cancel()
     return item.message.result["content"][0]["text"], turns
 
