@@ -153,7 +153,7 @@ async def redact_beside_another_task(text: str) -> tuple[str, int]:
     return item.message.result["content"][0]["text"], turns
 
 
-def test_a_large_answer_full_of_the_secret_holds_nobody_up() -> None:
+def test_a_large_answer_full_of_the_secret_lets_other_tasks_run() -> None:
     """It is redacted in steps, also at their borders, where values are cut."""
     count = LARGE_CHARS // (len(VALUE) + 1)
     text, turns = asyncio.run(redact_beside_another_task(f"{VALUE}\n" * count))
@@ -162,7 +162,7 @@ def test_a_large_answer_full_of_the_secret_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize("said", [VALUE[:-1], "x", "1\x1b[31m"])
-def test_a_large_answer_that_nearly_holds_the_secret_holds_nobody_up(said: str) -> None:
+def test_a_large_answer_that_nearly_holds_the_secret_lets_other_tasks_run(said: str) -> None:
     text, turns = asyncio.run(redact_beside_another_task(VALUE + said * (LARGE_CHARS // len(said))))
     assert text == NAME + said * (LARGE_CHARS // len(said))
     assert turns >= LARGE_CHARS / CHARS_AT_ONCE
