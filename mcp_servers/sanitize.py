@@ -31,11 +31,11 @@ def plain_text(text: str) -> str:
     parts: list[str] = []
     at = 0
     for _ in range(MAX_SEQUENCES):
-        control = _CONTROL.search(text, at)  # a search for one of these characters is much faster than for a sequence
-        if control is None:
+        first = _CONTROL.search(text, at)  # a search for one of these characters is much faster than for a sequence
+        if first is None:
             return "".join((*parts, text[at:]))
-        parts.append(text[at : control.start()])
-        sequence = _ESCAPES.match(text, control.start())
+        parts.append(text[at : first.start()])
+        sequence = _ESCAPES.match(text, first.start())
         assert sequence is not None  # the last alternative is the character alone
         at = sequence.end()
     raw = "".join((*parts, text[at:])).encode("utf-8", "surrogatepass").translate(None, _ASCII_CONTROLS)

@@ -366,8 +366,8 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         finally:
             done.set()
             answers = await honest
-        told = {"attempts": found, "on_new_wire": on_new_wire, "number_on_new_wire": number}
-        return {**told, "honest_answers": answers, **_describe_forks(sandbox)}
+        said: dict[str, Any] = {"attempts": found, "on_new_wire": on_new_wire, "number_on_new_wire": number}
+        return {**said, "honest_answers": answers, **_describe_forks(sandbox)}
 
 
 def _describe_forks(sandbox: Sandbox) -> dict[str, Any]:

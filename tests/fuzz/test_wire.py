@@ -93,7 +93,7 @@ async def _serve(sock: socket.socket, said: Sequence[bytes]) -> None:
             asked = json.loads(line)
             if "id" not in asked or "method" not in asked:
                 continue
-            answers = {
+            answers: dict[str, dict[str, Any]] = {
                 "initialize": {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"tools": {}},

@@ -148,12 +148,12 @@ async def redact_beside_another_task(text: str) -> tuple[str, int]:
     async with send, receive, redact_transport(transport(), Redaction({VALUE: NAME}), share) as (read, _):
         send.send_nowait(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": [{"text": text}]})))
         other = asyncio.create_task(count())
-        item = await read.receive()
+        item: Any = await read.receive()
         other.cancel()
     return item.message.result["content"][0]["text"], turns
 
 
-def test_a_large_answer_full_of_the_secret_holds_nobody_up() -> None:
+def test_a_large_answer_full_of_the_secret_lets_other_tasks_run() -> None:
     """It is redacted in steps, also at their borders, where values are cut."""
     count = LARGE_CHARS // (len(VALUE) + 1)
     text, turns = asyncio.run(redact_beside_another_task(f"{VALUE}\n" * count))
@@ -162,7 +162,7 @@ def test_a_large_answer_full_of_the_secret_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize("said", [VALUE[:-1], "x", "1\x1b[31m"])
-def test_a_large_answer_that_nearly_holds_the_secret_holds_nobody_up(said: str) -> None:
+def test_a_large_answer_that_nearly_holds_the_secret_lets_other_tasks_run(said: str) -> None:
     text, turns = asyncio.run(redact_beside_another_task(VALUE + said * (LARGE_CHARS // len(said))))
     assert text == NAME + said * (LARGE_CHARS // len(said))
     assert turns >= LARGE_CHARS / CHARS_AT_ONCE
