@@ -10,13 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from gymcp.envs.episodes.call_validation import make_recordable
-from gymcp.envs.episodes.episode_state import (
-    EpisodeState,
-    Transition,
-    Truncation,
-    find_exhausted_budget,
-    find_undone,
-)
+from gymcp.envs.episodes.episode_state import EpisodeState, Transition, Truncation, check_budgets, find_undone
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
 from gymcp.envs.episodes.records import add_reason, begin_step, grade_record, make_usage, total_cost
 from gymcp.envs.episodes.restore import open_beside, restore_world
@@ -157,7 +151,8 @@ class Episode:
         with self._clock.time_observing():
             await self.world.update()
         if truncation is None:
-            truncation = self._check_budgets(ends_turn=not action.tool_calls)
+            waited, ends_turn = self._clock.observing_s, not action.tool_calls
+            truncation = check_budgets(self.state, self._live.limits, ends_turn=ends_turn, observing_s=waited)
         if truncation is not None or not action.tool_calls:
             await self.world.verify_state()
         return truncation
@@ -182,11 +177,6 @@ class Episode:
             results.append(result)
             self.state = self.state.add_result(result)
         return None
-
-    def _check_budgets(self, *, ends_turn: bool) -> Truncation | None:
-        observing_s = self._clock.observing_s
-        budget = find_exhausted_budget(self.state, self._live.limits, ends_turn=ends_turn, observing_s=observing_s)
-        return None if budget is None else Truncation(reason=budget)
 
     async def _ask_user(self, begun: Step, rounds: list[UserToolCalls]) -> Message | None:
         """The user's reply; None if the user leaves. Calls that the user makes change the world; `rounds` has them."""

@@ -117,24 +117,24 @@ def refuse_call(state: EpisodeState, limits: EpisodeLimits, index: int) -> str |
     return None
 
 
-def find_exhausted_budget(
+def check_budgets(
     state: EpisodeState, limits: EpisodeLimits, *, ends_turn: bool, observing_s: float
-) -> str | None:
-    """The budget that is exhausted after the step that is running; None if none is.
+) -> Truncation | None:
+    """The end by a budget that is exhausted after the step that is running; None if none is.
 
     `ends_turn`: True for a step without calls, after which the steps of a user turn count from 0 again. `observing_s`:
     seconds for reading the state that the calls left; the tools' budget pays for them, too.
     """
     if len(state.steps) + 1 >= limits.steps:
-        return f"{limits.steps} steps"
+        return Truncation(reason=f"{limits.steps} steps")
     if limits.steps_per_turn is not None and (0 if ends_turn else state.turn_steps) >= limits.steps_per_turn:
-        return f"{limits.steps_per_turn} steps in one user turn"
+        return Truncation(reason=f"{limits.steps_per_turn} steps in one user turn")
     if limits.agent_s is not None and state.agent_s >= limits.agent_s:
-        return f"{limits.agent_s:g} s of the agent's time"
+        return Truncation(reason=f"{limits.agent_s:g} s of the agent's time")
     if state.tool_s >= limits.tool_s:
-        return f"{limits.tool_s:g} s of the tools' time"
+        return Truncation(reason=f"{limits.tool_s:g} s of the tools' time")
     if state.tool_s + observing_s >= limits.tool_s:
-        return f"{limits.tool_s:g} s of the tools' time, with that for reading what they left"
+        return Truncation(reason=f"{limits.tool_s:g} s of the tools' time, with that for reading what they left")
     if state.result_bytes >= RESULT_BYTES:
-        return f"{RESULT_BYTES} bytes of results"
+        return Truncation(reason=f"{RESULT_BYTES} bytes of results")
     return None

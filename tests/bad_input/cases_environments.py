@@ -130,7 +130,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a grader with a wrong signature",
         "eval env.py",
-        "environment 'bank': its grade: env.py:51: takes (task); it is called with 3 arguments: def grade(task,",
+        "environment 'bank': its grade: env.py:50: takes (task); it is called with 3 arguments: def grade(task,",
         given={"env.py": BANK + "\nfrom dataclasses import replace\nENV = replace(ENV, grade=lambda task: 1)\n"},
     ),
     Case(
@@ -181,7 +181,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a cache that cannot be written",
         "eval bank.py",
-        "environment file 'bank.py': bank.py:45: cache /proc/x: cannot be used: No such file or directory; set",
+        "environment file 'bank.py': bank.py:44: cache /proc/x: cannot be used: No such file or directory; set",
         given=ENV,
         env={"GYMCP_HOME": "/proc/x"},
     ),
@@ -189,7 +189,7 @@ CASES: tuple[Case, ...] = (
         "a cache that is a file",
         "eval bank.py",
         (
-            "environment file 'bank.py': bank.py:45: cache ",
+            "environment file 'bank.py': bank.py:44: cache ",
             "/home: cannot be used: Not a directory; set GYMCP_HOME to a folder that can be written; gymcp --debug",
         ),
         given={**ENV, "home": "mine"},

@@ -120,8 +120,8 @@ CASES: tuple[Case, ...] = (
             "env.py": BANK.replace(
                 'native_server("bank", Bank)', 'ServerSpec(name="bank", argv=("nothing-here",))'
             ).replace(
-                "from gymcp.mcp_servers.native.server import native_server",
-                "from gymcp.mcp_servers.spec import ServerSpec",
+                "from gymcp.mcp_servers import ToolError, native_server",
+                "from gymcp.mcp_servers import ServerSpec, ToolError",
             )
         },
         prints="first env_infra: ",
