@@ -13,6 +13,10 @@ UPPER_BOUND_KEY = "upper_bound"
 """Key of a run's config and summary: the reason why its success is only an upper bound."""
 NET_OF_PRICE = "net_of_price"
 """Component of a score: the score less what the episode's questions or calls cost, at least 0."""
+LOST_IN_ALL = "a server was lost after the agent's call in all"
+"""Part of the reason of an episode that is graded though every attempt at it lost a server."""
+LOSS_NOTE = "each time after a call of the agent; if the server is at fault, these scores say nothing of the agent"
+"""Said to a reader of such scores."""
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerLimitExceeded, ServerTimeout, Undigestible
+from gymcp.evaluators.names import LOST_IN_ALL
 from gymcp.types import Action, Trajectory
 
 WORLD_LOST = (ServerLimitExceeded, Undigestible)
@@ -60,7 +61,7 @@ class Loss:
             return str(self.error)
         if not (self.is_by_agent and attempts.is_last and attempts.lost):
             return None
-        return f"{self.error}; a server was lost after the agent's call in all {attempts.lost + 1} attempts"
+        return f"{self.error}; {LOST_IN_ALL} {attempts.lost + 1} attempts"
 
     def provenance(self) -> dict[str, bool]:
         """Note in the record of an attempt without a score, which `lost_server` reads."""

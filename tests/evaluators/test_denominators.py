@@ -9,6 +9,7 @@ from pathlib import Path
 from gymcp.agents.runner.run import RunEnd
 from gymcp.cli.evaluation.eval_matrix import Played, describe_cell
 from gymcp.cli.summary_table import caveat_lines, trial_lines
+from gymcp.evaluators.names import LOSS_NOTE, LOST_IN_ALL
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
@@ -81,6 +82,18 @@ def test_the_terminal_says_what_the_success_rests_on(tmp_path: Path) -> None:
     assert trial_lines(summary) == [
         "pass@2 100.0 %, pass^2 50.0 % (unbiased estimates, of the 20 of 21 tasks that have 2 scored trials)"
     ]
+
+
+def test_episodes_that_lost_a_server_in_every_attempt_are_named_beside_the_success(tmp_path: Path) -> None:
+    folder = record(tmp_path / "run", {"a": [1.0], "b": [0.0]})
+    with TrajectoryStore.open(folder, write=True) as store:
+        reason = f"the server ended; {LOST_IN_ALL} 3 attempts"
+        spent = Trajectory(id="c/0", env="shop", task="c", trial=0, score=0.0, outcome=Outcome.BUDGET_EXHAUSTED)
+        store.append(replace(spent, reason=reason), {})
+    summary = write_report(folder)
+    assert summary["lost_in_all_attempts"] == 1
+    assert caveat_lines(summary) == [f"1 graded though a server was lost in every attempt, {LOSS_NOTE}"]
+    assert f"1: {LOSS_NOTE}" in (folder / "report.html").read_text()
 
 
 def test_a_whole_run_has_no_caveat(tmp_path: Path) -> None:

@@ -129,12 +129,18 @@ def run(*words: str) -> None:
 
 
 def require_own_mounts() -> None:
-    """End the program if its mounts are those of process 1: it would change the host itself."""
-    try:
-        own, first = (Path(f"/proc/{process}/ns/mnt").readlink() for process in ("self", "1"))
-    except OSError as error:
-        sys.exit(f"plant.py: cannot tell if the mounts are the host's: {error}")
-    if own == first:
+    """End the program if its mounts are those of its oldest ancestor that can be asked: it would change the host.
+
+    That is process 1, whose mounts some machines hide even from root.
+    """
+    own = oldest = Path("/proc/self/ns/mnt").readlink()
+    pid = "self"
+    while pid != "0":
+        with contextlib.suppress(PermissionError):
+            oldest = Path(f"/proc/{pid}/ns/mnt").readlink()
+        status = Path(f"/proc/{pid}/status").read_text()
+        pid = status.partition("\nPPid:")[2].split()[0]
+    if own == oldest:
         sys.exit("plant.py: the mounts are those of process 1, so the host itself would be changed: unshare --mount")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
-from gymcp.evaluators.names import NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK, mark_upper_bound
-from gymcp.evaluators.report.caveats.summary import ESTIMATORS
+from gymcp.evaluators.names import LOSS_NOTE, NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK, mark_upper_bound
+from gymcp.evaluators.report.caveats.summary import ESTIMATORS, count_graded_losses
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
 
@@ -51,6 +51,8 @@ def denominator_rows(evidence: Evidence) -> list[tuple[str, str]]:
             (f"success, if {one} had failed, and succeeded", between(overall.bounds)),
             (f"mean score, if {one} had failed, and succeeded", between(metrics.score_bounds)),
         ]
+    if graded := count_graded_losses(evidence):
+        rows.append(("graded though a server was lost in every attempt", f"{graded}: {LOSS_NOTE}"))
     if evidence.recipe is None:
         rows.append(("coverage floor of the headline", percent(evidence.min_coverage)))
     if net := net_of_price(evidence):

@@ -6,9 +6,10 @@ from dataclasses import asdict
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures
 from gymcp.evaluators.metrics.user_audit import UserAudit
-from gymcp.evaluators.names import UPPER_BOUND_KEY
+from gymcp.evaluators.names import LOST_IN_ALL, UPPER_BOUND_KEY
 from gymcp.evaluators.report.run_data import Evidence, FaultyTasks, rate_held_out
 from gymcp.evaluators.training_curves import HeldOut, read_held_out
+from gymcp.outcome import Outcome
 from gymcp.types import Json
 
 MAX_FINDINGS = 200
@@ -35,11 +36,19 @@ def caveats_object(evidence: Evidence) -> dict[str, Json]:
         "retries": None if metrics.retries is None else _retries(metrics.retries),
         "trials": _trials(metrics),
         "faulty": None if evidence.faulty is None else _faulty(evidence.faulty),
+        **({"lost_in_all_attempts": lost} if (lost := count_graded_losses(evidence)) else {}),
         **({} if evidence.trees is None else {"trees": _trees(evidence.trees)}),
         "user_audit": None if evidence.user_audit is None else _user_audit(evidence.user_audit),
         **({} if evidence.recipe is None else {"held_out": _held_out(evidence)}),
         **({"upper_bound": str(why)} if (why := evidence.run.config.get(UPPER_BOUND_KEY)) else {}),
     }
+
+
+def count_graded_losses(evidence: Evidence) -> int:
+    """Episodes that are graded though a server was lost in every attempt, after a call of the agent."""
+    return sum(
+        row.latest and row.outcome is Outcome.BUDGET_EXHAUSTED and LOST_IN_ALL in row.reason for row in evidence.rows
+    )
 
 
 def _bounds(bounds: Bounds | None) -> list[float] | None:

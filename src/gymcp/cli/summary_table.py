@@ -8,7 +8,7 @@ from functools import partial
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
-from gymcp.evaluators.names import NET_OF_PRICE, WITHOUT_NETWORK, label_of_part
+from gymcp.evaluators.names import LOSS_NOTE, NET_OF_PRICE, WITHOUT_NETWORK, label_of_part
 from gymcp.evaluators.percent import format_percent
 from gymcp.types import Json
 
@@ -180,6 +180,8 @@ def caveat_lines(summary: Mapping[str, Json]) -> list[str]:
     if lost := summary.get("tasks_without_score"):
         of = f"{practice}{lost} of {summary['tasks']} tasks"
         lines.append(f"{of} have no scored episode: no figure says anything about them")
+    if lost := summary.get("lost_in_all_attempts"):
+        lines.append(f"{practice}{lost} graded though a server was lost in every attempt, {LOSS_NOTE}")
     retries = summary.get("retries")
     if retries and retries["difference"] is not None:
         first, again = (f"{100 * retries[group]['success']:.1f} %" for group in ("first", "retried"))
