@@ -4,26 +4,32 @@ Every episode has as many steps. In each, the model reads its context and draws 
 the next one of the task's gold, from the start again after the last, so that trees and episodes make the same calls
 whatever the model knows. All trees are played, as many at a time as episodes are: several rounds, interleaved, whose
 medians count. Seconds depend on what else the machine does; the CPU time is that of this process, so of harness and
-embedded engine, without servers. `--policy vllm:URL#MODEL` measures a served model.
+embedded engine, without servers. `--vllm` starts a vLLM on this machine's CPUs and measures it with the same model; its
+own counters tell which prompt tokens it took from its prefix cache. `--policy` measures any other model.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
+import httpx
 from report_table import Result, against, options, show
 
 from gymcp.agents.policies.engine.engine import Engine
 from gymcp.agents.policies.models import TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.agents.runner.rollout import Rollout
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
@@ -42,6 +48,8 @@ LEAVES, STEPS = 8, 8
 TARGETS = {"tokens drawn": 0.6, "tool calls": 0.6, "seconds": 0.7}
 """Figure -> the largest share of what independent episodes take."""
 ANSWER_TOKENS = 32
+Count = Callable[[TokenModel], int]
+"""Tokens of prompts that a model has computed so far."""
 CONTEXT = 8192
 """Tokens of the random model's context: the tools of the back office do not fit into its default of 2,048."""
 ENVIRONMENTS = ("backoffice", "textworld")
@@ -85,20 +93,34 @@ class GoldCaller:
 
 def main() -> None:
     parser = options(__doc__, "one round of 2 trees instead of 3 rounds of 8")
-    parser.add_argument("--policy", help="model; default: a random one of 1.3 M parameters, in the embedded engine")
+    policies = parser.add_mutually_exclusive_group()
+    policies.add_argument("--policy", help="model; default: a random one of 1.3 M parameters, in the embedded engine")
+    policies.add_argument("--vllm", action="store_true", help="the same random model, in a vLLM that is started")
     parser.add_argument("--only", nargs="+", choices=ENVIRONMENTS, default=ENVIRONMENTS, help="environments")
     args = parser.parse_args()
     trees, rounds = (2, 1) if args.quick else (8, 3)
     results: list[Result] = []
-    with tempfile.TemporaryDirectory() as folder:
-        policy = args.policy or f"local:{make_tiny_model(Path(folder), size=TinySize(context=CONTEXT))}"
+    title = args.policy or f"a random model in {'vLLM' if args.vllm else 'the embedded engine'}"
+    count = computed_tokens
+    with ExitStack() as stack:
+        policy = args.policy
+        if policy is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            model = make_tiny_model(folder / "model", size=TinySize(context=CONTEXT))
+            policy = f"local:{model}"
+            if args.vllm:
+                server = stack.enter_context(run_vllm_server(VllmServerOptions(model=model), say))
+                policy, count = server.spec, lambda _: count_uncached(server)
         for name in args.only:
-            results += asyncio.run(measure(name, policy, trees, rounds))
-    title = f"trees of {LEAVES} leaves, {args.policy or 'a random model in the embedded engine'}"
-    show("tree_cost", results, as_json=args.json, title=title)
+            results += asyncio.run(measure(name, policy, count, trees, rounds))
+    show("tree_cost", results, as_json=args.json, title=f"trees of {LEAVES} leaves, {title}")
 
 
-async def measure(name: str, policy: str, trees: int, rounds: int) -> list[Result]:
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+async def measure(name: str, policy: str, count: Count, trees: int, rounds: int) -> list[Result]:
     """Rows of one environment: each figure of trees against that of independent episodes."""
     env = shorten_episodes(load_env(load_spec(name)))
     sampling = Sampling(max_tokens=ANSWER_TOKENS)
@@ -109,11 +131,14 @@ async def measure(name: str, policy: str, trees: int, rounds: int) -> list[Resul
         def make_agent(task: Task, seed: int) -> Agent:
             return GoldCaller(make(task, seed), task)
 
-        await play(env, make_agent, model, trees=1, seed=rounds, branching=True)  # makes what is made once
+        def play_round(trees: int, number: int, branching: bool) -> Awaitable[Played]:
+            return play(env, make_agent, lambda: count(model), trees=trees, seed=number, branching=branching)
+
+        await play_round(1, rounds, True)  # makes what is made once
         alone, branching = [], []
         for number in range(rounds):
-            alone.append(await play(env, make_agent, model, trees=trees, seed=number, branching=False))
-            branching.append(await play(env, make_agent, model, trees=trees, seed=number, branching=True))
+            alone.append(await play_round(trees, number, False))
+            branching.append(await play_round(trees, number, True))
     return describe(name, alone, branching)
 
 
@@ -128,7 +153,7 @@ def shorten_episodes(env: LoadedEnv) -> LoadedEnv:
 
 
 async def play(
-    env: LoadedEnv, make_agent: AgentFactory, model: TokenModel, *, trees: int, seed: int, branching: bool
+    env: LoadedEnv, make_agent: AgentFactory, count: Callable[[], int], *, trees: int, seed: int, branching: bool
 ) -> Played:
     """Play that many trees of `LEAVES` leaves, or as many independent episodes of the same tasks."""
     tasks = env.suite.tasks[:: max(1, len(env.suite.tasks) // trees)][:trees]
@@ -139,7 +164,7 @@ async def play(
     else:
         schedule = Schedule(concurrency=LEAVES, max_attempts=1)
     ended: list[Rollout] = []
-    computed, wall, cpu = computed_tokens(model), time.perf_counter(), time.process_time()
+    computed, wall, cpu = count(), time.perf_counter(), time.process_time()
     await run_jobs(
         env,
         get_sandbox("bwrap"),
@@ -156,7 +181,7 @@ async def play(
     return Played(
         values={
             "tokens drawn": sum(each.usage.completion_tokens for each in episodes),
-            "tokens computed": computed_tokens(model) - computed,
+            "prompt tokens computed": count() - computed,
             "tool calls": sum(each.usage.tool_calls for each in episodes),
             "seconds": wall,
             "CPU seconds of the harness": cpu,
@@ -180,6 +205,16 @@ def check(episodes: Sequence[Trajectory], expected: int) -> None:
 def computed_tokens(model: TokenModel) -> int:
     """Tokens of prompts that went through the embedded engine so far; 0 for another one, which does not tell."""
     return model.policy.stats.computed_tokens if isinstance(model.policy, Engine) else 0
+
+
+def count_uncached(server: VllmServer) -> int:
+    """Tokens of prompts that this vLLM has not found in its prefix cache so far."""
+    answer = httpx.get(f"{server.url}/metrics", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
+    asked, found = (
+        sum(float(value) for value in re.findall(rf"^vllm:prefix_cache_{name}_total\S* (\S+)$", answer.text, re.M))
+        for name in ("queries", "hits")
+    )
+    return round(asked - found)
 
 
 def describe(name: str, alone: Sequence[Played], branching: Sequence[Played]) -> list[Result]:

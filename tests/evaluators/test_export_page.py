@@ -156,6 +156,13 @@ def test_an_episode_shows_all_that_the_viewer_shows(browser: Browser, out: Path)
         assert page.url == address
 
 
+def test_the_texts_are_loaded_when_the_search_field_is_entered(browser: Browser, out: Path) -> None:
+    for page in open_export(browser, out, "runs/0/index.html"):
+        expect(page.locator("#found")).to_contain_text("241 episodes")
+        with page.expect_request("**/data/0/words-0.js"):
+            page.keyboard.press("/")
+
+
 def test_search_and_order_give_what_the_viewer_gives(browser: Browser, out: Path) -> None:
     count = 0
     with open_runs([out.parent / "runs" / "a"], follow=False) as runs:

@@ -99,6 +99,11 @@ function wordsOf(run) {
   return transcripts.get(run);
 }
 
+/** Begins to load what a search reads: called when somebody enters the search field. */
+export function prepareSearch() {
+  for (const read of [rowsOf, wordsOf]) read(shown[0]).catch(() => {}); // a search reports what is missing
+}
+
 async function search(run, query) {
   const { bare, passes } = parse(query);
   const [rows, words] = await Promise.all([rowsOf(run), bare ? wordsOf(run) : new Map()]);

@@ -1,6 +1,6 @@
 // The page: its bar, its search, its keys, and what is shown beside the list.
 
-import { ask, exported, listPage } from "./ask.js";
+import { ask, exported, listPage, prepareSearch } from "./ask.js";
 import { comparePage } from "./compare.js";
 import { asOf, brief, el, redraw, replace } from "./dom.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
@@ -207,6 +207,7 @@ document.addEventListener("visibilitychange", () => about && wait());
 // ----------------------------------------------------------------------------------------------------------------- keys
 
 let typing = 0;
+search.addEventListener("focus", () => prepareSearch(), { once: true });
 search.addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(() => go({ q: search.value.trim() }, { quietly: true }), 50);
