@@ -56,6 +56,19 @@ def test_logprobs_equal_those_of_a_plain_forward_pass(vllm_spec: str, tied_model
     assert worst < 1e-4
 
 
+def test_long_prompts_with_seeds_are_sampled_at_once(vllm_spec: str, tied_models: Folders) -> None:
+    """Together they have more tokens than vLLM computes in a step; one that it computed in parts ended the server."""
+
+    async def play(policy: VllmPolicy) -> list[Sampled]:
+        prompts = [[10 + (at * 7 + place * place) % 400 for place in range(700)] for at in range(8)]
+        rules = (Sampling(max_tokens=8, seed=seed) for seed in range(8))
+        return await asyncio.gather(*(policy.sample(*each) for each in zip(prompts, rules, strict=True)))
+
+    model = load(tied_models["0"])
+    errors = [error_of(sampled, {sampled.versions[0][0]: model}) for sampled in on(vllm_spec, play)]
+    assert max(errors) < 1e-4
+
+
 def test_the_completions_endpoint_gives_the_same_samples(vllm_spec: str) -> None:
     async def play(policy: VllmPolicy) -> tuple[Sampled, Sampled]:
         rule = Sampling(max_tokens=16, seed=3)
