@@ -1,9 +1,10 @@
-"""Names for people: of models, of runs, and of the parts of a breakdown; and the name of a figure."""
+"""Names for people: of models, runs, parts of a breakdown and figures; and names of a judge's verdicts in a grade."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gymcp.types import Json
 
@@ -17,6 +18,12 @@ LOST_IN_ALL = "a server was lost after the agent's call in all"
 """Part of the reason of an episode that is graded though every attempt at it lost a server."""
 LOSS_NOTE = "each time after a call of the agent; if the server is at fault, these scores say nothing of the agent"
 """Said to a reader of such scores."""
+JUDGE_PREFIX = "judge."
+"""Prefix of the components of a judge's verdict: one for each point of the rubric, and the two figures below."""
+JUDGE_VERDICTS = f"{JUDGE_PREFIX}verdicts"
+"""Component with the number of a judge's answers that are verdicts."""
+JUDGE_UNANIMOUS = f"{JUDGE_PREFIX}unanimous"
+"""Component that is 1 if all verdicts of a judge are equal, else 0."""
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
@@ -41,10 +48,40 @@ def run_name(config: Mapping[str, Json]) -> str:
     return " · ".join(part for part in (model, *(str(config.get(key) or "") for key in ("env", "agent"))) if part)
 
 
-def list_judged_points(components: Mapping[str, float]) -> list[str]:
-    """Ids of the points of a rubric that a judge has given its verdict on, from the components of a score."""
-    figures = ("judge.verdicts", "judge.unanimous")
-    return [name.removeprefix("judge.") for name in components if name.startswith("judge.") and name not in figures]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPart:
+    """Verdict of a judge by one rubric: a whole grade, or a part of one."""
+
+    name: str
+    """Name of the part in a combined grade, which is also the component with its score; empty for a whole grade."""
+    points: Mapping[str, bool]
+    """Point of the rubric -> True if more than half of the votes say that it is met. In a combined grade, the id of the
+    point follows the name of the part: "manners.polite"."""
+
+
+def list_judged_parts(components: Mapping[str, float]) -> list[JudgedPart]:
+    """Verdicts of judges in a grade, from its components; empty if no judge has given one.
+
+    A verdict that ``gymcp judge --as-component`` added stands for the whole grade: those of its parts are left out.
+    """
+    dotted = {name.removesuffix(JUDGE_VERDICTS) for name in components if f".{name}".endswith(f".{JUDGE_VERDICTS}")}
+    places = [""] if "" in dotted else sorted(dotted)
+    return [JudgedPart(name=place.removesuffix("."), points=_read_points(components, place)) for place in places]
+
+
+def _read_points(components: Mapping[str, float], place: str) -> dict[str, bool]:
+    """The points of the part whose components begin with `place`, in their order."""
+    start, figures = place + JUDGE_PREFIX, (place + JUDGE_VERDICTS, place + JUDGE_UNANIMOUS)
+    return {
+        place + name.removeprefix(start): share > 0.5
+        for name, share in components.items()
+        if name.startswith(start) and name not in figures
+    }
+
+
+def find_judged_points(components: Mapping[str, float]) -> dict[str, bool]:
+    """Points of all rubrics by which a judge has given a verdict, as `JudgedPart` names them -> True if met."""
+    return {name: met for part in list_judged_parts(components) for name, met in part.points.items()}
 
 
 def label_of_part(axis: str, value: str) -> str:

@@ -57,22 +57,34 @@ def try_grader(
     *,
     grader: Grader | None = None,
     refresh: bool = False,
-    answered: Truths | None = None,
 ) -> None:
-    """Grade one episode and record nothing. Raises ConfigError if the grader fails on it.
+    """Grade one episode that has a score, and record nothing. Raises ConfigError if the grader fails on it.
 
-    It is the first episode that `regrade` would ask the grader about.
+    A failure on an episode without a score, such as one that a judge gave no verdict on, loses nothing and says nothing
+    of the others. So without an episode that has a score, nothing is tried.
     """
-    row = next((row for row in rows if row.outcome is not Outcome.AGENT_ERROR), None)
-    if row is None:
+    if (row := _choose_trial(env, store, rows)) is None:
         return
-    more = (answered or {}).get(row.id, {})
-    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh, more=more)
+    graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh)
     if graded.outcome is Outcome.GRADER_ERROR:
         raise ConfigError(
             f"grade: tried on {row.task} trial {row.trial}: {graded.reason}; nothing was recorded, mend it and grade"
             " again"
         )
+
+
+def _choose_trial(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> EpisodeRow | None:
+    """The first episode that the environment's grader has scored; else the first with a score, else None."""
+    scored = [row for row in rows if row.outcome.has_score and row.outcome is not Outcome.AGENT_ERROR]
+    own = _name_own_grader(env)
+    by_own = (row for row in scored if row.grader in (None, own) or _was_scored(store, row, own))
+    return next(by_own, scored[0] if scored else None)
+
+
+def _was_scored(store: TrajectoryStore, row: EpisodeRow, grader: str) -> bool:
+    """True if the episode had a score when it was recorded, or had one of this grader later."""
+    later = (grade.grader == grader and grade.outcome.has_score for grade in store.grades(row.id))
+    return store.load(row.id).outcome.has_score or any(later)
 
 
 def regrade(
@@ -93,13 +105,18 @@ def regrade(
     that has a score, its verdict is yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it
     has.
     """
-    by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
+    by = _name_own_grader(env) if grader is None else name
     tasks = _tasks_by_id(env)
     for row in rows:
         graded = _grade_row(env, tasks, store, row, grader, refresh=refresh, more=(answered or {}).get(row.id, {}))
         if not fails_on(row, graded):
             store.add_grade(graded, grader=by, ground_truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
+
+
+def _name_own_grader(env: LoadedEnv) -> str:
+    """Name and version under which the grades of the environment's own grader are recorded."""
+    return f"{env.spec.name}/{env.spec.version}"
 
 
 def fails_on(row: EpisodeRow, graded: Trajectory) -> bool:

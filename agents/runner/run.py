@@ -7,7 +7,7 @@ import fnmatch
 import math
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -26,7 +26,7 @@ from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, list_dev_so
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.worlds.server_losses import UNTRIED, Attempts, lost_server
 from gymcp.errors import ConfigError
-from gymcp.evaluators.judge.answers import usage_of_grader
+from gymcp.evaluators.judge.answers import Answer, usage_of_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory, Resumes
@@ -208,11 +208,7 @@ def run_plan(
     _grade_failed(env, store, runner)
     jobs = jobs_to_run(plan, tasks, store, schedule)
     on_start(len(jobs))
-    spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
-    spent += math.fsum(row.episode.usage.cost for row in store.branches(latest=False))
-    if env.judge is not None:
-        spent += usage_of_grader(env.judge.answers.all())["cost"]
-    budget = RunBudget(schedule.max_cost, spent)
+    budget = RunBudget(schedule.max_cost, sum_cost(store, env.judge.answers.all() if env.judge else ()))
 
     def record(rollout: Rollout, last: bool) -> None:
         store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags, branches=rollout.branches)
@@ -224,6 +220,12 @@ def run_plan(
     if env.judge is not None and isinstance(make_agent, PlayedElsewhere):  # the other machines have no judge
         _grade_failed(env, store, runner)
     return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
+
+
+def sum_cost(store: TrajectoryStore, answers: Iterable[Answer]) -> float:
+    """Money that a run has spent: on all attempts and their branches, and on these answers of its judge."""
+    rows = [*store.summaries(latest=False), *(row.episode for row in store.branches(latest=False))]
+    return math.fsum((*(row.usage.cost for row in rows), usage_of_grader(answers)["cost"]))
 
 
 def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from gymcp.errors import ConfigError
+from gymcp.evaluators.names import JudgedPart, list_judged_parts
 from gymcp.evaluators.statistics import Interval, wilson
 from gymcp.store import EpisodeRow
 
@@ -157,7 +158,7 @@ def match_labels(labels: Sequence[Label], rows: Sequence[EpisodeRow]) -> tuple[l
     """(person, judge) of every label whose episode a judge has scored, and the problems with the other labels, in
     words.
 
-    A judge's verdict is a pass if the score is full. Raises ConfigError if an episode has two labels.
+    Raises ConfigError if an episode has two labels.
     """
     by_id = {row.id: row for row in rows}
     by_task = {(row.task, row.trial): row for row in rows if row.latest}
@@ -172,9 +173,28 @@ def match_labels(labels: Sequence[Label], rows: Sequence[EpisodeRow]) -> tuple[l
         if row.id in seen:
             raise ConfigError(f"labels: {label.name} is labelled twice")
         seen.add(row.id)
-        verdict = row.components.get("judge", row.score)  # a component if the original score was kept
-        if not (row.grader or "").startswith("judge ") or "judge.verdicts" not in row.components or verdict is None:
+        verdict = judge_passes(row)
+        if verdict is None:
             problems.append(f"{label.name}: has no verdict of a judge")
             continue
-        pairs.append((label.person, verdict >= 1.0))
+        pairs.append((label.person, verdict))
     return pairs, problems
+
+
+def judge_passes(row: EpisodeRow) -> bool | None:
+    """The judge's verdict on an episode: True if it passes by every rubric; None if no judge has given a verdict.
+
+    It is the same whether ``gymcp judge`` or the environment's grader asked the judge. Other parts of the grade do not
+    matter.
+    """
+    verdicts = [_passes(part, row) for part in list_judged_parts(row.components)]
+    return None if not verdicts or None in verdicts else all(verdicts)
+
+
+def _passes(part: JudgedPart, row: EpisodeRow) -> bool | None:
+    """True if all points are met, or the mark on a scale is full: that is a full score by the rubric."""
+    if part.points:
+        return all(part.points.values())
+    # beside a score that was kept, the judge's is a component
+    mark = row.components.get(part.name) if part.name else row.components.get("judge", row.score)
+    return None if mark is None else mark >= 1.0

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.judge.rubric_grader import JudgeNotAsked, JudgeSilent
-from gymcp.evaluators.judge.verdict import VERDICTS, NoVerdict
+from gymcp.evaluators.judge.verdict import NoVerdict
+from gymcp.evaluators.names import list_judged_parts
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
 from gymcp.types import Json
@@ -47,7 +48,7 @@ class JudgeCoverage:
 def judge_coverage(rows: Sequence[EpisodeRow]) -> JudgeCoverage | None:
     """Coverage over the newest attempts; None if no grade needed a judge, or ``gymcp judge`` gave the grades."""
     latest = [row for row in rows if row.latest and not (row.grader or "").startswith("judge ")]
-    judged = sum(any(name.endswith(VERDICTS) for name in row.components) for row in latest)
+    judged = sum(bool(list_judged_parts(row.components)) for row in latest)
     lost = Counter(kind for row in latest if (kind := _kind_of_loss(row)))
     if not judged and not lost:
         return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.judge.agreement import Label
-from gymcp.evaluators.names import list_judged_points
+from gymcp.evaluators.names import find_judged_points
 from gymcp.store import EpisodeRow
 from gymcp.store.notes import FAIL, PASS, Note
 
@@ -28,9 +28,10 @@ class Verdicts:
 def collect_verdicts(notes: Notes, rows: Sequence[EpisodeRow], *, by: str = "") -> Verdicts:
     """The verdicts of all people, or of the person `by` alone; an episode on which people disagree is left out.
 
-    A person who has judged every point of the rubric, and given no verdict, passes the episode if all points pass.
+    A person who has judged every point of the judge's rubrics, and given no verdict, passes the episode if all points
+    pass.
     """
-    points = {row.id: list_judged_points(row.components) for row in rows}
+    points = {row.id: find_judged_points(row.components) for row in rows}
     labels: list[Label] = []
     problems: list[str] = []
     for id, people in notes.items():
@@ -48,18 +49,18 @@ def collect_verdicts(notes: Notes, rows: Sequence[EpisodeRow], *, by: str = "") 
 
 
 def pair_points(notes: Notes, rows: Sequence[EpisodeRow], *, by: str = "") -> dict[str, list[tuple[bool, bool]]]:
-    """(person, judge) verdicts on each point of the rubric, by its id: of every person, or of the person `by` alone."""
+    """(person, judge) verdicts on each point of a rubric, by its name: of every person, or of the person `by` alone."""
     pairs: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for row in rows:
+        points = find_judged_points(row.components)
         for who, note in notes.get(row.id, {}).items():
             for name, verdict in note.criteria.items():
-                share = row.components.get(f"judge.{name}")
-                if by in ("", who) and share is not None:
-                    pairs[name].append((verdict == PASS, share > 0.5))
+                if by in ("", who) and name in points:
+                    pairs[name].append((verdict == PASS, points[name]))
     return dict(sorted(pairs.items()))
 
 
-def _verdict(note: Note, points: Sequence[str]) -> str:
+def _verdict(note: Note, points: Collection[str]) -> str:
     if note.verdict or not points or set(points) - set(note.criteria):
         return note.verdict
     return FAIL if FAIL in (note.criteria[name] for name in points) else PASS

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gymcp.errors import GraderError
 from gymcp.evaluators.judge.prompt import question
 from gymcp.evaluators.judge.rubric import Point, Rubric
+from gymcp.evaluators.names import JUDGE_PREFIX, JUDGE_UNANIMOUS, JUDGE_VERDICTS
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
@@ -22,10 +23,6 @@ class Vote:
     """Verdict on each point; empty for a mark on a scale."""
     score: int
     reason: str
-
-
-VERDICTS = "judge.verdicts"
-"""Component with the number of a judge's answers that are verdicts."""
 
 
 class NoVerdict(GraderError):
@@ -94,7 +91,7 @@ def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
         met = [point for point in points if shares[point.id] > 0.5]
         value = math.fsum(point.weight for point in met) / math.fsum(point.weight for point in points)
         unanimous = all(share in (0.0, 1.0) for share in shares.values())
-        components = {f"judge.{id}": share for id, share in shares.items()}
+        components = {f"{JUDGE_PREFIX}{id}": share for id, share in shares.items()}
         missed = [point.text for point in points if point not in met]
         summary = f"meets {len(met)} of {len(points)} points" + (f"; not: {'; '.join(missed)}" if missed else "")
     else:
@@ -102,7 +99,7 @@ def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
         unanimous = len({vote.score for vote in votes}) == 1
         components = {}
         summary = f"{value * scale:g} of {scale}"
-    components |= {VERDICTS: float(len(votes)), "judge.unanimous": float(unanimous)}
+    components |= {JUDGE_VERDICTS: float(len(votes)), JUDGE_UNANIMOUS: float(unanimous)}
     return Score(value=min(1.0, value), components=components, reason=f"judge: {summary}: {votes[0].reason}")
 
 

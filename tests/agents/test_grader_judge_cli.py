@@ -17,6 +17,10 @@ from page_player import play_page
 from stderr_lines import errors
 
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
+from gymcp.evaluators.viewer.notes.note_objects import notes_object
+from gymcp.evaluators.viewer.notes.note_requests import save_note
+from gymcp.evaluators.viewer.runs import open_runs
+from gymcp.store import TrajectoryStore
 
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
 
@@ -164,6 +168,79 @@ def test_the_money_of_a_run_is_that_of_agent_and_judge_together(manners: Path) -
     assert done.returncode == 4, done.stderr
     found = summary_of(manners / "run")
     assert (found["judge"]["grader"]["cost"], found["cost"]) == (3.0, 0.0)
+
+
+def test_the_money_of_a_matrix_is_that_of_agents_and_judges_together(manners: Path) -> None:
+    """The judge of the first pair spends 3, so that nothing of 2.5 is left for the second."""
+    (manners / "prices.toml").write_text('[models."m"]\nprompt = 1000.0\ncompletion = 0.0\n')
+    (manners / "others.py").write_text(
+        (manners / "manners.py").read_text().replace('name="manners",\n', 'name="others",\n')
+    )
+    with chat_server(polite_if_greeted) as server:
+        words = ("--agent", "oracle", "--judge", f"openai:{server.url}#m", "--prices", "prices.toml", "--out", "all")
+        done = gymcp("eval", "manners.py", "others.py", *words, "--max-cost", "2.5", "--json", cwd=manners)
+        assert len(server.requests) == 3
+    assert done.returncode == 4, done.stderr
+    found = json.loads(done.stdout)
+    assert (len(found["runs"]), found["ended"]) == (1, "out of money")
+    assert "--max-cost 2.5 is spent" in done.stderr
+
+
+@pytest.mark.parametrize("combined", [True, False])
+def test_people_are_compared_with_the_judge_of_a_grader(combined: bool, tmp_path: Path) -> None:
+    """By notes that the viewer offers and takes, and by a file; before and after grading again."""
+    source = (write_manners(tmp_path) / "manners.py").read_text()
+    alone = re.sub(r"grade=all_of.*", "grade=judge_by_rubric(RUBRIC, votes=3),", source)
+    (tmp_path / "manners.py").write_text(source if combined else alone)
+    with chat_server(polite_if_greeted) as server:
+        done = play(tmp_path, f"openai:{server.url}#m", "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    point = "manners.polite" if combined else "polite"
+    with open_runs([tmp_path / "run"], follow=False) as runs:
+        assert notes_object(runs, 1, "ann")["criteria"] == [point]
+        save_note(runs, "ann", 1, json.dumps({"verdict": "pass", "criteria": {point: "pass"}}).encode())
+        save_note(runs, "ann", 2, json.dumps({"criteria": {point: "fail"}}).encode())
+    (tmp_path / "labels.csv").write_text("task,trial,label\npay_5,0,pass\npay_5,1,fail\n")
+    table = {"both pass": 1, "only person": 0, "only judge": 1, "both fail": 0}
+    for _ in range(2):
+        own = gymcp("judge", "agreement", "run", "--json", cwd=tmp_path)
+        assert own.returncode == 0, own.stderr
+        figures = json.loads(own.stdout)
+        assert (figures["table"], figures["points"][point]["agree"]) == (table, 0.5)
+        by_file = gymcp("judge", "agreement", "labels.csv", "--run", "run", "--json", cwd=tmp_path)
+        assert (by_file.returncode, json.loads(by_file.stdout)["table"]) == (0, table), by_file.stderr
+        assert gymcp("grade", "run", cwd=tmp_path).returncode == 0
+
+
+def test_grading_again_is_not_refused_for_an_episode_that_never_had_a_verdict(manners: Path) -> None:
+    """The judge fails on the first of three; the two others are graded, and keep what they have."""
+    with chat_server(lambda number, body: (polite_if_greeted if number else refuses)(number, body)) as server:
+        judge = f"openai:{server.url}#m"
+        done = play(manners, judge, "--trials", "3", "--concurrency", "1")
+        assert (done.returncode, "2/3 judged, 1 no answer" in done.stdout) == (3, True), done.stderr
+        with TrajectoryStore.open(manners / "run") as store:
+            assert [row.score for row in sorted(store.summaries(), key=lambda row: row.seq)] == [None, 1.0, 1.0]
+        again = gymcp("grade", "run", "--json", cwd=manners)
+        assert again.returncode == 3, again.stderr
+        figures = json.loads(again.stdout)
+        assert (figures["changed"], figures["failed"], figures["scored"], figures["success"]) == (0, 1, 2, 1.0)
+        assert "failed on 1 of 3 episodes; 0 of these keep" in again.stderr
+        # another judge gives all three a score; the environment's own grade is made the newest again
+        (manners / "rubric.toml").write_text('points = [{id = "polite", text = "It was polite."}]\n')
+        assert gymcp("judge", "./run", "--policy", judge, "--rubric", "rubric.toml", cwd=manners).returncode == 0
+        own = gymcp("grade", "run", cwd=manners)
+    assert own.returncode == 3, own.stderr
+    assert "failed on 1 of 3 episodes; 1 of these keep" in own.stderr
+    with TrajectoryStore.open(manners / "run") as store:
+        assert sorted((row.grader or "")[:6] for row in store.summaries()) == ["judge ", "manner", "manner"]
+
+
+def test_grading_again_without_any_verdict_counts_the_failures(manners: Path) -> None:
+    assert gymcp("eval", "manners.py", "--agent", "oracle", "--out", "run", cwd=manners).returncode == 3
+    again = gymcp("grade", "run", cwd=manners)
+    assert (again.returncode, len(errors(again.stderr))) == (3, 1), again.stderr
+    assert "failed on 1 of 1 episodes" in again.stderr
+    assert "name the model with --judge" in again.stderr
 
 
 @pytest.mark.parametrize(

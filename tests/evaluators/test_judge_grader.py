@@ -20,9 +20,11 @@ from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.evaluators.graders import all_of, any_of, weighted
 from gymcp.evaluators.grading import apply_grader, remove_grade
 from gymcp.evaluators.judge import Point, Rubric, judge_by_rubric
+from gymcp.evaluators.judge.agreement import judge_passes
 from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers, read_answers, usage_of_grader
 from gymcp.evaluators.judge.asking import EpisodeAnswers, JudgeSeat, ask_judge
 from gymcp.evaluators.judge.coverage import judge_coverage
+from gymcp.evaluators.names import find_judged_points
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
 from gymcp.store import EpisodeRow, TrajectoryStore
@@ -156,6 +158,50 @@ def test_parts_of_a_grade_are_a_state_and_two_judges(combine: Callable[[dict[str
     assert graded.components["manners.judge.verdicts"] == 1.0
     assert graded.score == {0.5: 0.5, 1.0: 1.0}.get(graded.score or 0, pytest.approx(2.5 / 3))
     assert sorted(graded.provenance["truths"]) == ["judge colours/1", "judge manners/1"]
+
+
+def combine_twice(judge: Grader) -> Grader:
+    """The judge in a part of a part."""
+    inner = weighted({"judge": judge, "state": state(0.0)}, {"judge": 2.0, "state": 1.0})
+    return all_of({"talk": inner, "state": state(0.5)})
+
+
+@pytest.mark.parametrize(
+    ("combine", "point"),
+    [
+        (lambda judge: judge, "polite"),
+        (lambda judge: all_of({"state": state(0.0), "manners": judge}), "manners.polite"),
+        (lambda judge: any_of({"state": state(1.0), "judge": judge}), "judge.polite"),
+        (combine_twice, "talk.judge.polite"),
+    ],
+)
+@pytest.mark.parametrize(("reply", "met"), [(polite, True), (rude, False)])
+def test_the_judges_verdict_is_read_from_every_combination(
+    combine: Callable[[Grader], Grader], point: str, reply: Reply, met: bool
+) -> None:
+    """It is that of the judge, whatever the other parts and the whole score are."""
+    graded = judge_and_grade(combine(judge_by_rubric(MANNERS)), seat(Scripted(reply)))
+    assert find_judged_points(graded.components) == {point: met}
+    assert judge_passes(row("pay", score=graded.score, components=graded.components)) is met
+
+
+@pytest.mark.parametrize(("mark", "met"), [(4, True), (3, False)])
+def test_a_mark_on_a_scale_passes_if_it_is_full(mark: int, met: bool) -> None:
+    """Alone, and as a part beside another judge, who is content."""
+    judge = Scripted(lambda its, n: json.dumps({"mark": its, "score": mark, "points": {"polite": True}}))
+    colours = judge_by_rubric(COLOURS)
+    for grader in (colours, all_of({"colour": colours, "manners": judge_by_rubric(MANNERS), "state": state(0.0)})):
+        graded = judge_and_grade(grader, seat(judge))
+        assert judge_passes(row("pay", score=graded.score, components=graded.components)) is met
+
+
+def test_a_verdict_that_was_added_stands_for_those_of_the_parts() -> None:
+    parts = {"manners": 0.0, "manners.judge.polite": 0.0, "manners.judge.verdicts": 1.0}
+    added = {"judge": 1.0, "judge.paid": 1.0, "judge.verdicts": 1.0, "judge.unanimous": 1.0}
+    assert judge_passes(row("pay", score=0.0, components=parts)) is False
+    assert judge_passes(row("pay", score=0.0, components={**parts, **added})) is True
+    assert find_judged_points({**parts, **added}) == {"paid": True}
+    assert judge_passes(row("pay", score=1.0, components={"state": 1.0, "misjudge.verdicts": 1.0})) is None
 
 
 def test_a_part_without_a_verdict_takes_the_score_with_it() -> None:

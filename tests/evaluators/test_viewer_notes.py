@@ -164,11 +164,15 @@ def test_verdicts_of_people_become_labels() -> None:
     assert pair_points(notes, rows) == {"paid": [(False, False)] * 2, "polite": [(True, True)] * 2}
 
 
+def paid_for(met: bool) -> dict[str, float]:
+    return {**JUDGED, "judge.paid": float(met)}
+
+
 def test_a_judge_is_compared_with_the_runs_own_verdicts(run: Path) -> None:
     with TrajectoryStore.open(run, write=True) as store:
         for n in range(3):
             one = store.load(f"steady-task00{n}-0")
-            store.add_grade(replace(one, score=float(n == 0), components=JUDGED), grader="judge m")
+            store.add_grade(replace(one, score=float(n == 0), components=paid_for(n == 0)), grader="judge m")
     none = gymcp("judge", "agreement", run)
     assert isinstance(none.exception, ConfigError)
     assert "no verdict in notes.jsonl can be compared: gymcp view" in str(none.exception)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcp.evaluators.names import list_judged_points
+from gymcp.evaluators.names import find_judged_points
 from gymcp.evaluators.viewer.episode import find, load
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store.notes import Note
@@ -25,7 +25,7 @@ def notes_object(runs: Runs, n: int, who: str) -> dict[str, Json]:
         "who": who,
         "notes": [_note_object(note) for note in notes],
         "count": len(people),
-        "criteria": list_judged_points(load(opened, id).components),
+        "criteria": list(find_judged_points(load(opened, id).components)),
         "labels": _list_labels(opened)[:MAX_OFFERED],
     }
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.names import list_judged_points
+from gymcp.evaluators.names import find_judged_points
 from gymcp.evaluators.viewer.episode import find, load
 from gymcp.evaluators.viewer.notes.note_objects import notes_object
 from gymcp.evaluators.viewer.pages import answer_json, read_number
@@ -51,7 +51,7 @@ def save_note(runs: Runs, who: str, n: int, body: bytes) -> dict[str, Json]:
     """Keep the note in the body of a request. Raises InvalidNote, NoteChanged, NotFound or StoreError."""
     opened, id = find(runs, n)
     note, seen = _read_body(body, id, who)
-    known = list_judged_points(load(opened, id).components)
+    known = find_judged_points(load(opened, id).components)
     if unknown := sorted(set(note.criteria) - set(known)):
         raise InvalidNote(f"the episode has no criterion {unknown[0][:60]!r}; have {', '.join(known) or 'none'}")
     append_note(opened.folder, note, seen=seen)

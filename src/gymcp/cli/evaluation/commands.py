@@ -68,9 +68,9 @@ def grade(
     """Grade a recorded run again, offline.
 
     Only with --judge a model is asked. The first grades stay, the newest count. The grader is tried on one episode
-    before anything is recorded. An episode on which it fails keeps its verdict. The grader is code of the run's
-    environment. Code of the catalog is gymcp's own; a file that the run names is run only if you ran it here before
-    with the same content, or name it with --env.
+    that has a score, before anything is recorded. An episode on which it fails keeps its verdict. The grader is code of
+    the run's environment. Code of the catalog is gymcp's own; a file that the run names is run only if you ran it here
+    before with the same content, or name it with --env.
     Exit code 1 if a score differs from the previous one, 3 if the grader failed on an episode.
     """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from gymcp.agents.runner.run import RunEnd
+from gymcp.agents.runner.run import RunEnd, sum_cost
 from gymcp.cli.agent_options import choose_agent
 from gymcp.cli.configs import EvalConfig
 from gymcp.cli.evaluation.eval_run import (
@@ -24,9 +24,10 @@ from gymcp.cli.exit_codes import INTERRUPTED, LOST_TO_INFRA, OUT_OF_MONEY, USAGE
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.progress import Progress
 from gymcp.errors import ConfigError, GymcpError, UsageError
+from gymcp.evaluators.judge.answers import read_answers
 from gymcp.evaluators.names import NET_OF_PRICE
 from gymcp.evaluators.percent import format_percent
-from gymcp.store import RUN_FILE
+from gymcp.store import RUN_FILE, TrajectoryStore
 from gymcp.types import Json
 
 HARNESS_FAILED = 1
@@ -131,10 +132,9 @@ def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
     """Play the cells in order under one progress display. A budget is for all of them together."""
     summaries: dict[int, Mapping[str, Json]] = {}
     errors: dict[int, GymcpError] = {}
-    ended = RunEnd.FINISHED
+    ended, spent = RunEnd.FINISHED, 0.0
     with Progress("") as progress:
         for n, cell in enumerate(cells):
-            spent = sum(summary["cost"] for summary in summaries.values())
             if max_cost is not None and spent >= max_cost:
                 ended = RunEnd.OUT_OF_MONEY
                 break
@@ -146,10 +146,17 @@ def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
                 errors[n] = error
                 continue
             summaries[n] = result.summary
+            spent += _read_cost(result.folder)
             ended = result.ended
             if ended is not RunEnd.FINISHED:
                 break
     return Played(summaries=summaries, errors=errors, ended=ended)
+
+
+def _read_cost(folder: Path) -> float:
+    """Money that a run has spent, as its own budget counts it."""
+    with TrajectoryStore.open(folder) as store:
+        return sum_cost(store, read_answers(folder))
 
 
 def _folder(cells: Sequence[Cell]) -> Path:

@@ -68,7 +68,7 @@ def execute(
         rows = [*store.summaries(), *(row.episode for row in branches.values())]
         rows = [row for row in rows if not row.outcome.runs_again]
         answered = _ask_judge(judge, loaded, store, rows, run) if judge is not None else {}
-        try_grader(loaded, store, rows, grader=other, refresh=refresh, answered=answered)
+        try_grader(loaded, store, rows, grader=other, refresh=refresh)
         graded = regrade(
             loaded, store, rows, grader=other, name=", ".join(grader or ()), refresh=refresh, answered=answered
         )

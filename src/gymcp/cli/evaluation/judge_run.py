@@ -26,6 +26,7 @@ from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
 from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
+from gymcp.evaluators.names import JUDGE_UNANIMOUS
 from gymcp.outcome import Outcome
 from gymcp.protocols import Judge
 from gymcp.store import EpisodeRow, TrajectoryStore, open_run
@@ -222,7 +223,7 @@ def _grade(
         figures["first_error"] = figures["first_error"] or f"{record.task}: {graded.reason}"
     elif _needs_judge(record):
         figures["judged"] += 1
-        figures["unanimous"] += int(graded.components["judge.unanimous"])
+        figures["unanimous"] += int(graded.components[JUDGE_UNANIMOUS])
     if as_component:
         graded = _add_component(row, record, graded)
     newest = (row.grader, row.outcome, row.score, row.components, row.reason)
