@@ -14,10 +14,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from prose import python_files
 
 ROOT = Path(__file__).parents[1]
 PAGES = {".html", ".css", ".js", ".svg"}
 of_one_wheel = pytest.mark.xdist_group("wheel")
+FOREIGN_PAGES = {"gguf.md"}
+"""Pages of other projects, which comments name as sources."""
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers")
 
 
@@ -79,6 +82,41 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     assert "gymcp/evaluators/viewer/static/main.js" in pages
 
 
+NAMED_PAGES = re.compile(r"""\bdocs/([\w/-]+\.md)|find_page\(["']([\w/-]+\.md)""")
+MAX_DOCS_BYTES = 400_000
+"""Bytes of all pages in the wheel, compressed."""
+
+
+@of_one_wheel
+def test_every_page_that_the_code_names_is_in_the_wheel(wheel: Path) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in python_files((*FOLDERS, "src/gymcp"))]
+    named = {"".join(names) for text in texts for names in NAMED_PAGES.findall(text)} - FOREIGN_PAGES
+    assert {"judge.md", "adding-a-server.md", "index.md"} <= named
+    with zipfile.ZipFile(wheel) as archive:
+        pages = {each.filename: each.compress_size for each in archive.infolist() if "/docs/" in each.filename}
+    assert {f"gymcp/docs/{name}" for name in named} <= set(pages)
+    assert {Path(name).suffix for name in pages} == {".md"}
+    assert sum(pages.values()) < MAX_DOCS_BYTES
+
+
+@of_one_wheel
+def test_help_and_messages_of_an_installed_wheel_name_pages_that_are_there(installed: Path, tmp_path: Path) -> None:
+    package = next(installed.parents[1].glob("lib/python*/site-packages/gymcp"))
+    for words in ((), ("judge", "agreement")):
+        said = run(installed, "-m", "gymcp.cli", *words, "--help", cwd=tmp_path)
+        assert said.rstrip().splitlines()[-2:] == ["Documentation (docs/):", f"  {package}/docs"]
+    wrong = subprocess.run(
+        [installed, "-m", "gymcp.cli", "judge", "run", "mine"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    (page,) = re.findall(r"see (/\S+\.md)", wrong.stderr)
+    assert Path(page).is_relative_to(package)
+    assert Path(page).is_file()
+
+
 @of_one_wheel
 def test_the_wheel_works_from_a_clean_install_and_importing_it_prints_nothing(installed: Path, tmp_path: Path) -> None:
     """Nor does the import read environment variables of ours: the home that this one names cannot be made."""
@@ -90,6 +128,15 @@ def test_the_wheel_works_from_a_clean_install_and_importing_it_prints_nothing(in
     where, bare = run(installed, "-c", code, cwd=tmp_path).splitlines()
     assert where.startswith(str(installed.parents[1]))
     assert bare == "[]"
+
+
+@of_one_wheel
+def test_a_checkout_and_its_wheel_are_the_same_code_for_nodes_of_a_cluster(installed: Path, tmp_path: Path) -> None:
+    code = "from gymcp.scale.agreement import digest_code; print(digest_code())"
+    of_checkout = run(
+        sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); {code}", cwd=tmp_path
+    )
+    assert run(installed, "-c", code, cwd=tmp_path) == of_checkout
 
 
 @of_one_wheel

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from gymcp.agents.policies.pretrained.folders import check_model_folder
 from gymcp.errors import ConfigError
 
 SMALL_MODEL_BYTES = 200_000_000
@@ -24,8 +25,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 
 def read_context_length(folder: Path, who: str) -> int:
     """The context length of the model in tokens. Raises ConfigError if the folder holds no model."""
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"{who}: {folder} is no model's folder: it has no config.json")
+    check_model_folder(folder, who)
     disable_progress_bar()  # transformers would show one per file, beside our own
     try:
         config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)

@@ -49,13 +49,19 @@ def write_report(
         find_prices=find_prices,
     )
     evidence = replace(evidence, export=find_export(folder, folder))
+    summary = summarize(evidence)
+    write_text(folder / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
+    write_text(folder / REPORT_FILE, _render_one(evidence))
+    return summary
+
+
+def summarize(evidence: Evidence) -> dict[str, Json]:
+    """The content of ``summary.json``: figures, the judge's share of them, and what could not be read."""
     summary = summary_of(evidence)
     if evidence.judge is not None:
         summary["judge"] = evidence.judge
     if evidence.problems:
         summary["problems"] = list(evidence.problems)
-    write_text(folder / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
-    write_text(folder / REPORT_FILE, _render_one(evidence))
     return summary
 
 

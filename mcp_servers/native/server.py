@@ -25,7 +25,7 @@ from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.variables import substitute_variables
-from gymcp.paths import gymcp_home
+from gymcp.paths import find_page, gymcp_home
 
 PROGRAM = PurePosixPath("/srv/program")
 """Mount point of the folder in the sandbox."""
@@ -213,7 +213,7 @@ def _refuse_packages(cls: type, imports: Sequence[ast.Import | ast.ImportFrom], 
                     f"native server: class '{cls.__name__}' imports {package}, and a native server has only Python's "
                     "standard library and the packages that it declares; declare the package that has it:"
                     " native_server(..., packages=locked_packages(NAME, 'PACKAGE==VERSION', lock=LOCK))"
-                    " (docs/adding-a-server.md)"
+                    f" ({find_page('adding-a-server.md')})"
                 )
 
 

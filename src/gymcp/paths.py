@@ -1,4 +1,7 @@
-"""Path of the folder for files that outlive a run. Importing creates nothing; each call reads the environment."""
+"""Paths of the folder for files that outlive a run, and of the pages of the documentation.
+
+Importing creates nothing; each call reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ def gymcp_home() -> Path:
         return Path(home).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache).absolute() if cache else Path.home() / ".cache") / "gymcp"
+
+
+def find_page(name: str) -> Path:
+    """The page of the documentation with this name, such as ``judge.md``: a wheel has the pages, too."""
+    return (Path(__file__).parent / "docs" / name).resolve()
 
 
 def copies_folder() -> Path:

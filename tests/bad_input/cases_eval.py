@@ -245,8 +245,8 @@ CASES: tuple[Case, ...] = (
         "a matrix of nothing that can be run",
         "eval boom.py nope",
         (
-            "boom by oracle: environment file 'boom.py': boom.py:1: RuntimeError: boom",
-            "nope by oracle: no environment 'nope'; have agentdojo, backoffice, ",
+            "boom by oracle: will be left out: environment file 'boom.py': boom.py:1: RuntimeError: boom",
+            "nope by oracle: will be left out: no environment 'nope'; have agentdojo, backoffice, ",
         ),
         given={"boom.py": BOOM},
         lines=2,

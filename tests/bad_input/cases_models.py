@@ -165,7 +165,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a judge without a rubric",
         "judge mine --policy tiny",
-        "judge: --rubric is missing: --rubric a TOML file, see docs/judge.md",
+        ("judge: --rubric is missing: --rubric a TOML file, see /", "/docs/judge.md"),
         given={"mine": record_run},
     ),
     Case(

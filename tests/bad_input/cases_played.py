@@ -13,8 +13,8 @@ CASES: tuple[Case, ...] = (
         "a matrix with one bad suite",
         "eval boom.py bank.py nope shop.py --out all --limit 1",
         (
-            "boom by oracle: environment file 'boom.py': boom.py:1: RuntimeError: boom",
-            "nope by oracle: no environment 'nope'; have agentdojo, backoffice, ",
+            "boom by oracle: will be left out: environment file 'boom.py': boom.py:1: RuntimeError: boom",
+            "nope by oracle: will be left out: no environment 'nope'; have agentdojo, backoffice, ",
         ),
         given={**ENV, "boom.py": BOOM, "shop.py": SHOP},
         lines=2,

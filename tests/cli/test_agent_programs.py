@@ -20,6 +20,26 @@ def test_the_page_plays(tmp_path: Path) -> None:
     assert load_recipe(tmp_path / "program.toml").rollout.agent_mounts == (str(tmp_path / "notes"),)
 
 
+def test_files_of_a_command_in_a_recipe_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder, names in ((here, ("mine.py", "own.toml", "python3")), (there, ("mine.py", "bin/run", "python3"))):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("")
+    (there / "chat").mkdir()
+    recipe = there / "program.toml"
+    monkeypatch.chdir(here)
+
+    def load(command: str, *typed: tuple[str, str]) -> str:
+        recipe.write_text(f'env = "backoffice"\n[rollout]\nagent = "cmd:{command}"\n')
+        return load_recipe(recipe, typed).rollout.agent
+
+    assert load("python3 mine.py own.toml -m chat") == f"cmd:python3 {there}/mine.py own.toml -m chat"
+    assert load("bin/run 'two words' {prompt}") == f"cmd:{there}/bin/run 'two words' '{{prompt}}'"
+    assert load("python3 -V") == "cmd:python3 -V"
+    assert load("python3 -V", ("rollout.agent", "cmd:python3 mine.py")) == f"cmd:python3 {here}/mine.py"
+
+
 def test_a_program_over_a_model_plays_and_is_recorded(tmp_path: Path) -> None:
     agent = f"cmd:python3 {PLAYER}"
     words = ("eval", BANK, "--agent", agent, "--policy", "tiny:compact", "--max-turns", "2", "--max-tokens", "8")

@@ -19,6 +19,7 @@ def bash(words: str, folder: Path) -> list[str]:
     """Values that bash is offered for the last of the words."""
     parts = words.split(" ")
     env = {"_GYMCP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(parts) - 1)}
+    env["HOME"] = str(folder)
     done = gymcp(env=env, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
@@ -63,6 +64,12 @@ def folder(tmp_path: Path) -> Path:
         ("gymcp report ", ["old/deep/c", "runs/a", "runs/b", "runs/train-x"]),
         ("gymcp compare runs/a runs/b", ["runs/b"]),
         ("gymcp judge run runs/a", ["runs/a"]),
+        ("gymcp view ./ru", ["./runs/a", "./runs/b", "./runs/train-x"]),
+        ("gymcp view ~/ru", ["~/runs/a", "~/runs/b", "~/runs/train-x"]),
+        ("gymcp view ./runs/../old/", ["./runs/../old/deep/c"]),
+        ("gymcp eval ./ba", ["./bank.py"]),
+        ("gymcp eval ~/ba", ["~/bank.py"]),
+        ("gymcp view ~no-such-user/", []),
         ("gymcp grade nowhere/", []),
         ("gymcp eval bfcl --max-to", ["--max-tokens"]),
     ],

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gymcp.cli.app import app
 from gymcp.cli.lazy_verbs import load_command
 from gymcp.cli.verbs import EVALUATE, LOOK_AT_RUNS, MACHINE, SERVERS, TRAIN, VERBS, Verb
+from gymcp.paths import find_page
 
 BAD_FIRST_WORD = re.compile(r"(Of|What|Who|Whose|Whether|Which|How|Where|When|With|To|In|Also|Only|Those|For|Its)\b")
 MAX_HELP = 150
@@ -91,7 +92,8 @@ def test_the_terminal_shows_every_word_of_a_help_text(verb: Any, columns: int) -
         shown = "".join(page.split())
         texts = [command.help, *(each.help for each in command.params if not getattr(each, "hidden", False))]
         assert [text for text in texts if "".join((text or "").split()) not in shown] == []
-        assert [line for line in page.splitlines() if len(line) > min(columns, 100) or "…" in line] == []
+        lines = [line for line in page.splitlines() if line.strip() != str(find_page("index.md").parent)]
+        assert [line for line in lines if len(line) > min(columns, 100) or "…" in line] == []
 
 
 PYTHON_TYPE = re.compile(r"<\w+( range)?>|list\[|\bbool\b|INTEGER|FLOAT|[{}]\.\.\.|x[<>]=")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from gymcp.agents.policies.pretrained.folders import names_no_path
-from gymcp.agents.programs.settings import is_program
+from gymcp.agents.programs.settings import PREFIX, is_program, names_path, parse_command
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
@@ -38,6 +39,8 @@ def place_paths(table: dict[str, Json], folder: Path) -> None:
 
 def _place(key: str, value: Json, folder: Path) -> Json:
     """The value of a key, absolute if it is a relative path, which is below the folder. Raises ConfigError."""
+    if key == AGENT_KEY and _is_command(value):
+        return _place_words(value, folder)
     if not _is_relative_path(key, value) or (key == MODEL_KEY and _is_model_name(value, folder)):
         return value
     placed, here = _absolute(folder / value), _absolute(Path(value))
@@ -56,7 +59,31 @@ def place_typed_path(key: str, value: Json) -> Json:
         return [place_typed_path(key, each) for each in value]
     if key == MODEL_KEY and _is_model_name(value, Path()):
         return value
+    if key == AGENT_KEY and _is_command(value):
+        return _place_words(value, Path())
     return str(_absolute(Path(value))) if key in PATH_KEYS and _is_relative_path(key, value) else value
+
+
+def _is_command(value: Json) -> bool:
+    return isinstance(value, str) and is_program(value)
+
+
+def _place_words(agent: str, folder: Path) -> str:
+    """The command of a program, in which words that name a file below `folder` are absolute paths.
+
+    A program without a slash is searched for on the PATH, as in a shell. Every other word stays as it is: a file of the
+    working folder, a name, an option, and a folder, which may be meant as a module's name.
+    """
+    try:
+        argv = parse_command(agent)
+    except ConfigError:  # the error of the recipe, which names it
+        return agent
+    placed = list(argv)
+    for n, word in enumerate(argv):
+        path = folder / word
+        if (n or "/" in word) and not word.startswith("-") and names_path(str(path)) and path.is_file():
+            placed[n] = str(_absolute(path))
+    return agent if placed == list(argv) else f"{PREFIX}{shlex.join(placed)}"
 
 
 def _is_model_name(value: Json, folder: Path) -> bool:

@@ -179,7 +179,7 @@ class RolloutRecipe:
     time bounds it."""
     agent: str = ""
     """Agent that plays with the trained model: one of your own, as ``FILE.py:NAME`` or ``MODULE:NAME``, or any program,
-    as ``cmd:PROGRAM ARGS``; empty: react."""
+    as ``cmd:PROGRAM ARGS``; empty: react. Files that the command names are looked for beside the recipe first."""
     agent_sandbox: Literal["bwrap", "none"] = "bwrap"
     """Sandbox of a program; none: for a program that cannot run in one."""
     agent_stdin: bool = False

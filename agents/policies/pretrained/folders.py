@@ -36,6 +36,12 @@ def find_model(model: str) -> Path | None:
     return _find_in_hub_cache(model) if is_hub_id(model) else Path(model)
 
 
+def check_model_folder(folder: Path, who: str) -> None:
+    """Raise ConfigError, whose message begins with `who`, if the folder holds no model."""
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{who}: {folder} is no model's folder: it has no config.json")
+
+
 def precision_of_smollm2(model: str, who: str) -> Precision | None:
     """The precision if the name is ``smollm2`` or ``smollm2:PRECISION``, else None. Raises ConfigError."""
     name, _, precision = model.partition(":")

@@ -14,6 +14,7 @@ from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge.asking import JudgeSeat, ask_judge
 from gymcp.evaluators.judge.rubric_grader import judge_by_rubric
+from gymcp.paths import find_page
 from gymcp.types import Json, Task, Trajectory
 
 JudgeEpisode = Callable[[Task, Trajectory], Awaitable[float | None]]
@@ -50,7 +51,7 @@ def _ask_head(search: Search) -> JudgeEpisode:
     if rater is None:
         raise ConfigError(
             f"search {search.name}: value={STEP_VALUE} comes from a trained head, and none is given; name the folder of"
-            " one: head=FOLDER (docs/search.md)"
+            f" one: head=FOLDER ({find_page('search.md')})"
         )
 
     async def ask(task: Task, record: Trajectory) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gymcp.errors import ConfigError
+from gymcp.paths import find_page
 
 MAX_FILES = 5_000
 MAX_BYTES = 100_000_000
@@ -99,7 +100,7 @@ class SourceFiles:
     def _too_much(self, what: str) -> ConfigError:
         return ConfigError(
             f"{self._who}: the source in '{self._root}' {what}: too much to hash before each run; keep data out of the "
-            "program's packages, or mount it (docs/adding-a-server.md)"
+            f"program's packages, or mount it ({find_page('adding-a-server.md')})"
         )
 
     def _name_of(self, path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 import sys
-import traceback
 from typing import Annotated, NoReturn
 
 import typer
@@ -15,12 +14,10 @@ from gymcp import __version__
 from gymcp.cli.exit_codes import USAGE_ERROR
 from gymcp.cli.known_names import FOREIGN_OPTIONS
 from gymcp.cli.lazy_verbs import LazyGroup
-from gymcp.cli.output import clean_output, in_one_line, print_json
+from gymcp.cli.output import clean_output, hint_at_debug, in_one_line, print_json, print_traceback
 from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
-USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_", "gymcp_preset_")
-"""Beginnings of the names under which files of the user are imported."""
 LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"
 _VARIABLES = (
     "GYMCP_HOME: folder of installed suites, servers and images (default: gymcp in $XDG_CACHE_HOME or ~/.cache).",
@@ -75,10 +72,8 @@ def run() -> None:
             sys.exit(USAGE_ERROR)
         _fail(_describe_usage_error(error), USAGE_ERROR)
     except GymcpError as error:
-        if log.isEnabledFor(logging.DEBUG):
-            traceback.print_exception(error)
-        hint = "" if log.isEnabledFor(logging.DEBUG) or not _is_of_user_code(error) else "; gymcp --debug shows where"
-        _fail(f"{error}{hint}", USAGE_ERROR if isinstance(error, UsageError) else 1)
+        print_traceback(error)
+        _fail(f"{error}{hint_at_debug(error)}", USAGE_ERROR if isinstance(error, UsageError) else 1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output has gone
         sys.exit(1)
@@ -126,17 +121,3 @@ def _log_everything() -> None:
     log.setLevel(logging.DEBUG)
     log.propagate = False
     log.debug("gymcp %s, Python %s, %s", __version__, platform.python_version(), " ".join(sys.argv[1:]))
-
-
-def _is_of_user_code(error: BaseException) -> bool:
-    """True if the error, or one that caused it, was raised in a file that is neither gymcp's nor a library's."""
-    chain: list[BaseException] = []
-    while error not in chain:
-        chain.append(error)
-        error = error.__cause__ or error.__context__ or error
-    names = [
-        str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        for each in chain
-        for frame, _ in traceback.walk_tb(each.__traceback__)
-    ]
-    return any(name.startswith(USER_MODULES) for name in names)

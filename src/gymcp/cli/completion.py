@@ -54,10 +54,10 @@ def complete_environment(incomplete: str) -> list[str]:
 
 def complete_run(incomplete: str) -> list[str]:
     """Run folders at most `RUN_DEPTH` levels below the folder that was typed; the nearest `MAX_OFFERED`."""
-    folder, _, beginning = incomplete.rpartition("/")
-    top = Path(folder or ("/" if incomplete.startswith("/") else "."))
+    typed, beginning = _split(incomplete)
+    top = _expand(typed)
     runs = _find_runs(_list_folders(top, beginning))
-    return sorted(str(path) for path in itertools.islice(runs, MAX_OFFERED))
+    return sorted(f"{typed}{path.relative_to(top)}" for path in itertools.islice(runs, MAX_OFFERED))
 
 
 def complete_preset(incomplete: str) -> list[str]:
@@ -72,10 +72,27 @@ def _complete_code(own: Sequence[str], plugins: str, incomplete: str) -> list[st
 
 
 def _find_files(incomplete: str, suffix: str) -> list[str]:
-    folder, slash, beginning = incomplete.rpartition("/")
-    entries = _list_folder(Path(folder + slash) if slash else Path())
+    typed, beginning = _split(incomplete)
+    entries = _list_folder(_expand(typed))
     names = [entry.name for entry in entries if entry.name.startswith(beginning) and entry.name.endswith(suffix)]
-    return [f"{folder}{slash}{name}" for name in names[:MAX_OFFERED]]
+    return [f"{typed}{name}" for name in names[:MAX_OFFERED]]
+
+
+def _split(incomplete: str) -> tuple[str, str]:
+    """The folder as it was typed, with its slash, and the beginning of a name in it.
+
+    What is offered begins with the first, ``./`` and ``~/`` too, because the shell drops every other value.
+    """
+    folder, slash, beginning = incomplete.rpartition("/")
+    return folder + slash, beginning
+
+
+def _expand(typed: str) -> Path:
+    """The folder that was typed, below the home if it begins with ``~``."""
+    try:
+        return Path(typed).expanduser()
+    except RuntimeError:  # no such user
+        return Path(typed)
 
 
 def _find_runs(folders: Sequence[Path]) -> Iterator[Path]:

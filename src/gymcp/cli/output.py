@@ -8,8 +8,10 @@ colours, and it interprets no markup.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import IO, Any, TextIO
 
@@ -32,7 +34,11 @@ MAX_LINE_CHARS = 400
 """Characters of untrusted text that are printed on one line."""
 LINE_START_CHARS = 150
 """Characters of a longer text that are printed from its beginning; the others are from its end."""
+USER_MODULES = ("gymcp_env_", "gymcp_grader_", "gymcp_agent_", "gymcp_preset_")
+"""Beginnings of the names under which files of the user are imported."""
 _COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
+
+log = logging.getLogger("gymcp")
 
 
 class CleanStream:
@@ -135,3 +141,28 @@ def in_one_line(text: str) -> str:
     if len(line) <= MAX_LINE_CHARS:
         return line
     return f"{line[:LINE_START_CHARS]} [...] {line[LINE_START_CHARS - MAX_LINE_CHARS :]}"
+
+
+def print_traceback(error: BaseException) -> None:
+    """Print the traceback on standard error if ``--debug`` was given."""
+    if log.isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
+
+
+def hint_at_debug(error: BaseException) -> str:
+    """End of a message about an error of the user's code; empty for other errors, and if ``--debug`` was given."""
+    return "" if log.isEnabledFor(logging.DEBUG) or not _is_of_user_code(error) else "; gymcp --debug shows where"
+
+
+def _is_of_user_code(error: BaseException) -> bool:
+    """True if the error, or one that caused it, was raised in a file that is neither gymcp's nor a library's."""
+    chain: list[BaseException] = []
+    while error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__ or error
+    names = [
+        str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        for each in chain
+        for frame, _ in traceback.walk_tb(each.__traceback__)
+    ]
+    return any(name.startswith(USER_MODULES) for name in names)

@@ -50,7 +50,7 @@ def describe_api() -> dict[str, Json]:
             "title": "gymcp host",
             "version": __version__,
             "description": "Episodes as a service. The tools of an episode are an MCP server (streamable HTTP) at /mcp,"
-            " whose headers the answer to its start has. See docs/host.md.",
+            " whose headers the answer to its start has. `gymcp --help` says where its page docs/host.md is.",
         },
         "paths": paths,
         "components": {

@@ -26,7 +26,7 @@ async def find_task(spec: EnvSpec, tasks: Mapping[str, Task], start: wire.StartE
     """The task of the request; `tasks`: those of the suite, by id. Raises RequestRefused."""
     if (start.task is None) == (start.generate is None):
         why = "either 'task', the id of a task of the suite, or 'generate' must say which task"
-        raise RequestRefused(400, f"{why}; see docs/host.md", "invalid_request")
+        raise RequestRefused(400, why, "invalid_request")
     if start.generate is not None:
         return await _make_task(spec, read_generate(start.generate))
     assert start.task is not None

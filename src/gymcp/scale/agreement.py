@@ -26,11 +26,12 @@ def describe_machine() -> NodeFacts:
 
 @functools.cache
 def digest_code() -> str:
-    """SHA-256 of all Python files of the package."""
+    """SHA-256 of all Python files of the package; those of the site, which only a checkout has, are no part of it."""
     digest = hashlib.sha256()
     root = Path(gymcp.__file__).parent
     files = [Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names]
-    for path in sorted(path for path in files if path.suffix == ".py"):
+    code = (path for path in files if path.suffix == ".py" and not path.is_relative_to(root / "docs"))
+    for path in sorted(code):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

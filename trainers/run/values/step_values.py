@@ -24,6 +24,7 @@ from gymcp.agents.policies.local_model import limit_threads, load_tokenizer
 from gymcp.agents.policies.specs import TRAINED, PolicySpec, locate_folder, parse_policy
 from gymcp.atomic import replace_file, write_atomically
 from gymcp.errors import ConfigError
+from gymcp.paths import find_page
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import RUN_FILE
 from gymcp.trainers.credit.step_batch import StepBatch
@@ -167,7 +168,8 @@ def load_step_values(folder: Path) -> StepValues:
         tasks = frozenset(about["tasks"])
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
         raise ConfigError(
-            f"head {folder}: cannot be read ({type(error).__name__}: {error}); gymcp learn makes one (docs/search.md)"
+            f"head {folder}: cannot be read ({type(error).__name__}: {error}); gymcp learn makes one"
+            f" ({find_page('search.md')})"
         ) from error
     learner = _make_learner(model)
     if _fingerprint(learner) != weights:

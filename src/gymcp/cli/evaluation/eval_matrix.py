@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
+from gymcp.agents.policies.pretrained.folders import check_model_folder, names_no_path
 from gymcp.agents.runner.run import RunEnd, sum_cost
 from gymcp.cli.agent_options import choose_agent
 from gymcp.cli.configs import EvalConfig
@@ -20,9 +21,13 @@ from gymcp.cli.evaluation.eval_run import (
     make_run_folder,
     run_eval,
 )
+from gymcp.cli.evaluation.run_report import summarize_recorded
 from gymcp.cli.exit_codes import INTERRUPTED, LOST_TO_INFRA, OUT_OF_MONEY, USAGE_ERROR
-from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.cli.output import console, hint_at_debug, in_one_line, print_json, print_traceback
+from gymcp.cli.policy_options import plan_policy
 from gymcp.cli.progress import Progress
+from gymcp.envs.environment_sources import load_named
+from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, GymcpError, UsageError
 from gymcp.evaluators.judge.answers import read_answers
 from gymcp.evaluators.names import NET_OF_PRICE
@@ -45,42 +50,54 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedCell:
+    """A cell after its run."""
+
+    summary: Mapping[str, Json] | None
+    """None: it has no episode."""
+    error: GymcpError | None = None
+    ended: RunEnd = RunEnd.FINISHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """Cells of the matrix after it has ended; the others were not reached."""
 
     summaries: Mapping[int, Mapping[str, Json]]
-    """Number of the cell -> content of its ``summary.json``."""
+    """Number of the cell -> summary of its episodes, also of a run that broke off or was interrupted."""
     errors: Mapping[int, GymcpError]
-    """Number of the cell -> reason why it has no run."""
+    """Number of the cell -> reason why it has no run, or one that broke off."""
     ended: RunEnd
+
+    @property
+    def has_broken_off(self) -> bool:
+        """True if an error ended a run that has episodes."""
+        return not self.errors.keys().isdisjoint(self.summaries)
 
 
 def execute(config: EvalConfig, *, envs: Sequence[str], policies: Sequence[str], as_json: bool) -> None:
     """Run every environment by every policy into a folder of its own below ``--out``, and print one table.
 
-    A pair that cannot be run does not stop the others. Ends the command with an exit code other than 0 if a pair was
-    not run, or not to its end.
+    A pair that cannot be run does not stop the others; its error is printed when it is found, most of them before the
+    first run. Ends the command with an exit code other than 0 if a pair was not run, or not to its end.
     """
     cells = _plan_cells(config, envs, policies)
     played = _play(cells, config.max_cost)
     if config.out is None:
         _remove_empty(_folder(cells))
     if as_json:
-        failed = [
-            {"env": cells[n].config.env, "policy": cells[n].config.policy, "error": str(error)}
-            for n, error in played.errors.items()
-        ]
+        failed = [_describe_failure(cells[n], played, n) for n in sorted(played.errors)]
         print_json({"runs": list(played.summaries.values()), "failed": failed, "ended": str(played.ended)})
     else:
         console.print(_table(cells, played))
         if played.summaries:
             console.print(f"runs: {_folder(cells)}", highlight=False, markup=False, soft_wrap=True)
-    for n, error in played.errors.items():
-        print(f"gymcp: {cells[n].row} by {cells[n].column}: {in_one_line(str(error))}", file=sys.stderr)
-    if played.ended is not RunEnd.FINISHED:
-        interrupted = played.ended is RunEnd.INTERRUPTED
-        why = "interrupted" if interrupted else f"--max-cost {config.max_cost:g} is spent"
-        more = "" if interrupted else ", and a higher --max-cost"
+    if played.ended is not RunEnd.FINISHED or played.has_broken_off:
+        why, more = "not all runs have come to their end", ""
+        if played.ended is RunEnd.INTERRUPTED:
+            why = "interrupted"
+        elif played.ended is RunEnd.OUT_OF_MONEY:
+            why, more = f"--max-cost {config.max_cost:g} is spent", ", and a higher --max-cost"
         go_on = f"to go on, type the same command with: --out {_folder(cells)} --resume{more}"
         print(f"gymcp: {why}; {go_on}", file=sys.stderr)
     if code := _exit_code(played):
@@ -128,35 +145,106 @@ def _name_model(policy: str) -> str:
     return Path(rest).name or policy if kind == "local" else policy
 
 
+def _find_faults(cells: Sequence[Cell]) -> dict[int, GymcpError]:
+    """Number of the cell -> reason why it cannot be run, printed at once, as far as it shows without a server or model.
+
+    Every environment is loaded, which may install a suite, and the options of every policy are read.
+    """
+    envs = {cell.config.env: cell.config for cell in cells}
+    policies = {cell.config.policy: cell.config for cell in cells}
+    of_envs = {env: _find_fault(lambda config: load_env(load_named(config.env)), each) for env, each in envs.items()}
+    of_policies = {policy: _find_fault(_check_policy, each) for policy, each in policies.items()}
+    faults: dict[int, GymcpError] = {}
+    for n, cell in enumerate(cells):
+        if fault := of_envs[cell.config.env] or of_policies[cell.config.policy]:
+            faults[n] = fault
+            _print_error(cell, f"will be left out: {fault}{hint_at_debug(fault)}")
+    return faults
+
+
+def _find_fault(check: Callable[[EvalConfig], object], config: EvalConfig) -> GymcpError | None:
+    try:
+        check(config)
+    except GymcpError as error:
+        print_traceback(error)
+        return error
+    return None
+
+
+def _check_policy(config: EvalConfig) -> None:
+    """Raise ConfigError if the policy cannot be read, lacks a price, or is a folder of this machine without a model."""
+    if config.policy is not None:
+        spec = plan_policy(config.policy, config.model, concurrency=1, max_cost=config.max_cost).spec
+        if config.ray is None and spec.kind == "local" and not names_no_path(spec.model):
+            check_model_folder(Path(spec.model), spec.who)
+
+
 def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
-    """Play the cells in order under one progress display. A budget is for all of them together."""
+    """Play the cells in order under one progress display. A budget is for all of them together.
+
+    Ctrl-C ends it at any time, also before the first episode.
+    """
     summaries: dict[int, Mapping[str, Json]] = {}
     errors: dict[int, GymcpError] = {}
     ended, spent = RunEnd.FINISHED, 0.0
-    with Progress("") as progress:
-        for n, cell in enumerate(cells):
-            if max_cost is not None and spent >= max_cost:
-                ended = RunEnd.OUT_OF_MONEY
-                break
-            left = None if max_cost is None else max_cost - spent
-            progress.begin(f"run {n + 1} of {len(cells)} · {cell.row} · {cell.column}")
-            try:
-                result = run_eval(replace(cell.config, max_cost=left), progress=progress)
-            except GymcpError as error:
-                errors[n] = error
-                continue
-            summaries[n] = result.summary
-            spent += _read_cost(result.folder)
-            ended = result.ended
-            if ended is not RunEnd.FINISHED:
-                break
+    try:
+        errors |= _find_faults(cells)
+        with Progress("") as progress:
+            for n, cell in enumerate(cells):
+                if n in errors:
+                    continue
+                if max_cost is not None and spent >= max_cost:
+                    ended = RunEnd.OUT_OF_MONEY
+                    break
+                left = None if max_cost is None else max_cost - spent
+                progress.begin(f"run {n + 1} of {len(cells)} · {cell.row} · {cell.column}")
+                result = _play_cell(replace(cell, config=replace(cell.config, max_cost=left)), progress)
+                if result.summary is not None:
+                    summaries[n] = result.summary
+                    spent += _read_cost(cell)
+                if result.error is not None:
+                    errors[n] = result.error
+                ended = result.ended
+                if ended is not RunEnd.FINISHED:
+                    break
+    except KeyboardInterrupt:
+        ended = RunEnd.INTERRUPTED
     return Played(summaries=summaries, errors=errors, ended=ended)
 
 
-def _read_cost(folder: Path) -> float:
+def _read_cost(cell: Cell) -> float:
     """Money that a run has spent, as its own budget counts it."""
-    with TrajectoryStore.open(folder) as store:
-        return sum_cost(store, read_answers(folder))
+    assert cell.config.out is not None  # every cell has a folder
+    with TrajectoryStore.open(cell.config.out) as store:
+        return sum_cost(store, read_answers(cell.config.out))
+
+
+def _play_cell(cell: Cell, progress: Progress) -> PlayedCell:
+    """Run a cell. An error is printed; it, or Ctrl-C while no episode runs, keeps the episodes that are recorded."""
+    folder = cell.config.out
+    assert folder is not None  # every cell has a folder
+    try:
+        result = run_eval(cell.config, progress=progress)
+    except GymcpError as error:
+        print_traceback(error)
+        summary = summarize_recorded(folder)
+        recorded = "" if summary is None else f"; recorded episodes: {summary['episodes']}"
+        _print_error(cell, f"{error}{hint_at_debug(error)}", recorded)
+        return PlayedCell(summary=summary, error=error)
+    except KeyboardInterrupt:
+        return PlayedCell(summary=summarize_recorded(folder), ended=RunEnd.INTERRUPTED)
+    return PlayedCell(summary=result.summary, ended=result.ended)
+
+
+def _print_error(cell: Cell, error: str, recorded: str = "") -> None:
+    print(f"gymcp: {cell.row} by {cell.column}: {in_one_line(error)}{recorded}", file=sys.stderr)
+
+
+def _describe_failure(cell: Cell, played: Played, number: int) -> dict[str, Json]:
+    """Entry of ``failed`` for ``--json``."""
+    recorded = played.summaries.get(number, {}).get("episodes", 0)
+    error = str(played.errors[number])
+    return {"env": cell.config.env, "policy": cell.config.policy, "error": error, "episodes": recorded}
 
 
 def _folder(cells: Sequence[Cell]) -> Path:
@@ -190,15 +278,14 @@ def _table(cells: Sequence[Cell], played: Played) -> Table:
 
 def describe_cell(number: int, played: Played) -> str:
     """Text of a cell of the table."""
-    if number in played.errors:
-        return "not run"
     summary = played.summaries.get(number)
     if summary is None:
-        return "not reached"
+        return "not run" if number in played.errors else "not reached"
+    broken = f", broke off at {summary['episodes']} episodes" if number in played.errors else ""
     scored = f"{summary['scored']}/{summary['episodes']} scored"
     if summary.get("refused"):  # too few episodes have a score for a headline figure
         low, high = summary["success_bounds"]
-        return f"{100 * low:.1f} .. {100 * high:.1f} %, {scored}"
+        return f"{100 * low:.1f} .. {100 * high:.1f} %, {scored}{broken}"
     success, interval = summary["success"], summary["ci95"]
     text = format_percent(success, missing="-")
     if interval is not None:
@@ -207,7 +294,7 @@ def describe_cell(number: int, played: Played) -> str:
         text += f", {scored}"
     if (net := summary.get("components", {}).get(NET_OF_PRICE)) is not None:
         text += f", net of price {format_percent(net)}"
-    return text
+    return text + broken
 
 
 def _exit_code(played: Played) -> int:

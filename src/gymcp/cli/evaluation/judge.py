@@ -13,6 +13,7 @@ from gymcp.cli.known_names import POLICY_FORMS
 from gymcp.cli.lazy_verbs import defer_to, import_place
 from gymcp.cli.option_types import AsJson, DefaultCommandGroup, RunFolder, replaced_option
 from gymcp.errors import ConfigError
+from gymcp.paths import find_page
 from gymcp.samples import KEY_VARIABLE, REQUEST_TIMEOUT_S
 
 app = typer.Typer(
@@ -61,7 +62,7 @@ def judge_run(
     got no verdict: it then has no score, and is never counted as 0.
     """
     if policy is None or rubric is None:
-        needed = {"--policy": (policy, POLICY_FORMS), "--rubric": (rubric, "a TOML file, see docs/judge.md")}
+        needed = {"--policy": (policy, POLICY_FORMS), "--rubric": (rubric, f"a TOML file, see {find_page('judge.md')}")}
         missing = {name: form for name, (given, form) in needed.items() if given is None}
         forms = "; ".join(f"{name} {form}" for name, form in missing.items())
         raise ConfigError(f"judge: {' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing: {forms}")

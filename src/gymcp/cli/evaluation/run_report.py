@@ -13,9 +13,11 @@ from gymcp.envs.catalog import load_spec, names
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv, price_steps
 from gymcp.envs.wrappers.registry import WrapperSelection
-from gymcp.errors import ConfigError, GymcpError
+from gymcp.errors import ConfigError, GymcpError, StoreError
 from gymcp.evaluators.metrics import PriceSteps
 from gymcp.evaluators.report import CreditAdvice, write_report
+from gymcp.evaluators.report.run_data import read_evidence
+from gymcp.evaluators.report.write import summarize
 from gymcp.evaluators.viewer.task_facts import FindTasks
 from gymcp.store import Run, TrajectoryStore
 from gymcp.types import Json, Task
@@ -37,6 +39,15 @@ def rewrite_report(run: Path, *, min_coverage: float | None = None, without_faul
         find_credit=find_credit,
         find_prices=find_prices,
     )
+
+
+def summarize_recorded(run: Path) -> dict[str, Json] | None:
+    """The summary of the episodes that a folder holds, without writing it; None if it holds none that can be read."""
+    try:
+        summary = summarize(read_evidence(run, find_tasks, find_prices=find_prices))
+    except StoreError:
+        return None
+    return summary if summary["episodes"] else None
 
 
 def find_prices(run: Run) -> PriceSteps:

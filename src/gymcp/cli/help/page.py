@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gymcp.cli.help.parameters import Parameter, describe_parameters, describe_usage
 from gymcp.cli.output import console
+from gymcp.paths import find_page
 
 MAX_WIDTH = 100
 """Columns that a page takes on a wide terminal."""
@@ -24,7 +25,20 @@ def print_help(command: Any, context: Any) -> None:
 
 
 def make_page(command: Any, context: Any, width: int) -> Iterator[tuple[str, str, str]]:
-    """(name, heading, other text) of each line of the page; two of them may be empty."""
+    """(name, heading, other text) of each line of the page; two of them may be empty.
+
+    The first page, and every page that names one of the documentation, ends with the folder of the documentation.
+    """
+    lines = list(_make_lines(command, context, width))
+    yield from lines
+    if context.parent is None or any("docs/" in text for line in lines for text in line):
+        yield "", "", ""
+        yield "", "Documentation (docs/):", ""
+        yield "", "", f"  {find_page('index.md').parent}"
+
+
+def _make_lines(command: Any, context: Any, width: int) -> Iterator[tuple[str, str, str]]:
+    """Lines of the page without its end."""
     yield "", "Usage:", f" {describe_usage(command, context)}"
     for paragraph in (command.help or "").split("\f")[0].strip().split("\n\n"):
         yield "", "", ""

@@ -13,6 +13,7 @@ from gymcp.cli.training.credit_run import load_tasks
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_curves import read_held_out
+from gymcp.paths import find_page
 from gymcp.store import TrajectoryStore
 from gymcp.store.metric_rows import read_metric_rows
 from gymcp.store.run_folder import TRAINING_FILE
@@ -40,8 +41,8 @@ def run(
     chosen = make_preset(preset, **options)
     if not is_measurable(short_name(preset), chosen):
         raise ConfigError(
-            f"credit: --diagnose measures no signal of preset '{preset}', which would mislead (docs/credit.md, 'When"
-            " does step credit pay?'); without --diagnose its advantages are printed"
+            f"credit: --diagnose measures no signal of preset '{preset}', which would mislead"
+            f" ({find_page('credit.md')}, 'When does step credit pay?'); without --diagnose its advantages are printed"
         )
     tasks = _find_gold(folder, env)
     name = name_variant(preset, options) if options or preset not in PRESETS else ""
