@@ -185,7 +185,17 @@ def test_each_preset_of_trees_has_a_controller(name: str) -> None:
         ),
         (
             {"rollout": {"controller": "treepo", "branching": {"ways": 1}}, "credit": {"preset": "treepo"}},
-            "ways=1 is no branch; give 2 or more",
+            "rollout.branching.ways is 1: it must be 2 or more, or nothing branches; take it out",
+        ),
+        *(
+            (
+                {"rollout": {"controller": "treepo", "branching": {key: value}}, "credit": {"preset": "treepo"}},
+                f"rollout.branching.{key} is {value}: it must be {least} or more, or nothing branches",
+            )
+            for key, value, least in (
+                ("max_episodes", 1, 2), ("max_episodes", 0, 2), ("depth", 0, 1), ("ways", 0, 2), ("max_tokens", 0, 1),
+                ("max_calls", 0, 1),
+            )
         ),
         (
             {"rollout": {"controller": "arpo", "agent": "cmd:true"}, "credit": {"preset": "arpo"}},
