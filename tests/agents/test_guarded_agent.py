@@ -161,7 +161,7 @@ WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # 
         (Decision(action="go"), "str 'go' as its answer"),  # type: ignore[arg-type]
         (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=-1.0)), "amounts of 0 or more"),
         (Decision(action=Action(text="x"), sampled=(1, 2)), "not what the model has drawn"),  # type: ignore[arg-type]
-        (Decision(action=Action(text="x"), context=1), "a context, which only agent programs have"),
+        (Decision(action=Action(text="x"), context=-1), "a Decision whose context is no number of 0 or more"),
         (Decision(action=Action(text="x"), sampled=WORDS), "not what the model has drawn"),
         (GiveUp(outcome=Outcome.CANCELLED, reason="ha"), "up with the outcome cancelled"),
         (GiveUp(outcome=Outcome.SCORED, reason="ha"), "up with the outcome scored"),

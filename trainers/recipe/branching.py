@@ -83,9 +83,7 @@ def make_controller(
     name, given = recipe.rollout.controller, recipe.rollout.branching
     rule = RULES[name]
     ways, depth = given.ways or 2, given.depth or rule.depth
-    budget = TreeBudget(
-        episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens, calls=given.max_calls
-    )
+    budget = TreeBudget(episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens, calls=given.max_calls)
     if name in ("arpo", MONITORED):
         return BranchByEntropy(
             vocabulary=vocabulary,
