@@ -228,7 +228,7 @@ def run_plan(
 
 
 def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None) -> None:
-    """Grade the episodes, branches too, on which a grader has failed, with what the environment's judge, if any, says."""
+    """Grade the episodes, branches too, on which a grader has failed, with the answers of the environment's judge."""
     rows = [*store.summaries(), *(row.episode for row in store.branches())]
     failed = [row for row in rows if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run

@@ -94,7 +94,7 @@ def test_a_branch_reads_the_messages_that_its_parent_read(tmp_path: Path) -> Non
     assert asked[4] == asked[5]
 
 
-def test_a_context_that_cannot_be_rebuilt_is_one_error(tmp_path: Path) -> None:
+def test_dropped_results_that_the_record_lacks_are_one_error(tmp_path: Path) -> None:
     first, _, _ = play_tree(tmp_path / "run", ReactSettings(overflow="drop"), steps=5)
     agent: Any = react(ChatModel(name="m", policy=None), ReactSettings())(BANK.suite.tasks[0], 1)  # type: ignore[arg-type]
     with pytest.raises(PolicyInfraError, match=r"model 'm': the prompt of answer 2 cannot be rebuilt from the record"):

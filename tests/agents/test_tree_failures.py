@@ -68,8 +68,8 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
 def read_scores(folder: Path) -> dict[str, float | None]:
     """Place in the tree -> score by the newest grade, for a run with one tree."""
     with TrajectoryStore.open(folder) as store:
-        firsts = {"": row.score for row in store.summaries()}
-        return firsts | {row.branch: row.episode.score for row in store.branches()}
+        (first,) = store.summaries()
+        return {"": first.score, **{row.branch: row.episode.score for row in store.branches()}}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Times of a model's requests, and its use without tokens: recorded beside the steps, exported, read by every version."""
+"""Times of a model's requests, and its use without tokens: beside the steps, exported, read by every version."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_run_with_aepo_splits_the_episodes_of_each_task_by_its_first_one(model
         trees = Counter((row.episode.task, row.episode.trial) for row in store.branches())
         ids = {(row.task, row.trial): row.id for row in store.summaries()}
         firsts: dict[tuple[str, int], list[int]] = {}
-        roles: Counter[str] = Counter()  # of what the measured answers after the first ones answer
+        roles: Counter[str] = Counter()  # roles of the messages that measured answers follow, but for the first answer
         for task, trial in sorted(ids):  # a task that is played again has the next nine numbers
             firsts.setdefault((task, trial - trial % 9), []).append(trial % 9)
         for (task, begin), trials in firsts.items():

@@ -136,7 +136,7 @@ def _agent_step(step: Step, seen: list[dict[str, Json]], tool_index: ToolIndex, 
 
 
 def _encode_metrics(step: Step) -> dict[str, Json]:
-    """Tokens of the step, the times of its request and its use of the model, for which ATIF has no fields of its own."""
+    """Tokens of the step, times of its request and use of the model, for which ATIF has no fields of its own."""
     metrics = _encode_sampled(step.sampled) if step.sampled is not None else {}
     more = {"request_times": encode_times(step.request_times), "model_usage": step.model_usage}
     if known := {name: value for name, value in more.items() if value is not None}:
