@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"
 AFTER_FOURTH = BranchSteps(ways=2, steps=frozenset({4}))
 PRICE = Price(prompt=0, completion=1_000_000)  # one of money for each token
 
-Body = Mapping[str, Any]
+Body = dict[str, Any]
 
 
 FITS = 2600

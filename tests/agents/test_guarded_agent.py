@@ -28,6 +28,7 @@ from gymcp.types import (
     Observation,
     Sampled,
     Sampling,
+    Step,
     Task,
     Tool,
     ToolCall,
@@ -183,6 +184,13 @@ def test_an_id_of_an_earlier_call_is_an_agent_error() -> None:
     assert isinstance(first, Decision)
     assert isinstance(second, GiveUp)
     assert "two calls with the id 'c'" in second.reason
+
+
+def test_the_answers_of_a_record_count_for_the_budget() -> None:
+    usage = ModelUsage(model="m", completion_tokens=5)
+    agent = guard(lambda: Action(text="x"), Budget(tokens=5))
+    agent.resume([Step(turn=0, observation=OBSERVATION, action=Action(text="x"), model_usage=usage)])
+    assert ask(agent) == GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="5 tokens")
 
 
 def spin() -> None:
