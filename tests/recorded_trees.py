@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.store import BranchRecord, TrajectoryStore, create_run
+from gymcp.store import BranchRecord, StepCredit, TrajectoryStore, create_run
 from gymcp.types import (
     Action,
     Json,
@@ -115,4 +115,22 @@ def write_tree_run(
     with create_run(folder, {**CONFIG, **config}), TrajectoryStore.open(folder, write=True) as store:
         store.append(root, states, tags=("money",), branches=branches)
         store.append(ALONE, {}, tags=("reading",))
+    return folder
+
+
+def make_credit(name: str, preset: str, given: float, steps: int) -> StepCredit:
+    """Credit of an episode's own steps, the same for each."""
+    values = (given,) * steps
+    return StepCredit(trajectory=name, preset=preset, rewards=values, returns=values, advantages=values)
+
+
+def write_credited_tree_run(folder: Path) -> Path:
+    """The run of this module with the credit of a preset on trees, then with that of one that reads first episodes."""
+    write_tree_run(folder)
+    with TrajectoryStore.open(folder, write=True) as store:
+        own = {name: len(path) - (PLACES[name][2] if name in PLACES else 0) for name, (path, _) in PATHS.items()}
+        store.add_credits(
+            make_credit(name, "treepo", 0.25 if name in PLACES else 0.5, steps) for name, steps in own.items()
+        )
+        store.add_credits([make_credit("root", "grpo", -0.5, own["root"])])
     return folder

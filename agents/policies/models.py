@@ -59,14 +59,17 @@ class TokenModel:
             if not deadline.expired():
                 raise
             raise AnswerTimeout(f"model '{self.name}': no answer within {self.timeout_s:g} s") from error
-        usage = ModelUsage(
+        text, usage = self.renderer.decode(sampled.ids), self.measure_usage(prompt, sampled.ids)
+        return Generated(sampled=sampled, text=text, usage=usage, times=sampled.request_times)
+
+    def measure_usage(self, prompt: Sequence[int], ids: Sequence[int]) -> ModelUsage:
+        """Tokens and cost of an answer with these tokens to the prompt."""
+        return ModelUsage(
             model=self.name,
             prompt_tokens=len(prompt),
-            completion_tokens=len(sampled.ids),
-            cost=self.price.of(len(prompt), len(sampled.ids)),
+            completion_tokens=len(ids),
+            cost=self.price.of(len(prompt), len(ids)),
         )
-        text = self.renderer.decode(sampled.ids)
-        return Generated(sampled=sampled, text=text, usage=usage, times=sampled.request_times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

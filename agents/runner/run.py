@@ -196,8 +196,9 @@ def run_plan(
 ) -> RunEnd:
     """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
 
-    Episodes on which a grader had failed are graded again from their records. A job whose harness failed is tried again
-    while fewer than `MAX_RESUMES` times ``schedule.max_attempts`` of its attempts have failed; a cancelled one, always.
+    Episodes, branches too, on which a grader had failed are graded again from their records. A job whose harness failed
+    is tried again while fewer than `MAX_RESUMES` times ``schedule.max_attempts`` of its attempts have failed; a
+    cancelled one, always.
 
     `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
     `make_agent` is needed for an agent with a model and for one of the caller's, whose name in the plan may be any;
@@ -229,8 +230,9 @@ def sum_cost(store: TrajectoryStore, answers: Iterable[Answer]) -> float:
 
 
 def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None) -> None:
-    """Grade the episodes on which a grader has failed, with what the environment's judge, if it has one, says."""
-    failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
+    """Grade the episodes, branches too, on which a grader has failed, with the answers of the environment's judge."""
+    rows = [*store.summaries(), *(row.episode for row in store.branches())]
+    failed = [row for row in rows if row.outcome is Outcome.GRADER_ERROR]
     run_async = runner.run if runner else asyncio.run
     answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
     deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)

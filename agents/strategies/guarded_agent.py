@@ -43,7 +43,7 @@ MAX_CALLS = 1_000
 """Calls of one action; an environment runs 64 by default."""
 MAX_REASON_CHARS = 1_000
 """Characters of the reason why an agent failed that are recorded."""
-_SIDE_ANSWERS = "a decision with side_answers or a context, which only agent programs have"
+_SIDE_ANSWERS = "a decision with side_answers, which only agent programs have"
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class GuardedAgent:
         self._call_ids |= {call.id for step in steps for call in step.action.tool_calls}
         for step in steps:
             drawn = len(step.sampled.ids) if step.sampled is not None else 0
-            self._budget.spend(ModelUsage(model="", completion_tokens=drawn), 0.0)
+            self._budget.spend(step.model_usage or ModelUsage(model="", completion_tokens=drawn), 0.0)
 
     async def _ask(self, observation: Observation) -> object:
         if self._agent is None:
@@ -202,8 +202,10 @@ def _find_fault_of_decision(decision: Any) -> str | None:
         return "a Decision whose reason or reasoning is no text, or a very long one"
     if decision.sampled is not None and not _is_sample(decision.sampled):
         return "a Decision whose sampled is not what the model has drawn"
-    if decision.side_answers or decision.context is not None:
+    if decision.side_answers:
         return _SIDE_ANSWERS
+    if decision.context is not None and (type(decision.context) is not int or decision.context < 0):
+        return "a Decision whose context is no number of 0 or more"
     if decision.spent is not None and not _is_usage(decision.spent):
         return "a Decision whose spent is no ModelUsage with amounts of 0 or more"
     return None

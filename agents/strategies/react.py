@@ -82,8 +82,11 @@ class _Conversation(Protocol):
         """Drop old tool results; return how many were dropped, 0 if none is left to drop."""
         ...
 
-    def recall(self, step: Step) -> None:
-        """Add a recorded step, as if the model had just given its action. Raises PolicyInfraError."""
+    def recall(self, step: Step) -> ModelUsage:
+        """Add a recorded step, as if the model had just given its action; return the use of the model for it.
+
+        Raises PolicyInfraError.
+        """
         ...
 
 
@@ -98,14 +101,12 @@ class ReactAgent:
         self._dropped = 0
 
     def resume(self, steps: Sequence[Step]) -> None:
-        """Rebuild the context from the record; answers, drawn tokens and seconds count for the budget, money does not.
+        """Rebuild the context from the record; what its answers have taken counts for the budget.
 
         Raises PolicyInfraError if the rebuilt prompt is not the one that the model read.
         """
         for step in steps:
-            self._conversation.recall(step)
-            drawn = len(step.sampled.ids) if step.sampled is not None else 0
-            self._budget.spend(ModelUsage(model="", completion_tokens=drawn), step.agent_s)
+            self._budget.spend(self._conversation.recall(step), step.agent_s)
             self._unusable = 0 if step.valid else self._unusable + 1
 
     async def act(self, observation: Observation) -> Decision | GiveUp:
@@ -166,12 +167,13 @@ class _TokenConversation:
         self._observation = observation
         self._context.add_observation(observation)
 
-    def recall(self, step: Step) -> None:
+    def recall(self, step: Step) -> ModelUsage:
         self.add_observation(step.observation)
+        usage = step.model_usage or ModelUsage(model="")
         if step.sampled is None:  # a controller put the action in the place of the model's
             ids: Sequence[int] = self._model.renderer.encode_action(step.action, step.observation.tools)
         else:
-            ids = step.sampled.ids
+            ids, usage = step.sampled.ids, self._model.measure_usage(step.sampled.prompt_ids, step.sampled.ids)
             while tuple(self._context.ids) != step.sampled.prompt_ids:
                 if not self.shorten():
                     raise PolicyInfraError(
@@ -181,6 +183,7 @@ class _TokenConversation:
         self._answers += 1
         self._new_id.skip(len(step.action.tool_calls))
         self._context.add_sample(ids, step.action.tool_calls)
+        return usage
 
     def shorten(self) -> int:
         return self._context.shorten(int(REFILL_SHARE * (self._model.context - MIN_ANSWER_TOKENS)))
@@ -204,6 +207,8 @@ class _ChatConversation:
         self._seed = seed
         self._system = settings.system
         self._messages: list[Message] = []
+        self._context = 0
+        """Number of the model's context: one more each time that old results were dropped."""
         self._observation = Observation(messages=(), tools=())
         self._new_id = CallIds()
         self._answers = 0
@@ -215,11 +220,18 @@ class _ChatConversation:
         else:
             self._messages += observation.messages
 
-    def recall(self, step: Step) -> None:
+    def recall(self, step: Step) -> ModelUsage:
         self.add_observation(step.observation)
+        while self._context < (step.context or 0):
+            if not self.shorten():
+                raise PolicyInfraError(
+                    f"model '{self._model.name}': the prompt of answer {self._answers + 1} cannot be rebuilt from the"
+                    f" record: it is of context {step.context}, and no further tool result is left to drop"
+                )
         self._answers += 1
         self._new_id.skip(len(step.action.tool_calls))
         self._messages.append(step.action.to_message())
+        return step.model_usage or ModelUsage(model="")
 
     def shorten(self) -> int:
         results = [
@@ -230,6 +242,7 @@ class _ChatConversation:
         oldest = results[: len(results) // 2]
         for place in oldest:
             self._messages[place] = replace(self._messages[place], content=DROPPED, is_error=False)
+        self._context += bool(oldest)
         return len(oldest)
 
     async def answer(self, max_tokens: int) -> Decision:
@@ -240,7 +253,7 @@ class _ChatConversation:
         calls = tuple(replace(call, id=self._new_id()) for call in decision.action.tool_calls)
         action = reject_empty(replace(decision.action, tool_calls=calls), self._new_id)
         self._messages.append(action.to_message())
-        return replace(decision, action=action)
+        return replace(decision, action=action, context=self._context or None)
 
 
 def reject_empty(action: Action, new_id: CallIds) -> Action:

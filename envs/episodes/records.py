@@ -40,6 +40,7 @@ def begin_step(
         agent_s=agent_s,
         reasoning=decision.reasoning,
         request_times=decision.request_times,
+        model_usage=decision.spent if decision.sampled is None else None,
         context=decision.context,
     )
     return state.begin_step(agent_s, history).add_side_answers(decision.side_answers), step

@@ -294,8 +294,11 @@ class Step:
     """The model's reasoning before the action, if its endpoint tells it apart: for people, and not exported."""
     request_times: RequestTimes | None = None
     """Part of `agent_s`; None if no model was asked, or the times are not known."""
+    model_usage: ModelUsage | None = None
+    """Use of the model for the action, if its tokens are not in `sampled`; None if it is not known."""
     context: int | None = None
-    """Number of the model's context that the action comes from, in the order of their beginning; None: there is one."""
+    """Number of the model's context that the action comes from, in the order of their beginning; None: there is one, or
+    the tokens tell them apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from gymcp.types import (
     Observation,
     Sampled,
     Sampling,
+    Step,
     Task,
     Tool,
     ToolCall,
@@ -161,7 +162,7 @@ WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # 
         (Decision(action="go"), "str 'go' as its answer"),  # type: ignore[arg-type]
         (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=-1.0)), "amounts of 0 or more"),
         (Decision(action=Action(text="x"), sampled=(1, 2)), "not what the model has drawn"),  # type: ignore[arg-type]
-        (Decision(action=Action(text="x"), context=1), "a context, which only agent programs have"),
+        (Decision(action=Action(text="x"), context=-1), "a Decision whose context is no number of 0 or more"),
         (Decision(action=Action(text="x"), sampled=WORDS), "not what the model has drawn"),
         (GiveUp(outcome=Outcome.CANCELLED, reason="ha"), "up with the outcome cancelled"),
         (GiveUp(outcome=Outcome.SCORED, reason="ha"), "up with the outcome scored"),
@@ -183,6 +184,13 @@ def test_an_id_of_an_earlier_call_is_an_agent_error() -> None:
     assert isinstance(first, Decision)
     assert isinstance(second, GiveUp)
     assert "two calls with the id 'c'" in second.reason
+
+
+def test_the_answers_of_a_record_count_for_the_budget() -> None:
+    usage = ModelUsage(model="m", completion_tokens=5)
+    agent = guard(lambda: Action(text="x"), Budget(tokens=5))
+    agent.resume([Step(turn=0, observation=OBSERVATION, action=Action(text="x"), model_usage=usage)])
+    assert ask(agent) == GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="5 tokens")
 
 
 def spin() -> None:

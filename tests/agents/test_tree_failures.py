@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,12 +35,15 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.agents.strategies.user_agents import load_agent, make_user_agents
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
+from gymcp.evaluators.judge import Point, Rubric, judge_by_rubric
+from gymcp.evaluators.judge.answers import JudgeAnswers
+from gymcp.evaluators.judge.asking import JudgeSeat
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory, StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, Score, Task, ToolCall, Trajectory
+from gymcp.types import Action, Message, ModelUsage, Sampling, Score, Task, ToolCall, Trajectory
 
 DONE = Action(text="Counted.")
 ONE_STEP = following(lambda seed, number, is_branch: add(3, number) if number == 1 else DONE)
@@ -60,6 +65,13 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
     return {branch: Outcome(value[0]) for (_, _, branch), value in read_trees(folder).items()}  # type: ignore[arg-type]
 
 
+def read_scores(folder: Path) -> dict[str, float | None]:
+    """Place in the tree -> score by the newest grade, for a run with one tree."""
+    with TrajectoryStore.open(folder) as store:
+        (first,) = store.summaries()
+        return {"": first.score, **{row.branch: row.episode.score for row in store.branches()}}
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -68,6 +80,8 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
         (lambda: BranchSteps(depth=0), "with depth=0 nothing branches"),
         (lambda: BranchSteps(steps=frozenset({0, 2})), "steps are counted from 1"),
         (lambda: BranchSteps(steps=frozenset()), "steps are counted from 1"),
+        (lambda: parse_branches("ways=2,episodes=1"), "with episodes=1 nothing branches; give 2 or more"),
+        (lambda: BranchSteps().plan([], TreeBudget(episodes=1)), "with episodes=1 nothing branches"),
         (lambda: TreeBudget(episodes=0), "tree budget of episodes: must be 1 or more, not 0"),
         (lambda: TreeBudget(tokens=0), "tree budget of tokens: must be 1 or more, not 0"),
         (lambda: TreeBudget(cost=0.0), "tree budget of cost: must be more than 0, not 0.0"),
@@ -84,6 +98,24 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
 def test_settings_with_which_nothing_branches_are_refused(make: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()
+
+
+def test_branches_without_a_verdict_are_judged_on_resume_as_first_episodes_are(tmp_path: Path) -> None:
+    """They were played without a judge, as on the nodes of a cluster."""
+
+    class Friendly:
+        async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+            found = re.search(r"RECORD ([0-9a-f]{16})", messages[1].content)
+            assert found is not None
+            return json.dumps({"mark": found[1], "reason": "r", "points": {"polite": True}}), None
+
+    manners = Rubric(name="manners", version="1", points=(Point(id="polite", text="It was polite."),))
+    env = count_env(grade=judge_by_rubric(manners))
+    play(env, tmp_path, AFTER_FIRST, ONE_STEP)
+    assert set(outcomes(tmp_path).values()) == {Outcome.GRADER_ERROR}
+    judge = JudgeSeat(name="m", judge=Friendly(), answers=JudgeAnswers({}, None))
+    play(replace(env, judge=judge), tmp_path, AFTER_FIRST, ONE_STEP)
+    assert read_scores(tmp_path) == {"": 1.0, "1.1": 1.0, "1.2": 1.0}
 
 
 def test_branches_are_read_from_a_text() -> None:

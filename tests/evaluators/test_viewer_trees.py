@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_trees import PATHS, PLACES, RECORDS, write_tree_run
+from recorded_trees import PATHS, PLACES, RECORDS, make_credit, write_credited_tree_run, write_tree_run
 from records import HOSTILE_TEXT
 
 from gymcp.evaluators.report import write_report
@@ -113,16 +113,27 @@ def test_a_branch_has_a_page_of_its_whole_path(tmp_path: Path) -> None:
         assert (shown["branch"], shown["shared"], shown["leaves"], shown["score"]) == ("2.1/3.1", 3, 4, 0.75)
         assert [step["calls"][0]["name"] for step in shown["steps"]] == ["look", "ask", "refund", "look"]
         assert shown["credits"][0]["advantages"] == (0.0, 0.0, 1.0, 2.0)
-        assert [node["advantage"] for each in tree_object(runs, ROOT)["leaves"] for node in each["nodes"]] == [
-            *(0.0, 0.0, 0.0), *(1.0, 1.0), 2.0, 3.0,
+        assert [node["advantages"] for each in tree_object(runs, ROOT)["leaves"] for node in each["nodes"]] == [
+            *([0.0], [0.0], [0.0]), *([1.0], [1.0]), [2.0], [3.0],
         ]  # fmt: skip
         assert episode_object(runs, ALONE, None)["leaves"] == 1
 
 
+def test_the_preset_of_a_tree_is_one_that_its_leaves_have(tmp_path: Path) -> None:
+    """The newest one gives credit to first episodes alone."""
+    run = write_credited_tree_run(tmp_path / "run")
+    with open_runs([run], follow=False) as runs:
+        tree = tree_object(runs, ROOT)
+        assert (tree["presets"], tree["total_presets"]) == (["treepo", "grpo"], 2)
+        nodes = {each["branch"]: [node["advantages"] for node in each["nodes"]] for each in tree["leaves"]}
+        assert nodes == {
+            "": [[0.5, -0.5]] * 3, "2.1": [[0.25, None]] * 2, "2.1/3.1": [[0.25, None]], "1.1": [[0.25, None]],
+        }  # fmt: skip
+
+
 def credit(name: str, steps: int) -> StepCredit:
     """Credit of an episode's own steps: the place of the episode in `PATHS`."""
-    given = (float(list(PATHS).index(name)),) * steps
-    return StepCredit(trajectory=name, preset="treepo", rewards=given, returns=given, advantages=given)
+    return make_credit(name, "treepo", float(list(PATHS).index(name)), steps)
 
 
 def test_two_leaves_stand_side_by_side(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from page_findings import grave_findings
 from playwright.sync_api import Browser, Page, expect
-from recorded_trees import write_tree_run
+from recorded_trees import write_credited_tree_run, write_tree_run
 from test_accessibility import PHONE
 from test_export_page import open_export
 from test_viewer_page import TIMEOUT_MS, enter, open_page
@@ -77,8 +77,44 @@ def test_a_branch_is_opened_from_its_tree_by_keys(page: Page) -> None:
     expect(page.locator(".timeline .step")).to_have_count(4)
 
 
+@pytest.fixture(params=["viewer", "export"])
+def credited_page(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """The same run with the credit of two presets."""
+    run = write_credited_tree_run(tmp_path / "run")
+    if request.param == "export":
+        export_viewer([run], tmp_path / "made", listed=False, choice=Choice())
+        yield from open_export(browser, tmp_path / "made", "index.html#n=1&tree=1")
+        return
+    with run_viewer(run) as address:
+        for page in open_page(browser, enter(browser, address)):
+            page.locator(".row").first.click()
+            page.locator(".totree").click()
+            yield page
+
+
+def test_the_advantages_of_each_stored_preset_can_be_chosen(credited_page: Page) -> None:
+    """By keys, at first the preset that all leaves have; the choice stays when the page is loaded again."""
+    page = credited_page
+    under, select = page.locator(".node .under span"), page.get_by_label("preset")
+    of_trees = ["+0.500"] * 3 + ["+0.250"] * 4
+    expect(under).to_have_text(of_trees, timeout=TIMEOUT_MS)
+    assert select.locator("option").all_inner_texts() == ["treepo", "grpo"]
+    page.locator(".node").first.click()
+    fact = page.locator(".treestep .fact", has_text="advantage")
+    expect(fact).to_have_text("advantage +0.500")
+    select.press("ArrowDown")
+    expect(under).to_have_text(["-0.500"] * 3)
+    expect(fact).to_have_text("advantage -0.500")
+    expect(select).to_be_focused()
+    page.reload()
+    expect(under).to_have_text(["-0.500"] * 3, timeout=TIMEOUT_MS)
+    select.press("ArrowUp")
+    expect(under).to_have_text(of_trees)
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (PHONE, "dark")])
-def test_the_tree_can_be_read_by_all(browser: Browser, run: Path, width: int, scheme: str, tmp_path: Path) -> None:
+def test_the_tree_can_be_read_by_all(browser: Browser, width: int, scheme: str, tmp_path: Path) -> None:
+    run = write_credited_tree_run(tmp_path / "run")
     export_viewer([run], tmp_path / "made", listed=False, choice=Choice())
     for page in open_export(browser, tmp_path / "made", "index.html#n=1&tree=1", color_scheme=scheme):
         page.set_viewport_size({"width": width, "height": 800})

@@ -44,7 +44,7 @@ def test_credit_is_saved_for_the_steps_from_which_branches_went_on(run: Path) ->
     assert "look" in gymcp("credit", run, "--preset", "treeps").output
     with open_runs([run], follow=False) as runs:
         nodes = [leaf["nodes"] for leaf in tree_object(runs, 1)["leaves"]]
-    assert [node["advantage"] for node in nodes[0]] == [*map(pytest.approx, CREDIT["root"]), None]
+    assert [node["advantages"] for node in nodes[0]] == [*([pytest.approx(each)] for each in CREDIT["root"]), [None]]
     assert [node["value"] for node in nodes[0]] == [pytest.approx(2 / 3), 0.5, None]
 
 

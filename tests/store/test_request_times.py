@@ -1,4 +1,4 @@
-"""Times of a model's requests: recorded beside the steps, exported, and read by every version."""
+"""Times of a model's requests, and its use without tokens: beside the steps, exported, read by every version."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from gymcp.exchange.source import open_source
 from gymcp.store import TrajectoryStore
 from gymcp.store.codec import encode_steps, pack, unpack
 from gymcp.store.database import FILE_NAME
-from gymcp.types import Json, RequestTimes, Trajectory
+from gymcp.types import Json, ModelUsage, RequestTimes, Trajectory
 
+USAGE = ModelUsage(model="m", prompt_tokens=30, completion_tokens=5, cost=0.25)
 WHOLE, STREAMED = RequestTimes(request_s=1.25), RequestTimes(request_s=2.5, first_token_s=0.125)
 
 
@@ -27,6 +28,11 @@ def record_timed(*times: RequestTimes | None) -> Trajectory:
     shown = episode("pay", steps=len(times))
     steps = (replace(step, request_times=each) for step, each in zip(shown.steps, times, strict=True))
     return replace(shown, steps=tuple(steps))
+
+
+def record_used() -> Trajectory:
+    shown = episode("pay", steps=2)
+    return replace(shown, steps=(shown.steps[0], replace(shown.steps[1], model_usage=USAGE)))
 
 
 def payloads(record: Trajectory) -> list[Json]:
@@ -37,6 +43,24 @@ def test_times_come_back_from_the_store(tmp_path: Path) -> None:
     record = record_timed(WHOLE, None, STREAMED)
     with TrajectoryStore.open(write_run(tmp_path, record)) as store:
         assert store.load(record.id) == record
+
+
+def test_the_use_of_a_model_comes_back_from_the_store(tmp_path: Path) -> None:
+    with TrajectoryStore.open(write_run(tmp_path, record_used())) as store:
+        assert store.load(record_used().id) == record_used()
+    (used,), (plain,) = payloads(record_used()), payloads(record_timed(None, None))
+    assert used["steps"] == plain["steps"]  # an earlier version refuses a step with a field that it does not know
+    assert used.keys() - plain.keys() == {"model_usage"}
+
+
+@pytest.mark.parametrize("usage", [[1], [None, "much"], [None, {"model": 1}], [None, {"tokens": 5}]])
+def test_an_invalid_use_from_elsewhere_is_refused(tmp_path: Path, usage: Json) -> None:
+    write_run(tmp_path, record_used())
+    (payload,) = payloads(record_used())
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE steps SET payload = ?", (pack({**payload, "model_usage": usage}),))
+    with TrajectoryStore.open(tmp_path) as store, pytest.raises(StoreError):
+        store.load(record_used().id)
 
 
 def test_a_run_without_times_still_reads(tmp_path: Path) -> None:
@@ -68,15 +92,15 @@ def test_invalid_times_from_elsewhere_are_refused(tmp_path: Path, times: Json) -
 
 
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
-def test_exports_carry_the_times(tmp_path: Path, format: str) -> None:
-    record = record_timed(STREAMED, None, WHOLE)
+@pytest.mark.parametrize("record", [record_timed(STREAMED, None, WHOLE), record_used()], ids=["times", "use"])
+def test_exports_carry_times_and_use(tmp_path: Path, record: Trajectory, format: str) -> None:
     run, out, back = write_run(tmp_path / "run", record), tmp_path / "out", tmp_path / "back"
     with open_source(run) as source:
         export(source, format, out)
     import_run(out, back)
     with TrajectoryStore.open(back) as store:
         (row,) = store.summaries()
-        assert [step.request_times for step in store.load(row.id).steps] == [STREAMED, None, WHOLE]
+        assert store.load(row.id).steps == record.steps
 
 
 def test_an_atif_document_holds_the_times_in_its_metrics(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,14 @@ def test_aepo_begins_the_more_episodes_anew_the_less_sure_the_first_answer_is() 
     assert share_branches(9, 4) == [(1, 4), (3, 3)]
 
 
-ENV = Path(__file__).with_name("prompted_bank.py")  # episodes of any model have three steps
+ENV = Path(__file__).with_name("prompted_bank.py")
+AGENT = Path(__file__).with_name("calling_agent.py")
 TABLE: dict[str, Any] = {
     "env": str(ENV),
     "deterministic": True,
     "rollout": {
         "groups": 2, "episodes": 3, "controller": "aepo", "branching": {"max_episodes": 3, "base": 0.9},
-        "max_tokens": 3, "max_turns": 4, "concurrency": 4, "slots": 4,
+        "max_tokens": 3, "max_turns": 8, "concurrency": 4, "slots": 4, "agent": f"{AGENT}:call_sometimes",
     },
     "credit": {"preset": "aepo"},
     "learn": {"iterations": 2},
@@ -148,19 +150,24 @@ def test_a_run_with_aepo_splits_the_episodes_of_each_task_by_its_first_one(model
         trees = Counter((row.episode.task, row.episode.trial) for row in store.branches())
         ids = {(row.task, row.trial): row.id for row in store.summaries()}
         firsts: dict[tuple[str, int], list[int]] = {}
+        roles: Counter[str] = Counter()  # roles of the messages that measured answers follow, but for the first answer
         for task, trial in sorted(ids):  # a task that is played again has the next nine numbers
             firsts.setdefault((task, trial - trial % 9), []).append(trial % 9)
         for (task, begin), trials in firsts.items():
             steps = store.load(ids[task, begin]).steps
+            roles.update(step.observation.messages[0].role for step in steps[1:])
             entropies = [measure_answer(step, vocabulary=size, tokens=20) or 0.0 for step in steps]
-            first = count_first_episodes(entropies[0], entropies[1:], 9)
+            results = [step.observation.messages[0].role == "tool" for step in steps]
+            first = count_first_episodes(entropies[0], [*compress(entropies[1:], results[1:])], 9)
             assert trials == [*range(first)]
             assert trees[task, begin] == 0
             limits = [limit for count, limit in share_branches(9 - first, first - 1) for _ in range(count)]
             assert all(trees[task, begin + trial] < limit for trial, limit in enumerate(limits, 1))
     rows = read_metrics(tmp_path)[1:]
     assert [row["branches"] > 0 for row in rows] == [True, True]
-    assert sum(row["outcome/scored"] for row in rows) == sum(map(len, firsts.values()))
+    assert roles.keys() == {"tool", "user"}
+    ended = sum(row["outcome/scored"] + row.get("outcome/budget_exhausted", 0) for row in rows)
+    assert ended == sum(map(len, firsts.values()))
     assert {count for row in rows for count in (row["allocation/fewest"], row["allocation/most"])} == {
         len(trials) for trials in firsts.values()
     }

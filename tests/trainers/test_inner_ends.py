@@ -122,6 +122,14 @@ def test_two_episodes_that_end_at_one_leaf_both_count() -> None:
     assert assign_credit(batch, make_tree_preset("arpo")).batch.column("node_value").tolist() == [0.5, 0.5]
 
 
+def test_a_score_at_a_step_of_a_lost_episode_is_not_that_episodes_zero() -> None:
+    """The only scored episode gives up after c, which the lost one played before it was lost at d: V(c) = 1."""
+    records = [make_record("first", "abcd", None), make_record("late", "abc", 1.0)]
+    batch = join_episodes(records, {"late": ("first", 3)})
+    assert ["".join(step.action.text for step in record.steps) for record in batch.sources] == ["abc"]
+    assert assign_credit(batch, make_tree_preset("treeps")).batch.column("node_value").tolist() == [1.0] * 3
+
+
 def test_an_episode_without_a_step_of_a_task_without_one_is_left_out() -> None:
     records = [make_record("first", "ab", 1.0), replace(make_record("none", "", 0.0), group="other")]
     assert join_episodes(records, {}).inner_ends.scores.tolist() == []

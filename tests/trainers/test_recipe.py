@@ -18,7 +18,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import PRESETS, WITHOUT_GROUPS, make_preset
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
-from gymcp.trainers.recipe.load import RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
+from gymcp.trainers.recipe.load import FORMERLY_ZERO, RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight, find_ignored
 from gymcp.types import Json
@@ -182,6 +182,12 @@ def test_a_stored_recipe_may_have_a_former_key(old: str) -> None:
     value = attrgetter(RENAMED_KEYS[old])(Recipe(env="backoffice"))
     stored = list(value) if isinstance(value, tuple) else value
     assert restore_recipe({"env": "backoffice", **_nest(old, stored)}) == make_recipe({"env": "backoffice"})
+
+
+@pytest.mark.parametrize("name", FORMERLY_ZERO)
+def test_a_stored_recipe_may_have_a_former_default(name: str) -> None:
+    stored = {"env": "backoffice", **_nest(f"rollout.branching.{name}", 0)}
+    assert restore_recipe(stored) == make_recipe({"env": "backoffice"})
 
 
 def _nest(place: str, value: Json) -> dict[str, Json]:

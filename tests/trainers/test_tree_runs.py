@@ -31,6 +31,7 @@ from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json, Step
 
 ENV = Path(__file__).with_name("prompted_bank.py")
+AGENT = Path(__file__).with_name("calling_agent.py")
 TIMEOUT_S = 600.0
 RECIPE = f"""
 env = "{ENV}"
@@ -107,11 +108,13 @@ def test_a_run_on_trees_that_is_killed_continues_to_the_same_weights(recipe: Pat
     assert all(row["grad_norm"] > 0 for row in rows)
 
 
-def test_arpo_branches_before_the_answers_that_its_rule_says(recipe: Path) -> None:
-    """Read from the record: of each first episode, which answers after the first one were drawn again."""
+def test_arpo_branches_before_the_answers_to_results_that_its_rule_says(recipe: Path) -> None:
+    """Read from the record: of each first episode, which answers to a tool's result were drawn again; none to the
+    user's messages were."""
     settings: dict[str, Json] = {
         "rollout.controller": "arpo", "credit.preset": "arpo", "learn.iterations": 1, "rollout.branching.weight": 2.0,
-        "rollout.branching.max_episodes": 9, "rollout.branching.depth": 1,
+        "rollout.branching.max_episodes": 9, "rollout.branching.depth": 1, "rollout.max_turns": 8,
+        "rollout.agent": f"{AGENT}:call_sometimes",
     }  # fmt: skip
     folder = run_training(recipe, recipe.parent / "arpo", settings)
     with TrajectoryStore.open(folder) as store:
@@ -130,11 +133,14 @@ def test_arpo_branches_before_the_answers_that_its_rule_says(recipe: Path) -> No
         for record in firsts
         for number, step in enumerate(record.steps, 1)
         if number > 1
+        and step.observation.messages[0].role == "tool"
         and derive_seed("entropy", seeds[record.id], number) / SEED_RANGE
         < min(max(0.5 + 2.0 * (entropy(step) - entropy(record.steps[0])), 0.0), 1.0)
     )
     assert branched == expected
-    assert 0 < len(expected) < sum(len(record.steps) - 1 for record in firsts)
+    roles = Counter(step.observation.messages[0].role for record in firsts for step in record.steps[1:])
+    assert 0 < len(expected) < roles["tool"]
+    assert roles["user"] > 0
 
 
 def test_step_dpo_learns_from_the_pairs_of_its_trees(recipe: Path) -> None:
@@ -185,7 +191,17 @@ def test_each_preset_of_trees_has_a_controller(name: str) -> None:
         ),
         (
             {"rollout": {"controller": "treepo", "branching": {"ways": 1}}, "credit": {"preset": "treepo"}},
-            "ways=1 is no branch; give 2 or more",
+            "rollout.branching.ways is 1: it must be 2 or more, or nothing branches; take it out",
+        ),
+        *(
+            (
+                {"rollout": {"controller": "treepo", "branching": {key: value}}, "credit": {"preset": "treepo"}},
+                f"rollout.branching.{key} is {value}: it must be {least} or more, or nothing branches",
+            )
+            for key, value, least in (
+                ("max_episodes", 1, 2), ("max_episodes", 0, 2), ("depth", 0, 1), ("ways", 0, 2), ("max_tokens", 0, 1),
+                ("max_calls", 0, 1),
+            )
         ),
         (
             {"rollout": {"controller": "arpo", "agent": "cmd:true"}, "credit": {"preset": "arpo"}},

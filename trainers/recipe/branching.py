@@ -83,9 +83,7 @@ def make_controller(
     name, given = recipe.rollout.controller, recipe.rollout.branching
     rule = RULES[name]
     ways, depth = given.ways or 2, given.depth or rule.depth
-    budget = TreeBudget(
-        episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens or None, calls=given.max_calls or None
-    )
+    budget = TreeBudget(episodes=given.max_episodes or rule.episodes, tokens=given.max_tokens, calls=given.max_calls)
     if name in ("arpo", MONITORED):
         return BranchByEntropy(
             vocabulary=vocabulary,
@@ -167,6 +165,7 @@ def check_branching(recipe: Recipe, preset: Preset) -> None:
     rule = RULES[name]
     _refuse_unread(recipe, (*rule.reads, *_LIMITS))
     _check_monitored(recipe)
+    _check_numbers(recipe, rule)
     make_controller(recipe, vocabulary=2)
     if rule.branches and not reads_trees(preset):
         raise ConfigError(
@@ -206,6 +205,20 @@ def _check_monitored(recipe: Recipe) -> None:
             f" (rollout.episodes times rollout.branching.max_episodes): give {MIN_LEAVES} or more, of which one can"
             " branch off"
         )
+
+
+def _check_numbers(recipe: Recipe, rule: ControllerTraits) -> None:
+    """Raise ConfigError for a number with which nothing would branch."""
+    # `_check_monitored` has the fewest episodes of a controller that shares them out
+    episodes = 2 if rule.branches and recipe.rollout.controller != MONITORED else 1
+    fewest = {"ways": 2, "depth": 1, "max_episodes": episodes, "max_tokens": 1, "max_calls": 1}
+    for key, least in fewest.items():
+        value = getattr(recipe.rollout.branching, key)
+        if value is not None and value < least:
+            raise ConfigError(
+                f"recipe '{recipe.name}': rollout.branching.{key} is {value}: it must be {least} or more, or nothing"
+                " branches; take it out for the controller's default"
+            )
 
 
 def _check_patching(recipe: Recipe, preset: Preset) -> None:

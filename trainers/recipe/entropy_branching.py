@@ -75,15 +75,20 @@ def measure_answer(step: Step, *, vocabulary: int, tokens: int) -> float | None:
     return math.fsum(-value for value in step.sampled.logprobs[:tokens]) / math.log(vocabulary)
 
 
+def answers_result(step: Step) -> bool:
+    """True if the step answers the result of a call, and not only a message of the user."""
+    return any(message.role == "tool" for message in step.observation.messages)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchByEntropy:
     """A controller that draws a step again, in other branches, if the policy was unsure of its answer to a result.
 
     The more entropy the first tokens after a tool's result have, beside those of the episode's first answer, the
     likelier is a branch (`branch_probability`). It begins before the answer: all branches read the same result, and
-    draw their answers anew. The answer that begins a branch is not asked about again. The entropy is estimated by the
-    drawn tokens, as the sum of their -log p, whose expectation it is: engines record no other token's probability.
-    The lot is drawn from the episode's seed and the number of the step.
+    draw their answers anew. Answers to the user alone do not branch. The answer that begins a branch is not asked about
+    again. The entropy is estimated by the drawn tokens, as the sum of their -log p, whose expectation it is: engines
+    record no other token's probability. The lot is drawn from the episode's seed and the number of the step.
 
     With a penalty (AEPO) a branch is the less likely the more steps of the path directly before have branched.
 
@@ -115,7 +120,9 @@ class BranchByEntropy:
     def at_end(self, played: Played) -> Choice:
         """Decide as `after` does about the step that ended the episode, such as a final answer."""
         now, initial = self._measure(played.step), self._measure(played.first)
-        if now is None or initial is None or played.number == 1 or played.depth >= self.depth:
+        if now is None or initial is None or played.number == 1 or not answers_result(played.step):
+            return GO_ON
+        if played.depth >= self.depth:
             return GO_ON
         if played.depth and played.number == played.shared + 1:
             return GO_ON

@@ -46,6 +46,8 @@ RENAMED_KEYS: Mapping[str, str] = {
     "evaluation.whole_tasks": "evaluation.final_tasks",
 }
 """Former keys of a recipe, each with the key that replaced it."""
+FORMERLY_ZERO = ("ways", "depth", "max_episodes", "max_tokens", "max_calls")
+"""Keys of ``rollout.branching`` that stored recipes may have as 0, which was their default."""
 _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "model": ("vocabulary", "hidden", "layers", "context"),
     "warm_start": ("batch_size",),
@@ -100,6 +102,10 @@ def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
         section, key = _find_section(table, old)
         if key in section:
             section[new.rpartition(".")[2]] = section.pop(key)
+    for name in FORMERLY_ZERO:
+        section, key = _find_section(table, f"rollout.branching.{name}")
+        if section.get(key) == 0:
+            section[key] = None
     return _read_recipe(table)
 
 

@@ -108,12 +108,12 @@ class WarmStartRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchingRecipe:
-    """Settings of `RolloutRecipe.controller`. 0: the controller's default."""
+    """Settings of `RolloutRecipe.controller`. None, or 0 if the setting has no None: the controller's default."""
 
-    ways: int = 0
-    """Continuations at a branching point, the episode's own included."""
-    depth: int = 0
-    """Maximum number of branchings on one path."""
+    ways: int | None = None
+    """Continuations at a branching point, the episode's own included; 2 or more."""
+    depth: int | None = None
+    """Maximum number of branchings on one path; 1 or more."""
     steps: tuple[int, ...] = ()
     """Numbers of the steps after which episodes branch, from 1; empty: every step."""
     base: float = 0.5
@@ -138,12 +138,12 @@ class BranchingRecipe:
     """`knapsack`: minimum number of episodes of a task. `xrpo`: episodes of each task in the first phase."""
     max_episodes_per_task: int = 0
     """`knapsack`: maximum number of episodes of a task."""
-    max_episodes: int = 0
+    max_episodes: int | None = None
     """Maximum number of episodes of a tree, the first one included."""
-    max_tokens: int = 0
-    """Sampled tokens in a tree after which no further branch begins; 0: no limit."""
-    max_calls: int = 0
-    """Tool calls in a tree after which no further branch begins; 0: no limit."""
+    max_tokens: int | None = None
+    """Sampled tokens in a tree after which no further branch begins, 1 or more; None: no limit."""
+    max_calls: int | None = None
+    """Tool calls in a tree after which no further branch begins, 1 or more; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

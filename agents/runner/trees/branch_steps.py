@@ -20,7 +20,8 @@ _LIMITS = ("episodes", "tokens", "calls", "cost")
 class BranchSteps:
     """A controller that lets an episode go on in `ways` ways after every step, or after the given ones.
 
-    Trees are those of the run's trials. Raises ConfigError for numbers with which nothing would branch.
+    Trees are those of the run's trials. Raises ConfigError for numbers with which nothing would branch, and `plan` for
+    such a budget.
     """
 
     ways: int = 2
@@ -40,6 +41,7 @@ class BranchSteps:
 
     def plan(self, tasks: Sequence[Task], budget: TreeBudget) -> tuple[Start, ...]:
         """As many trees of every task as the run has trials."""
+        _check_episodes(budget)
         return tuple(Start(task=task.id, trees=budget.trials) for task in tasks)
 
     def after(self, played: Played) -> Choice:
@@ -66,5 +68,12 @@ def parse_branches(text: str) -> tuple[BranchSteps, TreeBudget]:
             raise ConfigError(f"--branch '{text}': only steps can be several; give numbers, {_FORM}")
         numbers[name] = found[0]
     own = {name: numbers[name] for name in _OWN if name in numbers}
-    limits = {name: numbers[name] for name in _LIMITS if name in numbers}
-    return BranchSteps(steps=steps, **own), TreeBudget(**limits)
+    budget = TreeBudget(**{name: numbers[name] for name in _LIMITS if name in numbers})
+    _check_episodes(budget)
+    return BranchSteps(steps=steps, **own), budget
+
+
+def _check_episodes(budget: TreeBudget) -> None:
+    """Raise ConfigError if a tree has room for its first episode only."""
+    if budget.episodes < 2:
+        raise ConfigError(f"branches: with episodes={budget.episodes} nothing branches; give 2 or more")

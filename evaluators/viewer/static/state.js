@@ -1,7 +1,7 @@
 // Where the page is: kept after the # of its address, so that back, forward and reload work and nothing is sent.
 // And whether it is light or dark, which the browser keeps.
 
-const DEFAULTS = { run: "0", q: "", sort: "", n: "", other: "", view: "", task: "", home: "", tree: "" };
+const DEFAULTS = { run: "0", q: "", sort: "", n: "", other: "", view: "", task: "", home: "", tree: "", credit: "" };
 
 export const place = { ...DEFAULTS };
 const listeners = [];

@@ -2,7 +2,7 @@
 // Below it the leaves, with what each has changed in the world since it branched off. Two of them can be put side by side.
 
 import { ask } from "./ask.js";
-import { badge, brief, count, el, number, replace, signed } from "./dom.js";
+import { badge, brief, count, el, number, replace, seen, signed } from "./dom.js";
 import { go, place } from "./state.js";
 import { card, changes } from "./steps.js";
 
@@ -15,6 +15,14 @@ const UNDER = 11; // from the middle of a value to its lower edge
 export async function treePage(signal) {
   const tree = await ask(`api/episodes/${place.n}/tree`, { signal });
   const picked = [];
+  const chosen = { at: Math.max(0, tree.presets.indexOf(place.credit)), name: "", redraws: [], step: null };
+  chosen.name = tree.presets[chosen.at];
+  const choose = (at) => {
+    Object.assign(chosen, { at, name: tree.presets[at] });
+    go({ credit: chosen.name }, { quietly: true });
+    for (const draw of chosen.redraws) draw();
+    chosen.step?.();
+  };
   const panel = el("section", { class: "treestep", "aria-live": "polite" }, el("p", { class: "soft" }, "Choose a step to see what it did, or two leaves to put them side by side."));
   const pick = (leaf) => {
     const at = picked.indexOf(leaf.n);
@@ -27,22 +35,29 @@ export async function treePage(signal) {
     }
     for (const each of document.querySelectorAll("[data-leaf]")) each.setAttribute("aria-pressed", String(picked.includes(Number(each.dataset.leaf))));
   };
-  return [heading(tree), el("div", { class: "tree", tabindex: "0", role: "region", "aria-label": "Tree" }, drawing(tree, panel, pick)), panel, leaves(tree, pick)];
+  return [heading(tree, chosen, choose), el("div", { class: "tree", tabindex: "0", role: "region", "aria-label": "Tree" }, drawing(tree, panel, pick, chosen)), panel, leaves(tree, pick)];
 }
 
-function heading(tree) {
+/** The preset whose advantages are shown; a choice if several are stored. */
+function presets(tree, chosen, choose) {
+  if (tree.presets.length === 1) return brief(chosen.name);
+  const made = el("select", { "aria-label": "preset", on: { change: () => choose(Number(made.value)) } }, tree.presets.map((preset, at) => el("option", { value: at, selected: at === chosen.at }, brief(preset, 60))));
+  return [made, tree.total_presets > tree.presets.length && ` the first ${tree.presets.length} of ${tree.total_presets}`];
+}
+
+function heading(tree, chosen, choose) {
   const facts = [
     ["leaves", tree.total],
     ["of them solved", `${tree.solved} of ${tree.scored} scored`],
     ["steps played", `${tree.steps}, on paths of ${tree.path_steps}`],
-    tree.preset !== null && ["advantages by", tree.preset],
+    tree.presets.length > 0 && ["advantages by", presets(tree, chosen, choose)],
   ].filter(Boolean);
   return el(
     "section",
     { class: "heading" },
     el("h1", {}, el("bdi", {}, brief(tree.task)), " ", el("small", {}, `trial ${tree.trial}, tree of ${count(tree.total, "leaf", "leaves")}`)),
     el("dl", { class: "figures" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    el("p", { class: "fine" }, "Each step shows the mean score of the leaves below it", tree.preset === null ? "" : ", and its advantage", "; Δ: it changed the world. The success of a run counts the first episode alone, which is the first row. ", el("button", { type: "button", class: "chip", on: { click: () => go({ tree: "" }) } }, "its steps")),
+    el("p", { class: "fine" }, "Each step shows the mean score of the leaves below it", tree.presets.length ? ", and its advantage" : "", "; Δ: it changed the world. The success of a run counts the first episode alone, which is the first row. ", el("button", { type: "button", class: "chip", on: { click: () => go({ tree: "" }) } }, "its steps")),
     tree.total > tree.leaves.length && el("p", { class: "notice" }, `the first ${tree.leaves.length} of ${tree.total} leaves are drawn; values count all`),
   );
 }
@@ -50,7 +65,7 @@ function heading(tree) {
 /** Height of the middle of a row's edges. */
 const middle = (row) => row * ROW + ROW / 2 + 4;
 
-function drawing(tree, panel, pick) {
+function drawing(tree, panel, pick, chosen) {
   const width = START + STEP * Math.max(0, ...tree.leaves.map((leaf) => leaf.shared + leaf.nodes.length)) + 150;
   const whole = tree.leaves[0]?.nodes.length ? mean(tree) : null;
   return el(
@@ -59,7 +74,7 @@ function drawing(tree, panel, pick) {
     el("span", { class: `pill start ${kind(whole)}`, style: { left: "0px", top: `${middle(0)}px` }, title: "mean score of all leaves" }, number(whole)),
     tree.leaves.map((leaf, row) => [
       leaf.parent !== null && el("i", { class: "elbow", "aria-hidden": "true", style: elbow(leaf, row) }),
-      leaf.nodes.map((node) => nodeButton(leaf, node, row, panel)),
+      leaf.nodes.map((node) => nodeButton(leaf, node, row, panel, chosen)),
       el(
         "button",
         { type: "button", class: `leaf${leaf.n === Number(place.n) ? " self" : ""}`, "aria-pressed": "false", "data-leaf": leaf.n, title: `${name(leaf)}, ${leaf.outcome}: ${leaf.reason}`, style: { left: `${START + STEP * (leaf.shared + leaf.nodes.length) + 8}px`, top: `${middle(row)}px` }, on: { click: () => pick(leaf) } },
@@ -77,35 +92,44 @@ function elbow(leaf, row) {
   return { left: `${left}px`, top: `${middle(leaf.parent) + UNDER}px`, width: `${end - left}px`, height: `${middle(row) - middle(leaf.parent) - UNDER}px` };
 }
 
-function nodeButton(leaf, node, row, panel) {
+function nodeButton(leaf, node, row, panel, chosen) {
   const names = node.names.join(", ") || "message";
-  const given = node.advantage === null ? "" : `, advantage ${signed(node.advantage)}`;
+  const under = el("span", { class: "fine under" });
   const made = el(
     "button",
     {
       type: "button",
       class: `node${node.error ? " failed" : ""}`,
-      title: `step ${node.at} of ${name(leaf)}: ${names}; mean score ${number(node.value)} of ${count(node.leaves, "leaf", "leaves")}${given}`,
       style: { left: `${START + STEP * node.at}px`, top: `${row * ROW}px` },
-      on: { click: () => showStep(made, leaf, node, panel) },
+      on: { click: () => showStep(made, leaf, node, panel, chosen) },
     },
     el("span", { class: "act" }, el("bdi", {}, brief(names, 60))),
     el("i", { class: "edge", "aria-hidden": "true" }),
     el("span", { class: `pill ${kind(node.value)}` }, number(node.value)),
-    el("span", { class: "fine under" }, node.changed && el("b", { class: "delta" }, "Δ"), node.advantage !== null && el("span", { class: node.advantage > 0 ? "good" : node.advantage < 0 ? "bad" : "" }, signed(node.advantage)), node.error && el("span", { class: "bad" }, "error")),
+    under,
   );
+  const draw = () => {
+    const advantage = node.advantages[chosen.at] ?? null;
+    const given = advantage === null ? "" : `, advantage ${signed(advantage)}`;
+    made.title = seen(`step ${node.at} of ${name(leaf)}: ${names}; mean score ${number(node.value)} of ${count(node.leaves, "leaf", "leaves")}${given}`);
+    replace(under, node.changed && el("b", { class: "delta" }, "Δ"), advantage !== null && el("span", { class: advantage > 0 ? "good" : advantage < 0 ? "bad" : "" }, signed(advantage)), node.error && el("span", { class: "bad" }, "error"));
+  };
+  draw();
+  chosen.redraws.push(draw);
   return made;
 }
 
 let wanted = 0;
 
-async function showStep(button, leaf, node, panel) {
+async function showStep(button, leaf, node, panel, chosen) {
+  chosen.step = () => showStep(button, leaf, node, panel, chosen);
   for (const each of button.parentElement.querySelectorAll(".node.current")) each.classList.remove("current");
   button.classList.add("current");
   const mine = (wanted += 1);
   try {
-    const episode = await ask(`api/episodes/${leaf.n}`);
+    const found = await ask(`api/episodes/${leaf.n}`);
     if (mine !== wanted) return;
+    const episode = { ...found, credits: found.credits.filter(({ preset }) => preset === chosen.name) };
     const step = episode.steps[node.at];
     replace(panel, el("h2", {}, `Step ${node.at} of ${name(leaf)}`), card(episode, step, episode.steps[node.at - 1], step.agent_s + step.tool_s));
   } catch (error) {

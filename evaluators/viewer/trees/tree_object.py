@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 
 from gymcp.evaluators.viewer.divergence import compare_episodes
@@ -18,6 +18,8 @@ MAX_NAMES = 8
 """Most calls of a step that are named."""
 MAX_NAME_CHARS = 80
 MAX_TASK_CHARS = 300
+MAX_PRESETS = 16
+"""Most presets whose credit a tree shows."""
 MAX_PAIRED_LEAVES = 16
 """Leaves of a tree of which an export holds every two side by side; of more, each with the one that it goes on from."""
 
@@ -30,14 +32,17 @@ def tree_object(runs: Runs, n: int) -> dict[str, Json]:
     values = value_steps(leaves)
     shown = draw_order(leaves[:MAX_LEAVES])  # parents are recorded first, so that none is missing
     credits = {leaf.id: () if opened.damaged else opened.store.credits(leaf.id) for leaf in shown}
-    preset = next((credit.preset for leaf in shown for credit in credits[leaf.id]), None)
+    presets = _order_presets(credits.values())
     places = {leaf.id: at for at, leaf in enumerate(shown)}
-    drawn = [_leaf_object(opened, leaf, values[leaf.id], places, credits[leaf.id], preset) for leaf in shown]
+    drawn = [
+        _leaf_object(opened, leaf, values[leaf.id], places, credits[leaf.id], presets[:MAX_PRESETS]) for leaf in shown
+    ]
     return {
         "n": n,
         "task": about[0].task[:MAX_TASK_CHARS],
         "trial": about[0].trial,
-        "preset": preset,
+        "presets": presets[:MAX_PRESETS],
+        "total_presets": len(presets),
         "total": len(leaves),
         "scored": sum(leaf.score is not None for leaf in leaves),
         "solved": sum(leaf.score is not None and leaf.score >= 1 for leaf in leaves),
@@ -47,13 +52,25 @@ def tree_object(runs: Runs, n: int) -> dict[str, Json]:
     }
 
 
+def _order_presets(credits: Collection[Sequence[StepCredit]]) -> list[str]:
+    """Presets by the number of leaves that have credit of them, the newest first among equals.
+
+    So those that give credit to trees come before others, which give it to first episodes alone.
+    """
+    times: dict[str, list[str]] = {}
+    for of_leaf in credits:
+        for credit in of_leaf:
+            times.setdefault(credit.preset, []).append(credit.assigned_at)
+    return sorted(times, key=lambda preset: (len(times[preset]), max(times[preset])), reverse=True)
+
+
 def _leaf_object(
     opened: OpenedRun,
     leaf: Leaf,
     values: Sequence[StepValue],
     places: dict[str, int],
     credits: Sequence[StepCredit],
-    preset: str | None,
+    presets: Sequence[str],
 ) -> dict[str, Json]:
     about: dict[str, Json] = {
         "n": leaf.n,
@@ -69,7 +86,7 @@ def _leaf_object(
         record = load(opened, leaf.id)
     except NotFound as error:
         return {**about, "problem": str(error), "nodes": [], "changes": None}
-    credit = next((each for each in credits if each.preset == preset), None)
+    by_preset = {credit.preset: credit for credit in credits}
     shown = range(leaf.shared, min(len(record.steps), MAX_STEPS))
     nodes = [
         {
@@ -79,7 +96,7 @@ def _leaf_object(
             "changed": record.steps[at].world_key != _key_before(record, at),
             "value": value.mean,
             "leaves": value.leaves,
-            "advantage": _advantage_at(credit, at - leaf.shared),
+            "advantages": [_advantage_at(by_preset.get(preset), at - leaf.shared) for preset in presets],
         }
         for at, value in zip(shown, values, strict=False)
     ]

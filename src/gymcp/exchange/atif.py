@@ -136,11 +136,12 @@ def _agent_step(step: Step, seen: list[dict[str, Json]], tool_index: ToolIndex, 
 
 
 def _encode_metrics(step: Step) -> dict[str, Json]:
-    """Tokens of the step, and the times of its request, for which ATIF has no field of its own."""
+    """Tokens of the step, times of its request and use of the model, for which ATIF has no fields of its own."""
     metrics = _encode_sampled(step.sampled) if step.sampled is not None else {}
-    if step.request_times is not None:
+    more = {"request_times": encode_times(step.request_times), "model_usage": step.model_usage}
+    if known := {name: value for name, value in more.items() if value is not None}:
         ours = metrics.get("extra", {}).get(GYMCP_KEY, {})
-        metrics["extra"] = {GYMCP_KEY: {**ours, "request_times": encode_times(step.request_times)}}
+        metrics["extra"] = {GYMCP_KEY: {**ours, **known}}
     return metrics
 
 

@@ -9,7 +9,13 @@ from gymcp.errors import ConfigError
 from gymcp.exchange.atif import GYMCP_KEY, RESULT_FIELDS, SIDE_ANSWERS_KEY, decode_note
 from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
 from gymcp.outcome import Outcome
-from gymcp.store.record_json import add_side_answers, decode_acts, decode_times, decode_versions
+from gymcp.store.record_json import (
+    add_side_answers,
+    decode_acts,
+    decode_model_usage,
+    decode_times,
+    decode_versions,
+)
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, Trajectory, Usage
 from gymcp.visible_text import one_line
@@ -89,6 +95,7 @@ def _read_own_step(
             "user_acts": decode_acts(fields.pop("user_acts", ())),
             "sampled": _read_sampled(part),
             "request_times": decode_times(_read_own_metrics(part).get("request_times")),
+            "model_usage": decode_model_usage(_read_own_metrics(part).get("model_usage")),
         },
     )
 

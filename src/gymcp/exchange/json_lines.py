@@ -16,6 +16,7 @@ from gymcp.store.record_json import (
     decode_action,
     decode_acts,
     decode_message,
+    decode_model_usage,
     decode_results,
     decode_times,
     decode_versions,
@@ -57,6 +58,9 @@ def to_line(episode: Episode) -> str:
     times = [encode_times(step.request_times) for step in episode.trajectory.steps]
     if any(times):
         line["request_times"] = times
+    usages = [step.model_usage for step in episode.trajectory.steps]
+    if any(usages):
+        line["model_usage"] = usages
     if (side := encode_side_answers(episode.trajectory)) is not None:
         line["side_answers"] = side
     if episode.branch is not None:
@@ -74,9 +78,12 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
         tool_lists = [tuple(build_record(Tool, tool) for tool in tools) for tools in found["tools"]]
         fields = dict(found["trajectory"])
         steps = [_read_step(step, tool_lists) for step in fields["steps"]]
-        times = require_list(found.get("request_times") or [None] * len(steps))
+        times, usages = (
+            require_list(found.get(name) or [None] * len(steps)) for name in ("request_times", "model_usage")
+        )
         fields["steps"] = tuple(
-            replace(step, request_times=decode_times(each)) for step, each in zip(steps, times, strict=True)
+            replace(step, request_times=decode_times(time), model_usage=decode_model_usage(usage))
+            for step, time, usage in zip(steps, times, usages, strict=True)
         )
         fields["outcome"] = Outcome(fields["outcome"])
         fields["usage"] = build_record(Usage, fields["usage"])

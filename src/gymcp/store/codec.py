@@ -22,6 +22,7 @@ from gymcp.store.record_json import (
     decode_action,
     decode_acts,
     decode_message,
+    decode_model_usage,
     decode_results,
     decode_times,
     decode_versions,
@@ -206,6 +207,7 @@ def _list_beside(steps: Sequence[Step]) -> dict[str, list[Json]]:
     return {
         "reasoning": [step.reasoning for step in steps],
         "request_times": [encode_times(step.request_times) for step in steps],
+        "model_usage": [step.model_usage for step in steps],
     }
 
 
@@ -278,11 +280,13 @@ def decode_steps(
         if "steps" not in payload:
             payload = _upgrade_format_1(payload, row)
         prompts, ids, logprobs = _columns(payload, row)
-        beside = _read_beside(payload, "reasoning", ""), _read_beside(payload, "request_times", None)
-        for step, reasoning, times in zip(payload["steps"], *beside, strict=True):
+        beside = (_read_beside(payload, name, None) for name in ("request_times", "model_usage"))
+        reasonings = _read_beside(payload, "reasoning", "")
+        for step, reasoning, times, usage in zip(payload["steps"], reasonings, *beside, strict=True):
             sampled = step.pop("sampled")
             step["reasoning"] = reasoning
             step["request_times"] = decode_times(times)
+            step["model_usage"] = decode_model_usage(usage)
             if sampled is None or row.ids is None:
                 steps.append(_step(step, None, tools))
                 continue

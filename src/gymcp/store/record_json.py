@@ -24,7 +24,7 @@ from gymcp.types import (
 
 STORED_NAMES: Mapping[str, str] = {"parse_error": "problem", "executed_call": "made", "content_bytes": "bytes"}
 """Fields of `ToolCall` and `ToolResult` whose name in run folders, exports and digests is an older one."""
-BESIDE_STEPS = frozenset({"reasoning", "request_times", "context", "side_answers"})
+BESIDE_STEPS = frozenset({"reasoning", "request_times", "model_usage", "context", "side_answers"})
 """Fields of `Step`, `Sampled` and `Trajectory` that run folders and exports keep beside them, or leave out: a reader of
 an earlier version refuses a record with a field that it does not know."""
 
@@ -100,6 +100,11 @@ def decode_times(found: Json) -> RequestTimes | None:
     return build_record(RequestTimes, {"request_s": request_s, "first_token_s": first_token_s})
 
 
+def decode_model_usage(found: Json) -> ModelUsage | None:
+    """The use of a model for one answer, from JSON; None if it is not known. Raises TypeError or ValueError."""
+    return None if found is None else build_record(ModelUsage, require_table(found))
+
+
 # ------------------------------------------------------------------------------------------------------ side answers
 # One value per episode. A later answer of a context holds only the tokens that it does not share with the one before.
 
@@ -154,7 +159,7 @@ def add_side_answers(
             sampled = last[context] = _decode_sampled(require_table(sampled), last.get(context))
             if spend_tokens is not None:
                 spend_tokens(len(sampled.prompt_ids))
-        spent = None if fields["spent"] is None else build_record(ModelUsage, require_table(fields["spent"]))
+        spent = decode_model_usage(fields["spent"])
         action = decode_action(fields["action"])
         answers.append(build_record(SideAnswer, {**fields, "action": action, "spent": spent, "sampled": sampled}))
     return replace(trajectory, steps=steps, side_answers=tuple(answers))

@@ -115,17 +115,19 @@ def _cut_paths(records: Sequence[Trajectory], branches: Mapping[str, tuple[str, 
 
 
 def _find_inner_ends(batch: StepBatch, parent: Ints, ends: Sequence[tuple[int, Trajectory]]) -> InnerEnds:
-    """The scored episodes that ended at a step after which others went on, or as others did, or before any step.
+    """The scored episodes that ended at a step after which others went on, at one that another episode played or also
+    ended at, or before any step.
 
     `parent` [S]: the step before each. An episode of a group without a step is left out.
     """
     starts = batch.starts[:-1]
+    owners = [batch.sources[number].id for number in batch.keys["trajectory"].tolist()]
     groups = dict(zip((record.group for record in batch.sources), batch.keys["group"][starts].tolist(), strict=True))
     inner, ends_at = {START, *parent.tolist()}, Counter(step for step, _ in ends)
     found = [
         (step, groups[record.group], record.score or 0.0)
         for step, record in ends
-        if record.group in groups and (step in inner or ends_at[step] > 1)
+        if record.group in groups and (step in inner or ends_at[step] > 1 or owners[step] != record.id)
     ]
     columns = np.array(found, float).reshape(-1, 3).T
     return InnerEnds(steps=columns[0].astype(np.int64), groups=columns[1].astype(np.int64), scores=columns[2])

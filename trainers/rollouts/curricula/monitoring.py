@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gymcp.trainers.recipe.branching import MONITORED, RULES
-from gymcp.trainers.recipe.entropy_branching import ENTROPY_TOKENS, count_first_episodes, measure_answer
+from gymcp.trainers.recipe.entropy_branching import (
+    ENTROPY_TOKENS,
+    answers_result,
+    count_first_episodes,
+    measure_answer,
+)
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
 from gymcp.types import Trajectory
@@ -59,7 +64,8 @@ def _count_first(recipe: Recipe, record: Trajectory | None, vocabulary: int) -> 
     given = recipe.rollout.branching
     tokens = given.tokens or ENTROPY_TOKENS
     steps = record.steps if record is not None else ()
-    found = [measure_answer(step, vocabulary=vocabulary, tokens=tokens) for step in steps]
-    entropies = [entropy for entropy in found if entropy is not None]
-    first, later = (entropies[0], entropies[1:]) if entropies else (0.0, [])
+    measured = [(step, measure_answer(step, vocabulary=vocabulary, tokens=tokens)) for step in steps]
+    known = [(step, entropy) for step, entropy in measured if entropy is not None]
+    first = known[0][1] if known else 0.0
+    later = [entropy for step, entropy in known[1:] if answers_result(step)]
     return count_first_episodes(first, later, count_leaves(recipe), sensitivity=given.sensitivity)
