@@ -101,7 +101,7 @@ def main() -> None:
     trees, rounds = (2, 1) if args.quick else (8, 3)
     results: list[Result] = []
     title = args.policy or f"a random model in {'vLLM' if args.vllm else 'the embedded engine'}"
-    count = computed_tokens
+    count: Count = computed_tokens
     with ExitStack() as stack:
         policy = args.policy
         if policy is None:

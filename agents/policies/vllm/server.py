@@ -172,7 +172,7 @@ def _arguments(plan: VllmServerOptions, folder: Path, name: str, port: int) -> l
     argv += ["--allowed-origins", "[]", "--disable-fastapi-docs", "--middleware", f"{_GUARD}.KeyOnEveryPath"]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_parser]
     argv += ["--max-model-len", str(plan.max_context)] if plan.max_context else []
-    # on a CPU, a prompt computed in parts ends vLLM 0.32 if its request has a seed: torch's generator has no offset there
+    # a prompt computed in parts ends vLLM 0.32 if its request has a seed: torch's generator of CPUs has no offset
     argv += ["--enforce-eager", "--no-enable-chunked-prefill"] if plan.cpu else []
     if plan.lora_rank:
         rank = next((allowed for allowed in _LORA_RANKS if allowed >= plan.lora_rank), plan.lora_rank)
