@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from gymcp.errors import ConfigError, StoreError
+from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import SIGNIFICANCE_LEVEL
 from gymcp.evaluators.statistics import Interval, Paired, compare_paired, holm, mean_ci95
+from gymcp.evaluators.training_conditions import (
+    TrainingConditions,
+    check_same_tasks,
+    describe_conditions,
+    read_conditions,
+)
 from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout
 from gymcp.store.metric_rows import read_metric_rows
 from gymcp.store.run_folder import TRAINING_FILE
-from gymcp.store.untrusted_files import read_foreign
 from gymcp.types import Json
 
 COLUMNS = (
@@ -30,7 +34,7 @@ class TrainingContender:
     """A training run to be compared."""
 
     name: str
-    env: str
+    conditions: TrainingConditions
     results: Sequence[HeldoutResult]
     rows: Sequence[Mapping[str, Json]]
     """Rows of metrics."""
@@ -71,6 +75,8 @@ class TrainingComparison:
     pairs: tuple[SplitPair, ...]
     columns: Mapping[str, tuple[float | None, ...]]
     """Column of the metrics -> its value of each run in that iteration, or in the last one before that has it."""
+    caveats: tuple[str, ...] = ()
+    """Sentences on what else than the policies may explain a difference."""
 
 
 def is_training_run(folder: Path) -> bool:
@@ -80,33 +86,24 @@ def is_training_run(folder: Path) -> bool:
 
 def read_training_run(folder: Path, name: str) -> TrainingContender:
     """The run in `folder`. Raises ConfigError if its record cannot be read, or has no held-out success by task."""
-    who = f"training run {folder}"
-    try:
-        env = str(json.loads(read_foreign(folder, TRAINING_FILE))["recipe"]["env"])
-    except (StoreError, OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{who}: its {TRAINING_FILE} cannot be read: {error}") from error
+    conditions = read_conditions(folder)
     results = read_heldout(folder)
     if not results:
         raise ConfigError(
-            f"{who}: has no {HELDOUT_FILE}, the held-out success by task, which earlier versions of gymcp did not"
-            " write; let each final policy play the same tasks and compare these runs: gymcp eval ENV --agent react"
+            f"training run {folder}: has no {HELDOUT_FILE}, the held-out success by task, which earlier versions of"
+            " gymcp did not write; let each final policy play the same tasks and compare these runs: gymcp eval ENV --agent react"
             f" --policy local:{folder / 'final'}"
         )
-    return TrainingContender(name=name, env=env, results=results, rows=read_metric_rows(folder))
+    return TrainingContender(name=name, conditions=conditions, results=results, rows=read_metric_rows(folder))
 
 
 def compare_training(contenders: Sequence[TrainingContender]) -> TrainingComparison:
     """The runs after the last iteration that all were tested at, pair by pair and split by split.
 
-    Raises ConfigError for runs of different environments, or without a test that they have in common.
+    Raises ConfigError for runs of different tasks, or without a test that they have in common.
     """
-    first = contenders[0]
-    for other in contenders[1:]:
-        if other.env != first.env:
-            raise ConfigError(
-                f"compare: {first.name} was trained on {first.env}, {other.name} on {other.env}: they share no tasks;"
-                " compare runs of one environment"
-            )
+    conditions = {each.name: each.conditions for each in contenders}
+    check_same_tasks(conditions)
     iteration, splits = _find_last_common(contenders)
     scores = {
         (each.name, split): {task: [float(won)] for task, won in _success(each, iteration, split).items()}
@@ -133,6 +130,7 @@ def compare_training(contenders: Sequence[TrainingContender]) -> TrainingCompari
         standings=tuple(standings),
         pairs=tuple(_judge(key, each, corrected.get(key)) for key, each in compared.items()),
         columns=_columns(contenders, iteration),
+        caveats=tuple(describe_conditions(conditions)),
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from gymcp.envs.audit.fingerprint import env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.training_conditions import DIGESTS_KEY
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, append_start, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
@@ -21,6 +23,7 @@ from gymcp.user_code import UserObject
 log = logging.getLogger(__name__)
 
 _RECIPE, _AGENT_DIGEST, _PRESET_DIGEST, _GRADER_DIGEST = "recipe", "agent_digest", "preset_digest", "grader_digest"
+_SUITE_DIGEST = "suite_digest"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
@@ -31,8 +34,8 @@ def record_training_start(
 
     `agent` and `preset`: the user's, if there are any.
 
-    The record has no ``source`` and no digests, because practice tasks need not be tasks of the suite: so no verb
-    takes them for those of an evaluation.
+    The record has no ``source``, and its digests are in a table of their own, because practice tasks need not be tasks
+    of the suite: so no verb takes them for those of an evaluation.
     """
     _refuse_other_run(folder)
     config = {
@@ -40,6 +43,7 @@ def record_training_start(
         "env_version": env.spec.version,
         "suite": env.suite.name,
         "suite_version": env.suite.version,
+        DIGESTS_KEY: {"env_digest": env_digest(env), _SUITE_DIGEST: suite_digest(env.suite)},
         "agent": f"training '{recipe.name}'",
         **(agent.config() if agent is not None else {}),
         **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
@@ -73,6 +77,20 @@ def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | Non
     digest = digest_grader(recipe)
     if digest and _read_config(folder).get(_GRADER_DIGEST, digest) != digest:  # older runs have none
         raise _make_error(folder, f"grader '{recipe.reward.grader}'")
+
+
+def check_tasks_unchanged(folder: Path, env: LoadedEnv) -> None:
+    """Raise ConfigError if the suite is not the one with which the run was started; older runs recorded none."""
+    try:
+        digests = open_run(folder).config.get(DIGESTS_KEY)
+    except StoreError:  # `append_training_start` says so
+        return
+    began = digests.get(_SUITE_DIGEST) if isinstance(digests, Mapping) else None
+    if began not in (None, suite_digest(env.suite)):
+        raise ConfigError(
+            f"training run {folder}: the tasks of '{env.spec.name}' have changed since the run began; put them back as"
+            " they were, or train in another folder"
+        )
 
 
 def _make_error(folder: Path, code: str) -> ConfigError:

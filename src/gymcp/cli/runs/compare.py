@@ -102,8 +102,8 @@ def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
         interval = "-" if each.ci95 is None else f"{100 * each.ci95.low:.1f} to {100 * each.ci95.high:.1f} %"
         table.add_row(in_one_line(each.split), in_one_line(each.name), success, interval, str(each.tasks))
     console.print(table)
-    for pair in found.pairs:
-        console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
+    for line in (*(pair.words for pair in found.pairs), *(f"But {caveat}." for caveat in found.caveats)):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
     columns = Table(title=f"columns of iteration {found.iteration}", title_justify="left", header_style="bold")
     columns.add_column("column")
     for name in names:
