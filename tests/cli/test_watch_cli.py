@@ -44,6 +44,10 @@ def test_the_state_is_one_line(tmp_path: Path) -> None:
     assert "iteration 4/9" in trained
     assert "held-out 50.0 % (37.5 – 75.0) after iteration 4" in trained
     assert trained.endswith("nothing new for 10:00")
+    half = summarise_run(write_training_run(tmp_path / "half", scored=4))
+    line = describe_state(half, [], Goal(), running=True, now=0.0)
+    assert "held-out 25.0 .. 75.0 % (4/8 scored) after iteration 4" in line
+    assert "50.0 %" not in line
 
 
 def test_a_growing_run_is_followed_to_its_end(tmp_path: Path) -> None:

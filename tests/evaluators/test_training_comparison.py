@@ -128,6 +128,33 @@ def test_other_conditions_of_the_evaluation_are_named(tmp_path: Path) -> None:
     ) in done.output
 
 
+def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_ranked(tmp_path: Path) -> None:
+    a, b, c = (training(tmp_path / name, {8: passed}) for name, passed in (("a", 10), ("b", 20), ("c", 30)))
+    record_heldout(b, [HeldoutResult(iteration=8, split="seeds", success=outcomes(20, tasks=20))])
+    for folder, scored in ((a, 40), (b, 20), (c, 39)):
+        with (folder / "metrics.jsonl").open("a") as file:
+            row = {"iteration": 8, "test/seeds/success": 0.5, "test/seeds/scored": scored, "test/seeds/tasks": 40}
+            file.write(json.dumps(row) + "\n")
+    done = gymcp("compare", a, b)
+    assert done.exit_code == 1
+    assert "is better than" not in done.output
+    assert "25.0 .. 75.0 %" in done.output
+    assert "seeds: no ranking: too few held-out tasks have a score in b." in done.output
+    assert "gymcp: not compared: b, seeds: 20 of 40 episodes (50 %) have a score, below the floor" in done.stderr
+    assert [(each.a, each.b) for each in compare(a, b, c).pairs] == [("a", "c")]
+    accepted = gymcp("compare", a, b, "--min-coverage", "0.5")
+    assert (accepted.exit_code, accepted.stderr) == (0, "")
+    assert "seeds: b is better than a by" in accepted.output
+
+
+def test_the_tasks_are_counted_that_the_resolution_would_take(tmp_path: Path) -> None:
+    """Of 40 tasks 20 differ by 1 and 20 by 0: the variance is 10/39, and 0.1 takes (1.96 + 0.84)^2 * 10/39 / 0.1^2."""
+    a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
+    done = gymcp("compare", a, b, "--resolution", "0.1")
+    assert "sees differences from 22.4 points on; for 10 points it takes 202 held-out tasks" in done.output
+    assert "for 5 points it takes" in gymcp("compare", a, b).output
+
+
 Break = Callable[[Path], object]
 REFUSED: Mapping[str, tuple[Break, tuple[str, ...], str]] = {
     "one run": (lambda b: None, ("a",), "compare: 1 run; it takes two or more"),

@@ -21,7 +21,7 @@ from gymcp.cli.output import console, in_one_line
 from gymcp.cli.progress import LINE_EVERY_S, format_time
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.names import mark_upper_bound, run_name
-from gymcp.evaluators.percent import format_percent
+from gymcp.evaluators.percent import format_bounds, format_percent
 from gymcp.evaluators.viewer.runs import open_store
 from gymcp.evaluators.viewer.summary import RunSummary, Stamp, stamp_of, summarise_run
 from gymcp.store import EpisodeRow, is_in_use, open_run
@@ -148,8 +148,10 @@ def describe_state(
     if summary.iterations is not None:
         parts.insert(1, f"iteration {summary.iterations}{f'/{goal.iterations}' if goal.iterations else ''}")
     if (held := summary.held_out) is not None:
-        interval = _format_interval(held.low, held.high)
-        parts.append(f"held-out {format_percent(held.success)}{interval} after iteration {held.iteration}")
+        figure = f"{format_percent(held.success)}{_format_interval(held.low, held.high)}"
+        if held.bounds is not None:
+            figure = f"{format_bounds(*held.bounds)} ({held.coverage})"
+        parts.append(f"held-out {figure} after iteration {held.iteration}")
     if summary.scored:
         interval = _format_interval(summary.low, summary.high)
         name = "success" if summary.iterations is None else "practice"
