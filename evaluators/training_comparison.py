@@ -155,7 +155,7 @@ def compare_training(
             _stand(each, iteration, split, scores[each.name, split], min_coverage) for each, split in places
         ),
         pairs=tuple(
-            _judge(key, each, corrected.get(key), _plan(scores[key[0], key[2]], scores[key[1], key[2]], resolution))
+            _judge(key, each, corrected.get(key), (scores[key[0], key[2]], scores[key[1], key[2]]), resolution)
             for key, each in compared.items()
         ),
         columns=_columns(contenders, iteration),
@@ -223,16 +223,29 @@ def _success(contender: TrainingContender, iteration: int, split: str) -> Mappin
     return results[-1].success
 
 
-def _judge(key: tuple[str, str, str], paired: Paired, p: float | None, power: Power | None) -> SplitPair:
+def _judge(
+    key: tuple[str, str, str], paired: Paired, p: float | None, scores: tuple[Scores, Scores], resolution: float
+) -> SplitPair:
     a, b, split = key
     better = None
     if p is not None and p < SIGNIFICANCE_LEVEL and paired.difference:
         better = b if paired.difference > 0 else a
-    words = _describe(a, b, split, paired, p, better)
-    return SplitPair(a=a, b=b, split=split, paired=paired, p_holm=p, better=better, power=power, words=words)
+    is_part = paired.tasks < max(map(len, scores))
+    tasks = f"the {paired.tasks} tasks that both have a score for" if is_part else f"{paired.tasks} tasks"
+    return SplitPair(
+        a=a,
+        b=b,
+        split=split,
+        paired=paired,
+        p_holm=p,
+        better=better,
+        power=_plan(*scores, resolution),
+        words=_describe(key, paired, p, better, tasks),
+    )
 
 
-def _describe(a: str, b: str, split: str, paired: Paired, p: float | None, better: str | None) -> str:
+def _describe(key: tuple[str, str, str], paired: Paired, p: float | None, better: str | None, tasks: str) -> str:
+    a, b, split = key
     if paired.difference is None or p is None:
         return f"{split}: {a} and {b} have a score of no task in common."
     points = f"{100 * abs(paired.difference):.1f} points"
@@ -241,7 +254,7 @@ def _describe(a: str, b: str, split: str, paired: Paired, p: float | None, bette
         sign = 1 if better != a else -1
         low, high = sorted((sign * 100 * paired.ci95.low, sign * 100 * paired.ci95.high))
         interval = f" (95 % interval {low:.1f} to {high:.1f})"
-    on = f"on {paired.tasks} tasks, {paired.better} of them better and {paired.worse} worse with {b}; p = {p:.3g}"
+    on = f"on {tasks}, {paired.better} of them better and {paired.worse} worse with {b}; p = {p:.3g}"
     if better is not None:
         return f"{split}: {better} is better than {a if better == b else b} by {points}{interval} {on}."
     signed = f"{100 * paired.difference:+.1f} points"

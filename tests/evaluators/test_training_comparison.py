@@ -143,6 +143,7 @@ def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_r
     assert "gymcp: not compared: b, seeds: 20 of 40 episodes (50 %) have a score, below the floor" in done.stderr
     assert [(each.a, each.b) for each in compare(a, b, c).pairs] == [("a", "c")]
     accepted = gymcp("compare", a, b, "--min-coverage", "0.5")
+    assert "on the 20 tasks that both have a score for, 10 of them better" in accepted.output
     assert (accepted.exit_code, accepted.stderr) == (0, "")
     assert "seeds: b is better than a by" in accepted.output
 

@@ -100,6 +100,8 @@ def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
         section, key = _find_section(table, old)
         if key in section:
             section[new.rpartition(".")[2]] = section.pop(key)
+    if "seed" in table and isinstance(evaluation := table.setdefault("evaluation", {}), dict):
+        evaluation.setdefault("seed", table["seed"])  # earlier versions chose the held-out tasks by the run's seed
     return _read_recipe(table)
 
 

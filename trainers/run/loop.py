@@ -133,7 +133,7 @@ def train(
             record_training_start(folder, recipe, env, agent, own_preset)
         else:
             check_code_unchanged(folder, recipe, agent, own_preset)
-            check_tasks_unchanged(folder, env)
+            check_tasks_unchanged(folder, recipe, env)
             if not saved.settings:
                 log.warning("training run %s: recorded no defaults of its preset, so it takes today's", folder)
                 saved = replace(saved, settings=list_settings(recipe, preset))

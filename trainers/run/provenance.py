@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, append_start, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.environment import digest_grader, select_wrappers
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import heldout_tasks
 from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.trainers.run.run_state import read_state
 from gymcp.types import Json
 from gymcp.user_code import UserObject
 
@@ -79,8 +83,19 @@ def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | Non
         raise _make_error(folder, f"grader '{recipe.reward.grader}'")
 
 
-def check_tasks_unchanged(folder: Path, env: LoadedEnv) -> None:
-    """Raise ConfigError if the suite is not the one with which the run was started; older runs recorded none."""
+def check_tasks_unchanged(folder: Path, recipe: Recipe, env: LoadedEnv) -> None:
+    """Raise ConfigError if the suite or the held-out tasks are not those with which the run was started.
+
+    Older runs recorded no suite, and chose their held-out tasks by the seed of the run.
+    """
+    chosen = restore_recipe(read_state(folder)["recipe"]).evaluation.seed
+    before = replace(recipe, evaluation=replace(recipe.evaluation, seed=chosen))
+    if before != recipe and _list_heldout(before, env) != _list_heldout(recipe, env):
+        raise ConfigError(
+            f"training run {folder}: its held-out tasks were chosen by seed {chosen}, and by evaluation.seed"
+            f" {recipe.evaluation.seed} they would be others; put evaluation.seed = {chosen} into the recipe, or train"
+            " in another folder"
+        )
     try:
         digests = open_run(folder).config.get(DIGESTS_KEY)
     except StoreError:  # `append_training_start` says so
@@ -91,6 +106,14 @@ def check_tasks_unchanged(folder: Path, env: LoadedEnv) -> None:
             f"training run {folder}: the tasks of '{env.spec.name}' have changed since the run began; put them back as"
             " they were, or train in another folder"
         )
+
+
+def _list_heldout(recipe: Recipe, env: LoadedEnv) -> list[set[str]]:
+    """Ids of the held-out tasks: of each split of an evaluation, then of each split at the ends of the run."""
+    rule = recipe.evaluation
+    places = [(split, rule.tasks) for split in rule.splits]
+    places += [(split, rule.final_tasks or rule.tasks) for split in rule.final_splits or rule.splits]
+    return [{task.id for task in heldout_tasks(env, recipe, split, most)} for split, most in places]
 
 
 def _make_error(folder: Path, code: str) -> ConfigError:
