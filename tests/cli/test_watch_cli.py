@@ -78,7 +78,7 @@ def test_a_growing_run_is_followed_to_its_end(tmp_path: Path) -> None:
 def test_the_goal_is_that_of_the_record(tmp_path: Path) -> None:
     with create_run(tmp_path / "run", CONFIG, start={PLANNED_KEY: 5}):
         assert read_goal(tmp_path / "run").episodes == 5
-    with create_run(tmp_path / "older", CONFIG):  # of an environment whose tasks are not at hand
+    with create_run(tmp_path / "older", CONFIG):  # its environment's tasks are not at hand
         assert read_goal(tmp_path / "older").episodes is None
     assert read_goal(write_training_run(tmp_path / "t")).has_ended is True
     assert read_goal(write_training_run(tmp_path / "k", ended=None)).has_ended is False

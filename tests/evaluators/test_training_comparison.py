@@ -149,7 +149,7 @@ def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_r
 
 
 def test_the_tasks_are_counted_that_the_resolution_would_take(tmp_path: Path) -> None:
-    """Of 40 tasks 20 differ by 1 and 20 by 0: the variance is 10/39, and 0.1 takes (1.96 + 0.84)^2 * 10/39 / 0.1^2."""
+    """20 of 40 tasks differ by 1 and 20 by 0: the variance is 10/39, and 0.1 takes (1.96 + 0.84)^2 * 10/39 / 0.1^2."""
     a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
     done = gymcp("compare", a, b, "--resolution", "0.1")
     assert "sees differences from 22.4 points on; for 10 points it takes 202 held-out tasks" in done.output
