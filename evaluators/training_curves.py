@@ -35,6 +35,7 @@ class Evaluation:
 class EvaluationCounts:
     """The tasks of one evaluation, whether they have a score or not."""
 
+    iteration: int
     tasks: int
     scored: int
     success: float | None
@@ -77,7 +78,7 @@ def read_held_out(rows: Rows, results: Sequence[HeldoutResult] = ()) -> tuple[He
     for split in (name[len(_TEST) : -len(_SUCCESS)] for name in names):
         evaluations = tuple(each for row in rows if (each := _evaluation(row, split, tasks)) is not None)
         if evaluations:
-            splits.append(HeldOut(split=split, evaluations=evaluations, newest=_find_newest(rows, split)))
+            splits.append(HeldOut(split=split, evaluations=evaluations, newest=count_tasks(rows, split)))
     return tuple(sorted(splits, key=lambda each: -len(each.evaluations)))
 
 
@@ -97,14 +98,20 @@ def _evaluation(
     )
 
 
-def _find_newest(rows: Rows, split: str) -> EvaluationCounts | None:
+def count_tasks(rows: Rows, split: str) -> EvaluationCounts | None:
+    """The tasks of the newest evaluation on a split; None if their number was not recorded."""
     evaluated = [row for row in rows if f"{_TEST}{split}/scored" in row]
     if not evaluated:
         return None
     tasks, scored, success = (evaluated[-1].get(f"{_TEST}{split}/{name}") for name in ("tasks", "scored", "success"))
     if not (isinstance(tasks, int) and isinstance(scored, int) and 0 <= scored <= tasks and tasks):
         return None
-    return EvaluationCounts(tasks=tasks, scored=scored, success=float(success) if is_share(success) else None)
+    return EvaluationCounts(
+        iteration=int(evaluated[-1]["iteration"]),
+        tasks=tasks,
+        scored=scored,
+        success=float(success) if is_share(success) else None,
+    )
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -76,8 +76,13 @@ def write_hostile(folder: Path) -> Path:
     return folder
 
 
-def write_training_run(folder: Path, *, iterations: int = 4, ended: str | None = "finished") -> Path:
-    """A training run of two tasks with two episodes each in every iteration, evaluated before and after it."""
+def write_training_run(
+    folder: Path, *, iterations: int = 4, ended: str | None = "finished", scored: int | None = None
+) -> Path:
+    """A training run of two tasks with two episodes each in every iteration, evaluated before and after it.
+
+    `scored`: held-out tasks with a score, of 8; None: as a run of an older gymcp, which recorded no number.
+    """
     folder.mkdir(parents=True)
     recipe = {"name": "pays", "env": "shop", "seed": 0}
     state = {"iteration": iterations, "recipe": recipe} | ({} if ended is None else {"ended": ended})
@@ -90,6 +95,7 @@ def write_training_run(folder: Path, *, iterations: int = 4, ended: str | None =
         if iteration in (0, iterations):
             success = 0.5 if iteration else 0.25
             row |= {"test/seeds/success": success, "test/seeds/low": success - 0.125, "test/seeds/high": success + 0.25}
+            row |= {} if scored is None else {"test/seeds/scored": scored, "test/seeds/tasks": 8}
         rows.append(json.dumps(row))
     (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     with TrajectoryStore.open(folder, write=True) as store:

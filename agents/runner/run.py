@@ -37,6 +37,9 @@ from gymcp.types import Json, Suite, Task, Trajectory
 MAX_RESUMES = 3
 """A job is run again until this number times `Schedule.max_attempts` of its attempts have failed."""
 
+PLANNED_KEY = "planned_episodes"
+"""Key of the number of episodes of the whole plan, in the record of each start of a run."""
+
 TaskPatterns = str | tuple[str, ...]
 """One glob or id of tasks, or several."""
 _GLOB_CHARACTERS = frozenset("*?[")

@@ -8,6 +8,7 @@ from gymcp.evaluators.metrics.coverage import (
     explain_low_coverage,
     has_headline,
 )
+from gymcp.evaluators.metrics.held_out import bound_held_out, rate_held_out, refuse_held_out
 from gymcp.evaluators.metrics.measure import COST, PriceSteps, examine_run, measure, rate
 from gymcp.evaluators.metrics.records import (
     Bounds,
@@ -44,6 +45,7 @@ __all__ = [
     "Spending",
     "Times",
     "TreeFigures",
+    "bound_held_out",
     "bounds_of",
     "calls_beyond_gold",
     "coverage_floor",
@@ -54,4 +56,6 @@ __all__ = [
     "measure",
     "measure_trees",
     "rate",
+    "rate_held_out",
+    "refuse_held_out",
 ]

@@ -27,6 +27,7 @@ from gymcp.evaluators.metrics import (
     measure,
     measure_trees,
     rate,
+    refuse_held_out,
 )
 from gymcp.evaluators.metrics.user_audit import UserAudit, audit_users
 from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound, run_name
@@ -120,13 +121,8 @@ class Evidence:
         return explain_low_coverage(self.metrics.overall, self.min_coverage, lost=lost, folder=str(self.run.folder))
 
     def refuse_held_out(self, held: HeldOut) -> str:
-        """Reason why success on a held-out split is no headline figure; empty if it is one.
-
-        Also empty for runs of an older gymcp, which did not record how many tasks were asked.
-        """
-        rate = rate_held_out(held)
-        folder = str(self.run.folder)
-        return "" if rate is None else explain_low_coverage(rate, self.min_coverage, lost=(), folder=folder)
+        """Reason why success on a held-out split is no headline figure; empty if it is one, or if that is unknown."""
+        return refuse_held_out(held.newest, self.min_coverage, str(self.run.folder))
 
     @property
     def refusals(self) -> list[str]:
@@ -146,15 +142,6 @@ class Evidence:
         """Recipe of a training run; None for any other run."""
         recipe = self.run.config.get(RECIPE)
         return recipe if isinstance(recipe, Mapping) else None
-
-
-def rate_held_out(held: HeldOut) -> Rate | None:
-    """Success of the newest evaluation with the number of its tasks; None if that was not recorded."""
-    newest = held.newest
-    if newest is None:
-        return None
-    coverage = f"{newest.scored}/{newest.tasks} scored"
-    return Rate(episodes=newest.tasks, scored=newest.scored, success=newest.success, ci95=None, coverage=coverage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

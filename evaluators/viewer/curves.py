@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from gymcp.evaluators.metrics import bound_held_out, rate_held_out
 from gymcp.evaluators.training_curves import Rows, columns_of, read_held_out
 from gymcp.store.metric_rows import read_metric_rows
 from gymcp.types import Json
@@ -27,6 +28,10 @@ class LastHeldOut:
     low: float | None
     """Lower end of the 95 % interval; None if it was not recorded."""
     high: float | None
+    bounds: tuple[float, float] | None
+    """Least and greatest success over all tasks if too few have a score for a headline figure; else None."""
+    coverage: str
+    """Coverage in words: "60/64 scored"; empty if the number of tasks was not recorded."""
 
 
 def curves_object(folder: Path) -> list[dict[str, Json]]:
@@ -45,14 +50,25 @@ def curves_object(folder: Path) -> list[dict[str, Json]]:
     return curves[:MAX_COLUMNS]
 
 
-def last_held_out(rows: Rows) -> LastHeldOut | None:
-    """The last evaluation on the split that was evaluated most often; None without any."""
+def last_held_out(rows: Rows, floor: float) -> LastHeldOut | None:
+    """The last evaluation on the split that was evaluated most often; None without any.
+
+    `floor`: share of its tasks that must have a score for a headline figure.
+    """
     held_out = read_held_out(rows)
     if not held_out:
         return None
     held, last = held_out[0], held_out[0].last
-    low, high = (last.ci95.low, last.ci95.high) if last.ci95 else (None, None)
-    return LastHeldOut(split=held.split, iteration=last.iteration, success=last.success, low=low, high=high)
+    bounds, rate = bound_held_out(held.newest, floor), rate_held_out(held.newest)
+    return LastHeldOut(
+        split=held.split,
+        iteration=held.newest.iteration if held.newest is not None and bounds is not None else last.iteration,
+        success=last.success,
+        low=last.ci95.low if last.ci95 else None,
+        high=last.ci95.high if last.ci95 else None,
+        bounds=None if bounds is None else (bounds.low, bounds.high),
+        coverage="" if rate is None else rate.coverage,
+    )
 
 
 def _thin(points: Sequence[T]) -> list[T]:

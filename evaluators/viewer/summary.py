@@ -131,7 +131,7 @@ def summarise_run(folder: Path) -> RunSummary:
     known = _describe(run)
     is_training = (folder / TRAINING_FILE).exists()
     if is_training:
-        known |= _describe_training(folder)
+        known |= _describe_training(folder, run)
     try:
         with ExitStack() as stack:
             _, rows, damage = open_store(folder, stack)
@@ -178,7 +178,9 @@ def _success_of(opened: OpenedRun, runs: Runs) -> dict[str, Json]:
         EpisodeRow(id="", env="", task=task, outcome=Outcome(outcome), score=score)
         for task, outcome, score in runs.index.scores(opened.number)
     ]
-    training = _describe_training(opened.folder) if opened.training else {"iterations": None, "held_out": None}
+    training = (
+        _describe_training(opened.folder, opened.run) if opened.training else {"iterations": None, "held_out": None}
+    )
     held_out = training["held_out"]
     floor = 0.0 if opened.training else coverage_floor(opened.run.config if opened.run else {})
     return {
@@ -278,8 +280,9 @@ def _describe(run: Run | None) -> dict[str, Json]:
     }
 
 
-def _describe_training(folder: Path) -> dict[str, Json]:
-    fields: dict[str, Json] = {"iterations": 0, "held_out": last_held_out(read_metric_rows(folder))}
+def _describe_training(folder: Path, run: Run | None) -> dict[str, Json]:
+    floor = coverage_floor(run.config if run else {})
+    fields: dict[str, Json] = {"iterations": 0, "held_out": last_held_out(read_metric_rows(folder), floor)}
     with suppress(StoreError, OSError, ValueError, RecursionError):
         state = json.loads(read_foreign(folder, TRAINING_FILE))
         recipe = state.get("recipe") if isinstance(state, dict) else None

@@ -97,7 +97,9 @@ def test_summaries_have_the_figures_and_say_what_is_wrong(runs: RunList, folder:
     assert 0 < cut["episodes"] < 81
     train = by_label["train"]
     assert (train["iterations"], train["model"], train["agent"]) == (4, "pays", "training")
-    assert train["held_out"] == {"split": "seeds", "iteration": 4, "success": 0.5, "low": 0.375, "high": 0.75}
+    assert train["held_out"] == {
+        "split": "seeds", "iteration": 4, "success": 0.5, "low": 0.375, "high": 0.75, "bounds": None, "coverage": "",
+    }  # fmt: skip
 
 
 def test_a_scripted_agent_has_no_time_of_decisions(tmp_path: Path) -> None:
@@ -204,6 +206,15 @@ def test_too_few_scores_are_two_bounds_and_no_headline_as_in_the_report(tmp_path
     strict, lenient = summarise_run(tmp_path / "strict"), summarise_run(tmp_path / "lenient")
     assert (strict.bounds, strict.coverage) == ((0.5, 1.0), "1/2 scored, 1 infra")
     assert lenient.bounds is None
+
+
+def test_a_training_that_lost_held_out_tasks_has_bounds_in_the_list(tmp_path: Path) -> None:
+    half = summarise_run(write_training_run(tmp_path / "half", scored=4)).held_out
+    assert half is not None
+    assert (half.bounds, half.coverage) == ((0.25, 0.75), "4/8 scored")
+    whole = summarise_run(write_training_run(tmp_path / "whole", scored=8)).held_out
+    assert whole is not None
+    assert whole.bounds is None
 
 
 SHOWN = ("episodes", "scored", "solved", "low", "high", "bounds", "coverage", "iterations", "held_out")

@@ -10,8 +10,10 @@ import pytest
 from inner_command import gymcp
 
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.training_comparison import compare_training, read_training_run
+from gymcp.evaluators.training_comparison import TrainingComparison, compare_training, read_training_run
+from gymcp.evaluators.training_conditions import DIGESTS_KEY
 from gymcp.store.heldout import HELDOUT_FILE, HeldoutResult, read_heldout, record_heldout
+from gymcp.store.run_folder import record_start
 from gymcp.types import Json
 
 
@@ -20,17 +22,33 @@ def outcomes(passed: int, tasks: int = 40) -> dict[str, bool]:
     return {f"t{number}": number < passed for number in range(tasks)}
 
 
+SUITE = {"env": "bank", "env_version": "0", "suite": "bank", "suite_version": "1"}
+
+
 def training(
     folder: Path, passed: Mapping[int, int], *, env: str = "bank", split: str = "seeds", **columns: Json
 ) -> Path:
     """A training run that was tested after some iterations: iteration -> tasks that were solved."""
     folder.mkdir()
-    (folder / "training.json").write_text(json.dumps({"iteration": max(passed), "recipe": {"env": env}}))
+    write_recipe(folder, env=env)
     rows = [{"iteration": number, "success": number / 100, **columns} for number in range(max(passed) + 1)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for number, solved in passed.items():
         record_heldout(folder, [HeldoutResult(iteration=number, split=split, success=outcomes(solved))])
     return folder
+
+
+def write_recipe(folder: Path, **recipe: Json) -> None:
+    (folder / "training.json").write_text(json.dumps({"iteration": 8, "recipe": {"env": "bank", **recipe}}))
+
+
+def record_tasks(folder: Path, suite_digest: str, env_digest: str = "e0") -> None:
+    digests = {"env_digest": env_digest, "suite_digest": suite_digest}
+    record_start(folder, {**SUITE, DIGESTS_KEY: digests})
+
+
+def compare(*folders: Path) -> TrainingComparison:
+    return compare_training([read_training_run(folder, folder.name) for folder in folders])
 
 
 def test_results_of_a_repeated_iteration_replace_it_and_what_came_after(tmp_path: Path) -> None:
@@ -77,6 +95,67 @@ def test_the_command_prints_success_the_pair_and_the_columns(tmp_path: Path) -> 
     assert (found["names"], found["iteration"], found["pairs"][0]["better"]) == (["a", "b"], 8, "b")
 
 
+def test_the_same_tasks_are_paired_whatever_the_path_of_their_file(tmp_path: Path) -> None:
+    here, there = training(tmp_path / "here", {8: 10}, env="/a/bank.py"), training(tmp_path / "b", {8: 30}, env="/b.py")
+    for folder in (here, there):
+        record_tasks(folder, "5a")
+    found = compare(here, there)
+    assert (found.pairs[0].better, found.caveats) == ("b", ())
+    record_tasks(there, "77")
+    with pytest.raises(ConfigError, match="suite_digest is 5a in here, and 77 in b: their tasks are others; compare"):
+        compare(here, there)
+
+
+def test_runs_without_a_digest_are_compared_by_the_name_of_their_environment(tmp_path: Path) -> None:
+    a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
+    record_tasks(b, "5a")
+    (caveat,) = compare(a, b).caveats
+    assert caveat.startswith("a recorded no digest of the tasks, as runs of an earlier version: tasks of one name")
+
+
+def test_other_conditions_of_the_evaluation_are_named(tmp_path: Path) -> None:
+    a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
+    play = {"rollout": {"max_turns": 12}, "wrappers": {"stress": []}}
+    write_recipe(a, **play, evaluation={"temperature": 0.0})
+    write_recipe(b, **play, evaluation={"temperature": 1.0})
+    record_tasks(a, "5a", "e0")
+    record_tasks(b, "5a", "e1")
+    done = gymcp("compare", a, b)
+    assert done.exit_code == 0, done.output
+    assert (
+        'But held-out tasks were not played alike (evaluation.temperature is 0.0 in a, 1.0 in b; env_digest is "e0" in'
+        ' a, "e1" in b): a difference may be due to that alone.'
+    ) in done.output
+
+
+def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_ranked(tmp_path: Path) -> None:
+    a, b, c = (training(tmp_path / name, {8: passed}) for name, passed in (("a", 10), ("b", 20), ("c", 30)))
+    record_heldout(b, [HeldoutResult(iteration=8, split="seeds", success=outcomes(20, tasks=20))])
+    for folder, scored in ((a, 40), (b, 20), (c, 39)):
+        with (folder / "metrics.jsonl").open("a") as file:
+            row = {"iteration": 8, "test/seeds/success": 0.5, "test/seeds/scored": scored, "test/seeds/tasks": 40}
+            file.write(json.dumps(row) + "\n")
+    done = gymcp("compare", a, b)
+    assert done.exit_code == 1
+    assert "is better than" not in done.output
+    assert "25.0 .. 75.0 %" in done.output
+    assert "seeds: no ranking: too few held-out tasks have a score in b." in done.output
+    assert "gymcp: not compared: b, seeds: 20 of 40 episodes (50 %) have a score, below the floor" in done.stderr
+    assert [(each.a, each.b) for each in compare(a, b, c).pairs] == [("a", "c")]
+    accepted = gymcp("compare", a, b, "--min-coverage", "0.5")
+    assert "on the 20 tasks that both have a score for, 10 of them better" in accepted.output
+    assert (accepted.exit_code, accepted.stderr) == (0, "")
+    assert "seeds: b is better than a by" in accepted.output
+
+
+def test_the_tasks_are_counted_that_the_resolution_would_take(tmp_path: Path) -> None:
+    """20 of 40 tasks differ by 1 and 20 by 0: the variance is 10/39, and 0.1 takes (1.96 + 0.84)^2 * 10/39 / 0.1^2."""
+    a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
+    done = gymcp("compare", a, b, "--resolution", "0.1")
+    assert "sees differences from 22.4 points on; for 10 points it takes 202 held-out tasks" in done.output
+    assert "for 5 points it takes" in gymcp("compare", a, b).output
+
+
 Break = Callable[[Path], object]
 REFUSED: Mapping[str, tuple[Break, tuple[str, ...], str]] = {
     "one run": (lambda b: None, ("a",), "compare: 1 run; it takes two or more"),
@@ -93,7 +172,7 @@ REFUSED: Mapping[str, tuple[Break, tuple[str, ...], str]] = {
     "another environment": (
         lambda b: (b / "training.json").write_text('{"recipe": {"env": "kv"}}'),
         ("a", "b"),
-        "a was trained on bank, b on kv: they share no tasks",
+        "a was trained on bank, b on kv: as far as they recorded, they share no tasks",
     ),
     "no test in common": (
         lambda b: (b / HELDOUT_FILE).write_text('{"iteration": 3, "split": "seeds", "success": {"t0": true}}\n'),

@@ -152,6 +152,12 @@ def test_a_run_with_too_few_scores_has_two_bounds_on_its_page(browser: Browser, 
             expect(page.locator(".whisker")).to_have_count(0)
 
 
+def test_a_training_that_lost_held_out_tasks_has_two_bounds_on_its_page(browser: Browser, tmp_path: Path) -> None:
+    with run_viewer(write_training_run(tmp_path / "run", scored=4)) as address:
+        for page in open_page(browser, enter(browser, address)):
+            expect(page.locator("#headline")).to_have_text("25.0 .. 75.0 %held-out, iteration 4, 4/8 scored")
+
+
 def test_a_page_follows_its_run_and_the_cursor_on_a_curve_stays(browser: Browser, tmp_path: Path) -> None:
     run = write_training_run(tmp_path / "train")
     with run_viewer(run) as address:

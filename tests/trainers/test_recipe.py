@@ -228,9 +228,11 @@ def test_a_missing_or_malformed_file_is_refused(tmp_path: Path) -> None:
 def test_an_iteration_prints_its_progress_and_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
     tell = teller(make_recipe({"env": "backoffice", "learn": {"iterations": 15}}))
     tell({"iteration": 0, "test/seeds/success": 0.427})
+    tell({"iteration": 3, "test/seeds/success": 0.5, "test/seeds/scored": 4, "test/seeds/tasks": 8})
     tell({"iteration": 6, "success": 0.3125, "calls": 1.44, "entropy": 0.457, "kl": 0.001, "seconds": 19.3})
     assert capsys.readouterr().out.splitlines() == [
         " 0/15  seeds 42.7 %",
+        " 3/15  seeds 25.0 .. 75.0 %",
         " 6/15  practice  31.2 %  calls 1.4  entropy 0.46  kl 0.001  19 s, 3 min left",
     ]
 

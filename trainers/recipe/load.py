@@ -106,6 +106,8 @@ def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
         section, key = _find_section(table, f"rollout.branching.{name}")
         if section.get(key) == 0:
             section[key] = None
+    if "seed" in table and isinstance(evaluation := table.setdefault("evaluation", {}), dict):
+        evaluation.setdefault("seed", table["seed"])  # earlier versions chose the held-out tasks by the run's seed
     return _read_recipe(table)
 
 

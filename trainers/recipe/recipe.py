@@ -335,6 +335,9 @@ class EvaluationRecipe:
     families, uses its own."""
     tasks: int = 64
     """Maximum number of tasks of each split."""
+    seed: int = 0
+    """Seed of the choice of at most `tasks` from a fixed suite: runs that differ in `Recipe.seed` are evaluated on the
+    same tasks."""
     temperature: float = 0.0
     """Sampling temperature; 0: greedy. The temperature of the rollouts measures the policy as it is trained, sampling
     noise included."""

@@ -75,14 +75,14 @@ def heldout_tasks(env: LoadedEnv, recipe: Recipe, split: str, most: int | None =
 
     The families are those of the evaluation, else those of the training tasks; a split that has none of these families
     is tested with its own, and one that ends before `most` with all that it has. A fixed suite without that split gives
-    the tasks that are not trained on, or all of its tasks if it has no training split. Raises ConfigError if the split
-    has no task.
+    the tasks that are not trained on, or all of its tasks if it has no training split. The run's seed changes nothing.
+    Raises ConfigError if the split has no task.
     """
     most = recipe.evaluation.tasks if most is None else most
     if env.spec.more_tasks is None:
         of_split = [task for task in env.suite.tasks if task.split == split]
         others = [task for task in env.suite.tasks if task.split != "train"]
-        return _shuffle(of_split or others or env.suite.tasks, recipe.seed, -1)[:most]
+        return _shuffle(of_split or others or env.suite.tasks, recipe.evaluation.seed, -1)[:most]
     return list(itertools.islice(_heldout_sequence(env, recipe, split), most))
 
 

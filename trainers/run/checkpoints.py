@@ -124,6 +124,8 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     try:
         # keys that are newer than the run have their defaults
         before = with_absolute_paths(restore_recipe(state["recipe"]))
+        if "seed" not in state["recipe"].get("evaluation", {}):  # `check_tasks_unchanged` compares the chosen tasks
+            before = replace(before, evaluation=replace(before.evaluation, seed=recipe.evaluation.seed))
     except ConfigError as error:
         raise ConfigError(
             f"training run {folder}: its recipe is not one of this version of gymcp ({error}); continue the run with"

@@ -49,7 +49,12 @@ from gymcp.trainers.run.experience.replay_buffer import remember
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
-from gymcp.trainers.run.provenance import append_training_start, check_code_unchanged, record_training_start
+from gymcp.trainers.run.provenance import (
+    append_training_start,
+    check_code_unchanged,
+    check_tasks_unchanged,
+    record_training_start,
+)
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, OpenPlayer, RunInputs, TrainingRun, open_run
 from gymcp.types import Json
@@ -128,6 +133,7 @@ def train(
             record_training_start(folder, recipe, env, agent, own_preset)
         else:
             check_code_unchanged(folder, recipe, agent, own_preset)
+            check_tasks_unchanged(folder, recipe, env)
             if not saved.settings:
                 log.warning("training run %s: recorded no defaults of its preset, so it takes today's", folder)
                 saved = replace(saved, settings=list_settings(recipe, preset))

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from gymcp.envs.audit.fingerprint import env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.training_conditions import DIGESTS_KEY
 from gymcp.store import open_run
 from gymcp.store.run_folder import RUN_FILE, append_start, record_start
 from gymcp.trainers.recipe.agent import RolloutAgent
 from gymcp.trainers.recipe.environment import digest_grader, select_wrappers
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import heldout_tasks
 from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.trainers.run.run_state import read_state
 from gymcp.types import Json
 from gymcp.user_code import UserObject
 
 log = logging.getLogger(__name__)
 
 _RECIPE, _AGENT_DIGEST, _PRESET_DIGEST, _GRADER_DIGEST = "recipe", "agent_digest", "preset_digest", "grader_digest"
+_SUITE_DIGEST = "suite_digest"
 _LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
 
 
@@ -31,8 +38,8 @@ def record_training_start(
 
     `agent` and `preset`: the user's, if there are any.
 
-    The record has no ``source`` and no digests, because practice tasks need not be tasks of the suite: so no verb
-    takes them for those of an evaluation.
+    The record has no ``source``, and its digests are in a table of their own, because practice tasks need not be tasks
+    of the suite: so no verb takes them for those of an evaluation.
     """
     _refuse_other_run(folder)
     config = {
@@ -40,6 +47,7 @@ def record_training_start(
         "env_version": env.spec.version,
         "suite": env.suite.name,
         "suite_version": env.suite.version,
+        DIGESTS_KEY: {"env_digest": env_digest(env), _SUITE_DIGEST: suite_digest(env.suite)},
         "agent": f"training '{recipe.name}'",
         **(agent.config() if agent is not None else {}),
         **({"preset_source": preset.source, _PRESET_DIGEST: preset.digest} if preset is not None else {}),
@@ -73,6 +81,39 @@ def check_code_unchanged(folder: Path, recipe: Recipe, agent: RolloutAgent | Non
     digest = digest_grader(recipe)
     if digest and _read_config(folder).get(_GRADER_DIGEST, digest) != digest:  # older runs have none
         raise _make_error(folder, f"grader '{recipe.reward.grader}'")
+
+
+def check_tasks_unchanged(folder: Path, recipe: Recipe, env: LoadedEnv) -> None:
+    """Raise ConfigError if the suite or the held-out tasks are not those with which the run was started.
+
+    Older runs recorded no suite, and chose their held-out tasks by the seed of the run.
+    """
+    chosen = restore_recipe(read_state(folder)["recipe"]).evaluation.seed
+    before = replace(recipe, evaluation=replace(recipe.evaluation, seed=chosen))
+    if before != recipe and _list_heldout(before, env) != _list_heldout(recipe, env):
+        raise ConfigError(
+            f"training run {folder}: its held-out tasks were chosen by seed {chosen}, and by evaluation.seed"
+            f" {recipe.evaluation.seed} they would be others; put evaluation.seed = {chosen} into the recipe, or train"
+            " in another folder"
+        )
+    try:
+        digests = open_run(folder).config.get(DIGESTS_KEY)
+    except StoreError:  # `append_training_start` says so
+        return
+    began = digests.get(_SUITE_DIGEST) if isinstance(digests, Mapping) else None
+    if began not in (None, suite_digest(env.suite)):
+        raise ConfigError(
+            f"training run {folder}: the tasks of '{env.spec.name}' have changed since the run began; put them back as"
+            " they were, or train in another folder"
+        )
+
+
+def _list_heldout(recipe: Recipe, env: LoadedEnv) -> list[set[str]]:
+    """Ids of the held-out tasks: of each split of an evaluation, then of each split at the ends of the run."""
+    rule = recipe.evaluation
+    places = [(split, rule.tasks) for split in rule.splits]
+    places += [(split, rule.final_tasks or rule.tasks) for split in rule.final_splits or rule.splits]
+    return [{task.id for task in heldout_tasks(env, recipe, split, most)} for split, most in places]
 
 
 def _make_error(folder: Path, code: str) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gymcp.evaluators.metrics import Bounds, Metrics, Rate
 from gymcp.evaluators.names import LOSS_NOTE, NET_OF_PRICE, UPPER_BOUND_KEY, WITHOUT_NETWORK, mark_upper_bound
+from gymcp.evaluators.percent import format_bounds
 from gymcp.evaluators.report.caveats.summary import ESTIMATORS, count_graded_losses
 from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.run_data import Evidence
@@ -114,4 +115,4 @@ def _describe_rate(rate: Rate) -> str:
 
 def between(bounds: Bounds) -> str:
     """ "70.2 .. 87.8 %"."""
-    return f"{100 * bounds.low:.1f} .. {100 * bounds.high:.1f} %"
+    return format_bounds(bounds.low, bounds.high)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures
+from gymcp.evaluators.metrics import Bounds, Metrics, Rate, Retries, TreeFigures, rate_held_out
 from gymcp.evaluators.metrics.user_audit import UserAudit
 from gymcp.evaluators.names import LOST_IN_ALL, UPPER_BOUND_KEY
-from gymcp.evaluators.report.run_data import Evidence, FaultyTasks, rate_held_out
+from gymcp.evaluators.report.run_data import Evidence, FaultyTasks
 from gymcp.evaluators.training_curves import HeldOut, read_held_out
 from gymcp.outcome import Outcome
 from gymcp.types import Json
@@ -62,7 +62,7 @@ def _held_out(evidence: Evidence) -> list[dict[str, Json]]:
 
 def _evaluation(evidence: Evidence, held: HeldOut) -> dict[str, Json]:
     """Success on a split after the last evaluation, and its change since the first, paired by task."""
-    last, pair, rate = held.last, held.change, rate_held_out(held)
+    last, pair, rate = held.last, held.change, rate_held_out(held.newest)
     change = None
     if pair is not None and pair.difference is not None:
         change = {

@@ -6,10 +6,16 @@ const share = (value) => (value === null || value === undefined ? "–" : `${(10
 
 /** The success of a run: of its episodes, or of the last evaluation of a training run. */
 export function success(run) {
-  if (run.held_out) return { value: run.held_out.success, low: run.held_out.low, high: run.held_out.high, note: `held-out, iteration ${run.held_out.iteration}`, why: `last evaluation on held-out tasks (${run.held_out.split}), after iteration ${run.held_out.iteration}` };
+  if (run.held_out) return heldOut(run.held_out);
   if (!run.scored) return { value: null, note: "", why: "no episode has a score" };
   if (run.bounds) return { value: run.solved / run.scored, bounds: run.bounds, note: run.coverage, why: "too few episodes have a score for a headline figure: success over all of them is between these two" };
   return { value: run.solved / run.scored, low: run.low, high: run.high, note: run.iterations === null ? "" : "practice", why: `${run.solved} of ${run.scored} scored episodes` };
+}
+
+function heldOut(last) {
+  const note = `held-out, iteration ${last.iteration}`, why = `last evaluation on held-out tasks (${last.split}), after iteration ${last.iteration}`;
+  if (last.bounds) return { value: last.success, bounds: last.bounds, note: `${note}, ${last.coverage}`, why: `${why}: too few tasks have a score for a headline figure: success over all of them is between these two` };
+  return { value: last.success, low: last.low, high: last.high, note, why };
 }
 
 /** The success as a figure with its interval and a drawing of it; two bounds if too few episodes have a score. */

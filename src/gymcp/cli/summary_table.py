@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line
 from gymcp.evaluators.names import LOSS_NOTE, NET_OF_PRICE, WITHOUT_NETWORK, label_of_part
-from gymcp.evaluators.percent import format_percent
+from gymcp.evaluators.percent import format_bounds, format_percent
 from gymcp.types import Json
 
 
@@ -237,7 +237,7 @@ def trees_line(trees: Mapping[str, Json]) -> str:
 def _bounds(summary: Mapping[str, Json]) -> tuple[str, str, str]:
     """The figures of a run that too few episodes of have a score."""
     low, high = summary["success_bounds"]
-    return f"{100 * low:.1f} .. {100 * high:.1f} %", "-", f"{summary['scored']}/{summary['episodes']}"
+    return format_bounds(low, high), "-", f"{summary['scored']}/{summary['episodes']}"
 
 
 def _held_out_figures(held: Mapping[str, Json]) -> tuple[str, str, str]:
@@ -246,7 +246,7 @@ def _held_out_figures(held: Mapping[str, Json]) -> tuple[str, str, str]:
     coverage = "-" if scored is None else str(scored) if tasks is None else f"{scored}/{tasks}"
     if held["refused"] and held["success_bounds"]:
         low, high = held["success_bounds"]
-        return f"{100 * low:.1f} .. {100 * high:.1f} %", "-", coverage
+        return format_bounds(low, high), "-", coverage
     ci95 = held["ci95"]
     interval = "-" if ci95 is None else f"{100 * ci95[0]:.1f} – {100 * ci95[1]:.1f}"
     return _percent(held["success"]), interval, coverage

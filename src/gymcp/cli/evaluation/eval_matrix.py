@@ -31,7 +31,7 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, GymcpError, UsageError
 from gymcp.evaluators.judge.answers import read_answers
 from gymcp.evaluators.names import NET_OF_PRICE
-from gymcp.evaluators.percent import format_percent
+from gymcp.evaluators.percent import format_bounds, format_percent
 from gymcp.store import RUN_FILE, TrajectoryStore
 from gymcp.types import Json
 
@@ -285,7 +285,7 @@ def describe_cell(number: int, played: Played) -> str:
     scored = f"{summary['scored']}/{summary['episodes']} scored"
     if summary.get("refused"):  # too few episodes have a score for a headline figure
         low, high = summary["success_bounds"]
-        return f"{100 * low:.1f} .. {100 * high:.1f} %, {scored}{broken}"
+        return f"{format_bounds(low, high)}, {scored}{broken}"
     success, interval = summary["success"], summary["ci95"]
     text = format_percent(success, missing="-")
     if interval is not None:

@@ -27,11 +27,13 @@ from gymcp.agents.runner.concurrency import (
 )
 from gymcp.agents.runner.environment import keep_answers, list_versions, wrap_environment
 from gymcp.agents.runner.run import (
+    PLANNED_KEY,
     Plan,
     PlayedElsewhere,
     RunEnd,
     check_judge,
     check_resumes,
+    make_jobs,
     run_plan,
     select_tasks,
 )
@@ -345,6 +347,7 @@ def _record(
     name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
     versions = list_versions(prepared.sandbox, env)
+    planned = sum(1 for _ in make_jobs(plan, prepared.tasks, prepared.schedule))
     growing = {"trials"} if config.limit is None else {"trials", "limit"}
     run = create_run(
         folder,
@@ -353,7 +356,7 @@ def _record(
         versions=versions,
         resume=config.resume,
         growing=growing,
-        start={"concurrency": choice.to_json()},
+        start={"concurrency": choice.to_json(), PLANNED_KEY: planned},
     )
     with run:
         with (

@@ -124,5 +124,6 @@ def watch(
     """Follow a run in the terminal until it ends.
 
     Progress, rate, time left, success with its 95 % interval, and lost episodes.
-    Exit code: 0 when the run has ended, 130 if interrupted (the run goes on), 2 if there is no run.
+    Exit code: 0 when the run has ended, 1 if it stopped before its end, 130 if interrupted (the run goes on), 2 if
+    there is no run.
     """

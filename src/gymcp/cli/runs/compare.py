@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
 from gymcp.evaluators.equal_budget import HEADINGS, TITLE, EqualBudget, compare_budgets, list_ways
 from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound
-from gymcp.evaluators.percent import format_percent
+from gymcp.evaluators.percent import format_bounds, format_percent
+from gymcp.evaluators.statistics import Power
 from gymcp.evaluators.training_comparison import (
     TrainingComparison,
     compare_training,
@@ -38,7 +39,10 @@ def execute(
     nevertheless.
     """
     if any(map(is_training_run, runs)):
-        compare_training_runs(runs, metric, as_json=as_json)
+        problems = compare_training_runs(
+            runs, metric, resolution=resolution, min_coverage=min_coverage, as_json=as_json
+        )
+        _say_problems(problems)
         return
     contenders, problems = read_contenders(runs)
     if len(contenders) < 2:
@@ -66,14 +70,29 @@ def execute(
             _print(each)
         for budget in budgets:
             _print_budget(budget)
+    _say_problems(problems)
+
+
+def _say_problems(problems: Sequence[str]) -> None:
+    """Print each problem, and end the command with exit code 1 if there is one."""
     for problem in problems:
         print(f"gymcp: not compared: {in_one_line(problem)}", file=sys.stderr)
     if problems:
         raise typer.Exit(NOT_ALL_COMPARED)
 
 
-def compare_training_runs(folders: Sequence[Path], metric: Sequence[str] | None, *, as_json: bool) -> None:
-    """Print the comparison of training runs. Raises ConfigError, with what to do, if they cannot be compared."""
+def compare_training_runs(
+    folders: Sequence[Path],
+    metric: Sequence[str] | None,
+    *,
+    resolution: float,
+    min_coverage: float | None,
+    as_json: bool,
+) -> Sequence[str]:
+    """Print the comparison of training runs, and return its problems.
+
+    Raises ConfigError, with what to do, if they cannot be compared.
+    """
     names = _name_runs(folders)
     if other := next((folder for folder in folders if not is_training_run(folder)), None):
         what = "holds no training run" if other.is_dir() else "no such folder"
@@ -83,11 +102,13 @@ def compare_training_runs(folders: Sequence[Path], metric: Sequence[str] | None,
             "compare: --metric is for evaluations; training runs are compared in held-out success, and other columns"
             " are printed below it"
         )
-    comparison = compare_training([read_training_run(folder, name) for folder, name in names.items()])
+    runs = [read_training_run(folder, name) for folder, name in names.items()]
+    comparison = compare_training(runs, resolution=resolution, min_coverage=min_coverage)
     if as_json:
         print_json({"names": list(names.values()), **asdict(comparison)})
-        return
-    _print_training(comparison, list(names.values()))
+    else:
+        _print_training(comparison, list(names.values()))
+    return comparison.problems
 
 
 def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
@@ -98,12 +119,16 @@ def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
     for heading in ("success", "95 % interval", "tasks"):
         table.add_column(heading, justify="right")
     for each in found.standings:
-        success = format_percent(each.success, missing="-")
-        interval = "-" if each.ci95 is None else f"{100 * each.ci95.low:.1f} to {100 * each.ci95.high:.1f} %"
-        table.add_row(in_one_line(each.split), in_one_line(each.name), success, interval, str(each.tasks))
+        success, interval = format_percent(each.success, missing="-"), "-"
+        if each.bounds is not None:
+            success = format_bounds(each.bounds.low, each.bounds.high)
+        elif each.ci95 is not None:
+            interval = f"{100 * each.ci95.low:.1f} to {100 * each.ci95.high:.1f} %"
+        tasks = each.coverage or str(each.tasks)
+        table.add_row(in_one_line(each.split), in_one_line(each.name), success, interval, tasks)
     console.print(table)
-    for pair in found.pairs:
-        console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
+    for line in _describe_training(found):
+        console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
     columns = Table(title=f"columns of iteration {found.iteration}", title_justify="left", header_style="bold")
     columns.add_column("column")
     for name in names:
@@ -112,6 +137,26 @@ def _print_training(found: TrainingComparison, names: Sequence[str]) -> None:
         columns.add_row(column, *("-" if value is None else f"{value:.4g}" for value in values))
     if found.columns:
         console.print(columns)
+
+
+def _describe_training(found: TrainingComparison) -> Iterator[str]:
+    """The pairs with the statistics behind them, splits without a ranking, and caveats."""
+    for pair in found.pairs:
+        yield pair.words
+        if pair.power is not None:
+            yield f"  {_describe_resolution(pair.power)} {pair.power.tasks:,} held-out tasks"
+    for split in dict.fromkeys(each.split for each in found.standings):
+        of_split = [each for each in found.standings if each.split == split]
+        sparse = [each.name for each in of_split if each.bounds is not None]
+        if len(of_split) - len(sparse) < 2:
+            yield f"{split}: no ranking: too few held-out tasks have a score in {' and in '.join(sparse)}."
+    yield from (f"But {caveat}." for caveat in found.caveats)
+
+
+def _describe_resolution(power: Power) -> str:
+    return (
+        f"sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it takes"
+    )
 
 
 def _name_runs(folders: Sequence[Path]) -> dict[Path, str]:
@@ -205,10 +250,7 @@ def _explain(pair: Pair) -> list[str]:
     if pair.power is not None:
         power = pair.power
         trials = f"{power.trials:,} trials of each task, or " if power.trials is not None else ""
-        lines.append(
-            f"sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
-            f" takes {trials}{power.tasks:,} tasks"
-        )
+        lines.append(f"{_describe_resolution(power)} {trials}{power.tasks:,} tasks")
     return lines
 
 

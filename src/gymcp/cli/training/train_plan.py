@@ -42,6 +42,7 @@ from gymcp.trainers.run.forecasts.size import (
     read_shape,
 )
 from gymcp.trainers.run.preconditions import check_run
+from gymcp.trainers.run.provenance import check_tasks_unchanged
 from gymcp.types import Json
 
 GB = 1e9
@@ -125,7 +126,8 @@ def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = F
     env = wrap_environment(recipe, load_named(recipe.env))
     folder = folder_of(recipe, out)
     refuse_run_in_use(folder)
-    find_saved_state(folder, recipe, resume=resume)
+    if find_saved_state(folder, recipe, resume=resume) is not None:
+        check_tasks_unchanged(folder, recipe, env)
     check_run(recipe, preset, env, None)
     agent = load_rollout_agent(recipe)
     concurrency = choose_rollout_concurrency(recipe, env, agent)

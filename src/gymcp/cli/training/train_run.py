@@ -14,6 +14,9 @@ from gymcp.cli.lazy_verbs import import_place
 from gymcp.cli.output import console, print_json
 from gymcp.envs.environment_sources import load_named
 from gymcp.envs.spec import LoadedEnv
+from gymcp.evaluators.metrics import MIN_COVERAGE, bound_held_out
+from gymcp.evaluators.percent import format_bounds, format_percent
+from gymcp.evaluators.training_curves import HeldOut, read_held_out
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.environment import wrap_environment
 from gymcp.trainers.recipe.recipe import Recipe
@@ -132,12 +135,14 @@ def _tell(row: Mapping[str, Json], iterations: int) -> None:
         parts += [f"entropy {row['entropy']:.2f}", f"kl {row['kl']:.3f}", f"{row['seconds']:.0f} s, {left} left"]
     if "skipped" in row:
         parts.append(str(row["skipped"]))
-    parts += [
-        f"{key.split('/')[1]} {100 * value:.1f} %"
-        for key, value in row.items()
-        if key.startswith("test/") and key.endswith("/success")
-    ]
+    parts += [f"{held.split} {_describe_held_out(held)}" for held in read_held_out([row])]
     console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+
+def _describe_held_out(held: HeldOut) -> str:
+    """Held-out success, or its bounds if too few tasks have a score."""
+    bounds = bound_held_out(held.newest, MIN_COVERAGE)
+    return format_percent(held.last.success) if bounds is None else format_bounds(bounds.low, bounds.high)
 
 
 def _format_time(seconds: float) -> str:

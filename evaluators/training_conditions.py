@@ -1,0 +1,110 @@
+"""Conditions of a training run's held-out evaluations: their tasks, and the way in which these are played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.suite_groups import COMPARED_KEYS
+from gymcp.store import open_run
+from gymcp.store.run_folder import RUN_FILE, TRAINING_FILE
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.types import Json
+
+DIGESTS_KEY = "digests"
+"""Key of a training run's config that holds ``env_digest`` and ``suite_digest``. At the top of the config, they would
+say that its episodes are of the suite's tasks, and practice tasks need not be."""
+_SUITE_DIGEST, _ENV_DIGEST, _AGENT_DIGEST, _AGENT = "suite_digest", "env_digest", "agent_digest", "rollout.agent"
+_PLAY_KEYS: Mapping[str, tuple[str, ...]] = {
+    "evaluation": ("temperature",),
+    "rollout": ("max_turns", "max_tokens", "max_seconds", "request_timeout_s", "agent"),
+    "wrappers": ("attack", "stress", "retrieve", "tool_budget"),
+    "reward": ("judge",),
+}
+"""Section of a recipe -> its keys that change the success of one policy on one task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConditions:
+    env: str
+    """The environment as the recipe names it: a name, or the path of a file."""
+    tasks: Mapping[str, Json]
+    """Those of `COMPARED_KEYS` that were recorded."""
+    play: Mapping[str, Json]
+    """Key of the recipe, or ``env_digest`` (servers, their limits and the rules over tools) -> its recorded value."""
+    config: Mapping[str, Json]
+    """Content of ``run.json``; empty for a run of an older gymcp, which has none."""
+
+
+def read_conditions(folder: Path) -> TrainingConditions:
+    """The conditions that a training run recorded. Raises ConfigError if its record cannot be read."""
+    who = f"training run {folder}"
+    try:
+        recipe = json.loads(read_foreign(folder, TRAINING_FILE))["recipe"]
+        env = str(recipe["env"])
+        play = {
+            f"{section}.{key}": recipe[section][key]
+            for section, keys in _PLAY_KEYS.items()
+            for key in keys
+            if key in recipe.get(section, {})
+        }
+    except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{who}: its {TRAINING_FILE} cannot be read: {error}") from error
+    try:
+        config = open_run(folder).config if (folder / RUN_FILE).exists() else {}
+    except StoreError as error:
+        raise ConfigError(str(error)) from error
+    digests = config.get(DIGESTS_KEY)
+    recorded = {**config, **(digests if isinstance(digests, Mapping) else {})}
+    if _ENV_DIGEST in recorded:
+        play[_ENV_DIGEST] = recorded[_ENV_DIGEST]
+    if recorded.get(_AGENT_DIGEST):  # a file of the user may lie elsewhere
+        play[_AGENT] = recorded[_AGENT_DIGEST]
+    tasks = {key: recorded[key] for key in COMPARED_KEYS if key in recorded}
+    return TrainingConditions(env=env, tasks=tasks, play=play, config=config)
+
+
+def check_same_tasks(conditions: Mapping[str, TrainingConditions]) -> None:
+    """Raise ConfigError if one of the runs, by name, is known to have other tasks than the first.
+
+    Runs whose tasks have the same digest may name their environment by any path; without one, the names must agree.
+    """
+    (name, first), *others = conditions.items()
+    for other, its in others:
+        if parted := [key for key in first.tasks if key in its.tasks and its.tasks[key] != first.tasks[key]]:
+            key = parted[0]
+            raise ConfigError(
+                f"compare: {key} is {first.tasks[key]} in {name}, and {its.tasks[key]} in {other}: their tasks are"
+                " others; compare runs of one environment that was not changed in between"
+            )
+        if its.env != first.env and not (_has_digest(first) and _has_digest(its)):
+            raise ConfigError(
+                f"compare: {name} was trained on {first.env}, {other} on {its.env}: as far as they recorded, they share"
+                " no tasks; compare runs of one environment"
+            )
+
+
+def describe_conditions(conditions: Mapping[str, TrainingConditions]) -> list[str]:
+    """Sentences on what else than the policies may explain a difference between the runs, which are given by name."""
+    sentences = []
+    if unknown := [name for name, its in conditions.items() if not _has_digest(its)]:
+        sentences.append(
+            f"{' and '.join(unknown)} recorded no digest of the tasks, as runs of an earlier version: tasks of one name"
+            " are taken for the same"
+        )
+    recorded = [its.play for its in conditions.values()]
+    common = [key for key in recorded[0] if all(key in play for play in recorded)]
+    if parted := [key for key in common if any(play[key] != recorded[0][key] for play in recorded)]:
+        values = "; ".join(
+            f"{key} is {', '.join(f'{json.dumps(its.play[key])} in {name}' for name, its in conditions.items())}"
+            for key in parted
+        )
+        sentences.append(f"held-out tasks were not played alike ({values}): a difference may be due to that alone")
+    return sentences
+
+
+def _has_digest(conditions: TrainingConditions) -> bool:
+    return _SUITE_DIGEST in conditions.tasks
