@@ -191,6 +191,21 @@ def test_a_beam_that_its_budget_cuts_takes_a_path_that_has_ended_before_any_that
     assert {path.provenance["search"]["end"] for path in others} == {"paused"}
 
 
+@pytest.mark.parametrize("text", ["beam,width=2,ways=2", "dfsdt,width=3", "lookahead,width=2,depth=1"])
+def test_the_store_tells_which_episodes_a_search_stopped(text: str, tmp_path: Path) -> None:
+    """No budget is spent, so that every episode without an end of its own was stopped by the search."""
+    calls = iter(("no number",))
+
+    def stumble(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number > 3 else add(next(calls, 1), number)  # type: ignore[arg-type]
+
+    search_play(count_env(), tmp_path, text, following(stumble))
+    stopped = {path.id for path in read_paths(tmp_path) if path.outcome is not Outcome.SCORED}
+    with TrajectoryStore.open(tmp_path) as store:
+        assert store.stopped_leaves() == stopped
+    assert 0 < len(stopped) < len(read_paths(tmp_path))
+
+
 def test_a_world_that_no_copy_and_no_replay_reaches_costs_its_episodes_alone(tmp_path: Path) -> None:
     """The server cannot be forked, and adds a number nobody can foresee: what goes on from there is lost."""
 

@@ -96,6 +96,19 @@ def test_a_head_says_what_it_has_learnt_from_and_nothing_of_an_episode_without_s
     assert values.rate(make_path(0)) == 0.0
 
 
+def test_a_head_learns_nothing_from_episodes_that_a_search_stopped(model: Path, tmp_path: Path) -> None:
+    """Each wrong step was left by the search, so it is worth nothing that is known, and all others are worth 1."""
+    stopped = {"outcome": Outcome.BUDGET_EXHAUSTED, "provenance": {"search": {"end": "failed"}}}
+    with create_run(tmp_path, {"env": "toy"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        for task in range(2):
+            id = str(task)
+            left = replace(make_path(task, True, False, id=f"{id}-left", parent=id), **stopped)
+            branch = BranchRecord(trajectory=left, branch="1.1", shared=1)
+            store.append(make_path(task, True, True, id=id), {}, branches=(branch,))
+    with pytest.raises(ConfigError, match=r"every step of run .* is worth 1, the score that all of its episodes have"):
+        fit_step_values(tmp_path, f"local:{model}")
+
+
 def test_a_head_without_held_out_tasks_explains_nothing_that_is_known(run: Path, model: Path) -> None:
     values = fit_step_values(run, f"local:{model}", StepValueSettings(held_out=0.0, rounds=1))
     assert math.isnan(values.explained)

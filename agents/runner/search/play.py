@@ -19,11 +19,8 @@ from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point
 from gymcp.errors import EnvInfraError
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
+from gymcp.store.trees.stopped_leaves import SEARCH_KEY
 from gymcp.types import GiveUp, Json, Trajectory, Usage
-
-PROVENANCE_KEY = "search"
-"""Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage, and
-what a judge gave it."""
 
 
 async def play_search(
@@ -98,7 +95,7 @@ class _SearchTree:
         note = self._note(number, end, record.usage)
         if self.judge is not None:
             note["judged"] = judged
-        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, PROVENANCE_KEY: note}))
+        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, SEARCH_KEY: note}))
         self.episodes.append(Searched(rollout=noted, parent=parent, shared=move.at))
         leaf = Leaf(number=number, move=move, end=end, record=shown, judged=judged)
         self.leaves.append(leaf)
@@ -111,6 +108,7 @@ class _SearchTree:
         return await self.judge(self.job.task, record)
 
     def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
+        """The search in each record, to which the score of a judge or a head is added."""
         return {
             "name": self.search.name,
             "value": self.search.value,

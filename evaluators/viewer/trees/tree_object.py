@@ -39,8 +39,8 @@ def tree_object(runs: Runs, n: int) -> dict[str, Json]:
         "trial": about[0].trial,
         "preset": preset,
         "total": len(leaves),
-        "scored": sum(leaf.score is not None for leaf in leaves),
-        "solved": sum(leaf.score is not None and leaf.score >= 1 for leaf in leaves),
+        "scored": sum(leaf.counts for leaf in leaves),
+        "solved": sum(leaf.counts and (leaf.score or 0) >= 1 for leaf in leaves),
         "steps": sum(leaf.length - leaf.shared for leaf in leaves),
         "path_steps": sum(leaf.length for leaf in leaves),
         "leaves": drawn,
@@ -62,6 +62,7 @@ def _leaf_object(
         "shared": leaf.shared,
         "length": leaf.length,
         "score": leaf.score,
+        "stopped": bool(leaf.stopped),
         "outcome": leaf.outcome,
         "reason": leaf.reason[:200],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,8 @@ class Episode:
     advantages: Sequence[float | None] | None = None
     """[T] advantages, of a branch those of its path; None if no preset was named, or if the episode does not train.
 
-    Of an episode without a score, None for each step after the last from which a scored one went on."""
+    Of an episode without a score, or one that a search stopped, None for each step after the last from which a scored
+    one went on."""
 
     @property
     def shared(self) -> int:
@@ -44,6 +45,8 @@ class Source:
     advantages: Advantages = field(default_factory=dict)
     branches: Mapping[tuple[str, int, int], Sequence[BranchRow]] = field(default_factory=dict)
     """(task, trial, attempt) -> what branched off the episode, parents first."""
+    stopped: Set[str] = frozenset()
+    """Ids of episodes that a search stopped."""
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes, one in memory at a time, each followed by its branches."""
@@ -63,7 +66,7 @@ class Source:
     def _choose(self, row: EpisodeRow, path: tuple[float, ...], shared: int = 0) -> tuple[float | None, ...] | None:
         """The advantages of an episode's path."""
         own, missing = self.advantages.get(row.id), shared + row.steps - len(path)
-        if own is None or (missing if row.score is not None else not own):
+        if own is None or (missing if row.score is not None and row.id not in self.stopped else not own):
             return None
         return (*path, *(None,) * missing)
 
@@ -82,4 +85,4 @@ def open_source(folder: Path, *, attempts: bool = False) -> Iterator[Source]:
         for each in store.branches(latest=not attempts):
             branches.setdefault((each.episode.task, each.episode.trial, each.episode.attempt), []).append(each)
         rows = tuple(store.summaries(latest=not attempts))
-        yield Source(run=run, rows=rows, load=store.load, branches=branches)
+        yield Source(run=run, rows=rows, load=store.load, branches=branches, stopped=store.stopped_leaves())
