@@ -25,7 +25,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import AgentFactory
+from gymcp.protocols import AgentFactory, UserView
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Trajectory
 
@@ -86,6 +86,28 @@ def count_calls(chosen: Trajectory, others: list[Trajectory], folder: Path) -> i
     with TrajectoryStore.open(folder) as store:
         shared = {row.episode.id: row.shared for row in store.branches()}
     return sum(len(step.results) for path in (chosen, *others) for step in path.steps[shared.get(path.id, 0) :])
+
+
+class Moody:
+    """A user whose words depend on the seed of the world."""
+
+    async def reply(self, view: UserView) -> Action | None:
+        return None if view.messages else Action(text=f"Count, says {view.seed}.")
+
+
+@pytest.mark.parametrize("text", SEARCHES, ids=lambda text: text.partition(",")[0])
+def test_candidates_at_the_root_begin_in_the_same_world(text: str, tmp_path: Path) -> None:
+    """Only their agents draw otherwise. Whole tries are independent, and each has a world of its own."""
+    env = count_env()
+    search_play(
+        replace(env, spec=replace(env.spec, user=lambda task: Moody())), tmp_path, text, following(noisy), seed=7
+    )
+    paths = read_paths(tmp_path)
+    said = {message.content for path in paths for message in path.steps[0].observation.messages}
+    seeds = {path.seed for path in paths}
+    assert len(seeds) == len(said) == (12 if text.startswith("best_of_n") else 1)
+    assert {f"Count, says {seed}." for seed in seeds} == said
+    assert len({path.final_key for path in paths}) > 1
 
 
 def test_a_search_sees_no_verdict_unless_it_is_told_to(tmp_path: Path) -> None:

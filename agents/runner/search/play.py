@@ -85,7 +85,7 @@ class _SearchTree:
         seed = derive_seed("search", self.job.seed, number) if number else self.job.seed
         fork = None if start is None else Fork(snapshot=self._find(start, move.at), branch="", seed=seed)
         steering = _SearchSteering(self, move, number, fork)
-        rollout = await play(self.job if fork is not None else replace(self.job, seed=seed), steering)
+        rollout = await play(self._make_job(seed), steering)
         record = rollout.trajectory
         end = find_end(record, steering.stopped)
         self.spent = replace(add_usage(self.spent, record.usage), episodes=number + 1)
@@ -100,6 +100,13 @@ class _SearchTree:
         leaf = Leaf(number=number, move=move, end=end, record=shown, judged=judged)
         self.leaves.append(leaf)
         return leaf
+
+    def _make_job(self, seed: int) -> Job:
+        """The job of an episode: in the world of the first one if the search compares what follows from its steps.
+
+        Whole tries are independent of each other, as the trials of a run are, so each has a world of its own.
+        """
+        return replace(self.job, agent_seed=seed) if self.search.forks else replace(self.job, seed=seed)
 
     async def _ask_judge(self, end: End, record: Trajectory) -> float | None:
         """The judge's score; None without a judge, and for an episode that is worth nothing as it has ended."""
