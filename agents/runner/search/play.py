@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -91,11 +92,17 @@ class _SearchTree:
         self.spent = replace(add_usage(self.spent, record.usage), episodes=number + 1)
         parent = None if start is None else start.number
         shown = record if self.search.sees_verdicts else hide_verdict(record)
+        started = time.perf_counter()
         judged = await self._ask_judge(end, shown)
-        note = self._note(number, end, record.usage)
+        judged_s = time.perf_counter() - started
+        usage = record.usage
         if self.judge is not None:
-            note["judged"] = judged
-        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, SEARCH_KEY: note}))
+            usage = replace(usage, wall_s=usage.wall_s + judged_s, grading_s=usage.grading_s + judged_s)
+        note = self._note(number, end, usage)
+        if self.judge is not None:
+            note |= {"judged": judged, "judged_s": judged_s}
+        provenance = {**record.provenance, SEARCH_KEY: note}
+        noted = replace(rollout, trajectory=replace(record, usage=usage, provenance=provenance))
         self.episodes.append(Searched(rollout=noted, parent=parent, shared=move.at))
         leaf = Leaf(number=number, move=move, end=end, record=shown, judged=judged)
         self.leaves.append(leaf)
@@ -115,7 +122,7 @@ class _SearchTree:
         return await self.judge(self.job.task, record)
 
     def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
-        """The search in each record, to which the score of a judge or a head is added."""
+        """The search in each record, to which the score of a judge or a head, and its seconds, are added."""
         return {
             "name": self.search.name,
             "value": self.search.value,
