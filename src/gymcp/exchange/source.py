@@ -22,6 +22,8 @@ class Episode:
     row: EpisodeRow
     branch: BranchRow | None = None
     """Place in the tree; None for a first episode. The trajectory has all steps of the path."""
+    has_branches: bool = False
+    """True if other episodes go on from it, or name it as the one that they belong to without sharing a step."""
     advantages: Sequence[float | None] | None = None
     """[T] advantages, of a branch those of its path; None if no preset was named, or if the episode does not train.
 
@@ -52,14 +54,22 @@ class Source:
         """The episodes, one in memory at a time, each followed by its branches."""
         for row in self.rows:
             given = {row.id: tuple(self.advantages.get(row.id, ()))}
-            yield Episode(trajectory=self._load(row), row=row, advantages=self._choose(row, given[row.id]))
-            for branch in self.branches.get((row.task, row.trial, row.attempt), ()):
+            branches = self.branches.get((row.task, row.trial, row.attempt), ())
+            parents = {branch.episode.parent for branch in branches}
+            yield Episode(
+                trajectory=self._load(row),
+                row=row,
+                has_branches=row.id in parents,
+                advantages=self._choose(row, given[row.id]),
+            )
+            for branch in branches:
                 own, before = self.advantages.get(branch.episode.id, ()), given.get(branch.episode.parent or "", ())
                 path = given[branch.episode.id] = (*before[: branch.shared], *own)
                 yield Episode(
                     trajectory=self._load(branch.episode),
                     row=branch.episode,
                     branch=branch,
+                    has_branches=branch.episode.id in parents,
                     advantages=self._choose(branch.episode, path, branch.shared),
                 )
 
