@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from inner_command import gymcp
-from recorded_trees import BRANCHES, RECORDS, write_tree_run
+from recorded_trees import BRANCHES, RECORDS, stop, write_tree_run
 
 from gymcp.evaluators.metrics import measure_trees
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.evaluators.viewer.trees.tree_object import tree_object
-from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore
 from gymcp.types import Json
 
@@ -74,10 +73,7 @@ def test_figures_are_those_of_the_newest_grades(tmp_path: Path) -> None:
 
 def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Path) -> None:
     """The first episode, with 0, is paused, and `later`, with 0, is left after a failed call: three leaves are left."""
-    stopped = {
-        id: replace(RECORDS[id], outcome=Outcome.BUDGET_EXHAUSTED, provenance={"search": {"end": end}})
-        for id, end in (("root", "paused"), ("later", "failed"))
-    }
+    stopped = {id: stop(RECORDS[id], end) for id, end in (("root", "paused"), ("later", "failed"))}
     branches = [replace(each, trajectory=stopped.get(each.trajectory.id, each.trajectory)) for each in BRANCHES]
     run = write_tree_run(tmp_path / "run", root=stopped["root"], branches=branches)
     found = write_report(run)["trees"]
@@ -92,9 +88,8 @@ def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Pa
 
 
 def test_a_tree_of_which_a_search_stopped_every_leaf_has_no_success_of_leaves(tmp_path: Path) -> None:
-    about = {"outcome": Outcome.BUDGET_EXHAUSTED, "provenance": {"search": {"end": "paused"}}}
-    branches = [replace(each, trajectory=replace(each.trajectory, **about)) for each in BRANCHES]
-    run = write_tree_run(tmp_path / "run", root=replace(RECORDS["root"], **about), branches=branches)
+    branches = [replace(each, trajectory=stop(each.trajectory, "paused")) for each in BRANCHES]
+    run = write_tree_run(tmp_path / "run", root=stop(RECORDS["root"], "paused"), branches=branches)
     found = write_report(run)["trees"]
     # the other task's only leaf is left
     assert (found["success_of_leaves"]["success"], found["success_of_leaves"]["episodes"]) == (1.0, 1)

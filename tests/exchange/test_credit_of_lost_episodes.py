@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from inner_command import gymcp
-from recorded_trees import BRANCHES, PLACES, RECORDS, write_tree_run
+from recorded_trees import BRANCHES, PLACES, RECORDS, stop, write_tree_run
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.runs import open_runs
@@ -29,10 +29,7 @@ CREDIT = {
 
 
 LOST = replace(RECORDS["root"], outcome=Outcome.ENV_INFRA, score=None)
-PAUSED, FAILED = (
-    replace(RECORDS["root"], outcome=Outcome.BUDGET_EXHAUSTED, provenance={"search": {"end": end}})
-    for end in ("paused", "failed")
-)
+PAUSED, FAILED = stop(RECORDS["root"], "paused"), stop(RECORDS["root"], "failed")
 """Stopped by a search, which says nothing about where the episode would have ended."""
 
 
