@@ -92,7 +92,7 @@ def test_a_search_that_pays_for_more_tries_than_were_played_says_how_many_to_pla
         ("search_head", "The tokens that the head of the search read are left out."),
     ],
 )
-def test_what_a_judge_or_a_head_took_is_said_to_be_left_out(key: str, says: str) -> None:
+def test_the_words_say_that_tokens_of_a_judge_or_a_head_are_left_out(key: str, says: str) -> None:
     (plain,), (found,) = (
         measure(replace(SEARCHED, config={**SEARCHED.config, **more}), TRIES) for more in ({}, {key: "x"})
     )
