@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.outcome import Outcome
 from gymcp.store import BranchRecord, TrajectoryStore, create_run
 from gymcp.types import (
     Action,
@@ -96,11 +95,6 @@ def make_episode(id: str, actions: Sequence[str], score: float, **fields: Json) 
             **fields,
         }
     )
-
-
-def stop(record: Trajectory, end: str) -> Trajectory:
-    """The episode as a search records it that has stopped it: ``paused``, or ``failed``."""
-    return replace(record, outcome=Outcome.BUDGET_EXHAUSTED, provenance={"search": {"end": end}})
 
 
 RECORDS = {

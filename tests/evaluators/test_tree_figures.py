@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from inner_command import gymcp
-from recorded_trees import BRANCHES, RECORDS, stop, write_tree_run
+from recorded_trees import BRANCHES, RECORDS, write_tree_run
+from records import stop
 
 from gymcp.evaluators.metrics import measure_trees
 from gymcp.evaluators.report import read_report, write_report

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from inner_command import gymcp
-from recorded_trees import BRANCHES, PLACES, RECORDS, stop, write_tree_run
+from recorded_trees import BRANCHES, PLACES, RECORDS, write_tree_run
+from records import stop
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.runs import open_runs

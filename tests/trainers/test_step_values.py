@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from recorded_trees import stop
+from records import stop
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
