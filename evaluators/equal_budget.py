@@ -131,7 +131,9 @@ def _explain(search: Contender, plain: Contender, pays_for: str, paid: int, tria
     if why := search.config.get(UPPER_BOUND_KEY):
         parts.append(f"{search.name}: {why}.")
     if search.config.get("search_rubric"):
-        parts.append("What the judge of the search took is left out; it is in summary.json.")
+        parts.append("The tokens and the cost of the judge of the search are left out; they are in summary.json.")
+    if search.config.get("search_head"):
+        parts.append("The tokens that the head of the search read are left out.")
     return parts
 
 

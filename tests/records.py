@@ -27,6 +27,12 @@ HOSTILE_TEXT = (
     " \u202eesrever\u202c \u200bzero \U000e0041tag \ud800 </textarea></title> javascript:alert(3)"
 )
 
+
+def stop(record: Trajectory, end: str) -> Trajectory:
+    """The episode as a search records it that has stopped it: ``paused``, or ``failed``."""
+    return replace(record, outcome=Outcome.BUDGET_EXHAUSTED, provenance={"search": {"end": end}})
+
+
 SEARCH = Tool(name="search", description="finds", input_schema={"type": "object", "properties": {"q": {}}})
 
 

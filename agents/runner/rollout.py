@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gymcp.agents.runner.trees.tree import NOT_REPLACED, Steered, Steers
+from gymcp.agents.runner.trees.tree import NOT_REPLACED, Fork, Steered, Steers
 from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.aio import PausableTimeout
@@ -41,6 +41,9 @@ class Job:
     task: Task
     trial: int
     seed: int
+    """Seed of the world and its user and, without `agent_seed`, of the agent."""
+    agent_seed: int | None = None
+    """Seed of the agent in a search, whose episodes begin in one world; None: `seed`."""
     policy_version: str = ""
     """Version of the policy that plays: all trials of a task by one version form one group."""
     attempts: Attempts = UNTRIED
@@ -153,7 +156,7 @@ class _Attempt:
 
     async def play(self, harness_time: PausableTimeout) -> _Failure | None:
         """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
-        agent = self._make(self._job.seed if self._fork is None else self._fork.seed)
+        agent = self._make(_find_agent_seed(self._job, self._fork))
         async with (
             _closing(agent),
             self._open(harness_time.pause) as episode,
@@ -308,6 +311,13 @@ class _Attempt:
             agent_s=self._agent_s,
             reset_s=usage.reset_s if self._episode else wall_s,
         )
+
+
+def _find_agent_seed(job: Job, fork: Fork | None) -> int:
+    """Seed of the agent that plays the job, or the branch."""
+    if fork is not None:
+        return fork.seed
+    return job.seed if job.agent_seed is None else job.agent_seed
 
 
 @contextlib.asynccontextmanager

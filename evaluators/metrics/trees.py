@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from gymcp.evaluators.metrics.measure import measure_pass_k, rate
@@ -31,9 +31,12 @@ class TreeFigures:
     roots: Rate
     """Success of the first episodes, which is the run's."""
     leaves: Rate
-    """Success of all leaves. Branches were chosen by what happened, so it is no estimate of the run's success."""
+    """Success of all leaves but those that a search stopped, which tell nothing about success. Branches were chosen by
+    what happened, so it is no estimate of the run's success."""
+    stopped: int
+    """Number of leaves that a search stopped, to go on from others or from there."""
     pass_k: tuple[PassK, ...]
-    """Chance that at least one (`at`), or each (`hat`), of k leaves succeeds that are drawn from all leaves of a task.
+    """Chance that at least one (`at`), or each (`hat`), of k leaves succeeds that are drawn from those of a task.
 
     Leaves share steps, so it is another figure than pass@k over trials. Empty if no task has two scored leaves.
     """
@@ -49,10 +52,13 @@ class TreeFigures:
     """Cost of branches, which the run's spending leaves out."""
 
 
-def measure_trees(attempts: Sequence[EpisodeRow], branches: Sequence[BranchRow]) -> TreeFigures | None:
+def measure_trees(
+    attempts: Sequence[EpisodeRow], branches: Sequence[BranchRow], stopped: Set[str] = frozenset()
+) -> TreeFigures | None:
     """Figures of the trees of these episodes; None if nothing branched off them.
 
-    `attempts`: first episodes; branches of others, and of attempts that do not count, are left out.
+    `attempts`: first episodes; branches of others, and of attempts that do not count, are left out. `stopped`: ids of
+    episodes that a search stopped (`TrajectoryStore.stopped_leaves`).
     """
     roots = [row for row in attempts if row.latest]
     wanted = {(row.task, row.trial, row.attempt) for row in roots}
@@ -61,6 +67,7 @@ def measure_trees(attempts: Sequence[EpisodeRow], branches: Sequence[BranchRow])
         return None
     rows = [each.episode for each in found]
     leaves = Counter((row.task, row.trial) for row in (*roots, *rows))
+    ended = [row for row in (*roots, *rows) if row.id not in stopped]
     return TreeFigures(
         trees=len(roots),
         branched=len({(row.task, row.trial) for row in rows}),
@@ -70,8 +77,9 @@ def measure_trees(attempts: Sequence[EpisodeRow], branches: Sequence[BranchRow])
         leaves_mean=leaves.total() / len(leaves),
         leaves_most=max(leaves.values()),
         roots=rate(roots),
-        leaves=rate([*roots, *rows]),
-        pass_k=measure_pass_k([*roots, *rows]),
+        leaves=rate(ended),
+        stopped=len(roots) + len(rows) - len(ended),
+        pass_k=measure_pass_k(ended),
         steps=sum(row.steps for row in (*roots, *rows)),
         path_steps=sum(row.steps for row in roots) + sum(each.shared + each.episode.steps for each in found),
         tool_calls=sum(row.usage.tool_calls for row in rows),

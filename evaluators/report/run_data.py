@@ -263,7 +263,7 @@ def _audit_users(store: TrajectoryStore, tasks: Mapping[str, Task], attempts: Se
 def _measure_trees(store: TrajectoryStore, attempts: Sequence[EpisodeRow], problems: list[str]) -> TreeFigures | None:
     """Figures of trees; None, and a problem, if the branches cannot be read."""
     try:
-        return measure_trees(attempts, store.branches())
+        return measure_trees(attempts, store.branches(), store.stopped_leaves())
     except StoreError as error:
         if "is damaged" in str(error):
             raise

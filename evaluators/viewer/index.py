@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Self
 
 from gymcp.evaluators.transcript import (
@@ -49,7 +49,7 @@ CREATE TABLE episodes (
     notes TEXT NOT NULL DEFAULT '', labels TEXT NOT NULL DEFAULT '', verdicts TEXT NOT NULL DEFAULT '',
     noted INTEGER NOT NULL DEFAULT 0,
     branches INTEGER NOT NULL DEFAULT 0,
-    branch TEXT NOT NULL DEFAULT '', parent TEXT, shared INTEGER NOT NULL DEFAULT 0,
+    stopped INTEGER NOT NULL, branch TEXT NOT NULL DEFAULT '', parent TEXT, shared INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, seq)
 );
 CREATE INDEX episodes_by_task ON episodes (run, task, trial, latest);
@@ -85,18 +85,21 @@ class EpisodeIndex:
         with self._lock:
             self._db.close()
 
-    def put(self, run: int, rows: Iterable[EpisodeRow], branches: Sequence[BranchRow] = ()) -> None:
-        """Add episodes, or update those that have changed; `branches`: all of the run, which no list shows."""
+    def put(
+        self, run: int, rows: Iterable[EpisodeRow], branches: Sequence[BranchRow] = (), stopped: Set[str] = frozenset()
+    ) -> None:
+        """Add episodes, or update those that have changed; `branches`: all of the run, which no list shows; `stopped`:
+        ids of those that a search stopped."""
         columns = (
             'run, seq, id, task, trial, attempt, latest, seed, "group", version, outcome, score, reason, steps, calls,'
-            " errors, tokens, cost, seconds, tags, tools, haystack, branch, parent, shared"
+            " errors, tokens, cost, seconds, tags, tools, haystack, stopped, branch, parent, shared"
         )
         names = columns.split(", ")
         update = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
         marks = ", ".join("?" * len(names))
-        values = [(*_columns(run, row), "", None, 0) for row in rows]
+        values = [(*_columns(run, row, stopped), "", None, 0) for row in rows]
         values += [
-            (*_columns(run, number_branch(row)), _plain(row.branch), _plain(row.episode.parent), row.shared)
+            (*_columns(run, number_branch(row), stopped), _plain(row.branch), _plain(row.episode.parent), row.shared)
             for row in branches
         ]
         with self._lock:
@@ -333,7 +336,7 @@ def _words(arguments: Json) -> str:
     return str(arguments)
 
 
-def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
+def _columns(run: int, row: EpisodeRow, stopped: Set[str]) -> tuple[Any, ...]:
     used = row.usage
     tags, tools = _SEPARATOR.join(row.tags), _SEPARATOR.join(used.tools)
     haystack = "\n".join((row.task, row.reason, *row.tags, *used.tools, str(row.outcome), row.id)).lower()
@@ -344,7 +347,7 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
             row.seed if abs(row.seed) < 2**63 else str(row.seed),
             row.group, version_of(row), str(row.outcome), row.score, row.reason, row.steps, used.tool_calls,
             used.tool_errors, used.prompt_tokens + used.completion_tokens, used.cost, used.wall_s, tags, tools,
-            haystack,
+            haystack, row.id in stopped,
         )
     )  # fmt: skip
 

@@ -109,7 +109,7 @@ class Runs:
         rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
         if any(row.attempt for row in rows) and not changed:
             rows = each.store.summaries(latest=False)
-        self.index.put(each.number, rows, _read_branches(each))
+        self.index.put(each.number, rows, *_read_branches(each))
         each.seen = (episodes, grades)
 
     def _refresh_notes(self, each: OpenedRun, *, rows_changed: bool) -> None:
@@ -164,14 +164,15 @@ class Runs:
         return bool(texts)
 
 
-def _read_branches(each: OpenedRun) -> list[BranchRow]:
-    """All branches of the run; none, and a problem of the run, if they cannot be read."""
+def _read_branches(each: OpenedRun) -> tuple[list[BranchRow], frozenset[str]]:
+    """All branches of the run, and the ids of episodes that a search stopped; none, and a problem of the run, if they
+    cannot be read."""
     try:
-        return each.store.branches(latest=False)
+        return each.store.branches(latest=False), each.store.stopped_leaves()
     except StoreError as error:
         problem = f"{error}: trees are not shown"
         each.problems += [] if problem in each.problems else [problem]
-        return []
+        return [], frozenset()
 
 
 def stamp_of_file(path: Path) -> tuple[int, int] | None:

@@ -326,6 +326,7 @@ class Usage:
     user_s: float = 0.0
     """Seconds of waiting for the user, the user's calls included."""
     grading_s: float = 0.0
+    """Seconds of the grader, and of the judge or the head that values the episodes of a search."""
     tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Tool name -> ``calls``, ``errors``, ``seconds``, ``cost``, and ``without_network`` if calls failed for that."""
     models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +64,24 @@ def test_a_search_by_a_head_chooses_what_it_values_most(text: str, tmp_path: Pat
     assert {(record.score, *(step.reward for step in record.steps)) for record in head.rated} <= {
         (None, *(0.0,) * length) for length in range(6)
     }
+
+
+class Slow(Scripted):
+    """A head that takes a while."""
+
+    def rate(self, record: Trajectory) -> float:
+        time.sleep(0.02)
+        return super().rate(record)
+
+
+def test_the_seconds_of_a_head_are_part_of_those_of_its_search(tmp_path: Path) -> None:
+    head = Slow()
+    play_rated(tmp_path, "beam,width=1,ways=2,depth=1,value=q", head)
+    chosen, *others = read_paths(tmp_path)
+    notes = [path.provenance["search"] for path in (chosen, *others)]
+    assert all(note["wall_s"] > note["judged_s"] >= 0.02 for note in notes)
+    assert chosen.usage.wall_s == pytest.approx(sum(note["wall_s"] for note in notes))
+    assert chosen.usage.wall_s > chosen.usage.grading_s >= sum(note["judged_s"] for note in notes)
 
 
 def test_a_beam_keeps_the_paths_that_a_head_values_before_they_have_ended(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome
-from gymcp.protocols import AgentFactory
+from gymcp.protocols import AgentFactory, UserView
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Trajectory
 
@@ -86,6 +86,28 @@ def count_calls(chosen: Trajectory, others: list[Trajectory], folder: Path) -> i
     with TrajectoryStore.open(folder) as store:
         shared = {row.episode.id: row.shared for row in store.branches()}
     return sum(len(step.results) for path in (chosen, *others) for step in path.steps[shared.get(path.id, 0) :])
+
+
+class Moody:
+    """A user whose words depend on the seed of the world."""
+
+    async def reply(self, view: UserView) -> Action | None:
+        return None if view.messages else Action(text=f"Count, says {view.seed}.")
+
+
+@pytest.mark.parametrize("text", SEARCHES, ids=lambda text: text.partition(",")[0])
+def test_candidates_at_the_root_begin_in_the_same_world(text: str, tmp_path: Path) -> None:
+    """Only their agents draw otherwise. Whole tries are independent, and each has a world of its own."""
+    env = count_env()
+    search_play(
+        replace(env, spec=replace(env.spec, user=lambda task: Moody())), tmp_path, text, following(noisy), seed=7
+    )
+    paths = read_paths(tmp_path)
+    said = {message.content for path in paths for message in path.steps[0].observation.messages}
+    seeds = {path.seed for path in paths}
+    assert len(seeds) == len(said) == (12 if text.startswith("best_of_n") else 1)
+    assert {f"Count, says {seed}." for seed in seeds} == said
+    assert len({path.final_key for path in paths}) > 1
 
 
 def test_a_search_sees_no_verdict_unless_it_is_told_to(tmp_path: Path) -> None:
@@ -189,6 +211,21 @@ def test_a_beam_that_its_budget_cuts_takes_a_path_that_has_ended_before_any_that
     chosen, *others = read_paths(tmp_path)
     assert (chosen.outcome, len(chosen.steps)) == (Outcome.SCORED, 2)
     assert {path.provenance["search"]["end"] for path in others} == {"paused"}
+
+
+@pytest.mark.parametrize("text", ["beam,width=2,ways=2", "dfsdt,width=3", "lookahead,width=2,depth=1"])
+def test_the_store_tells_which_episodes_a_search_stopped(text: str, tmp_path: Path) -> None:
+    """No budget is spent, so that every episode without an end of its own was stopped by the search."""
+    calls = iter(("no number",))
+
+    def stumble(seed: int, number: int, is_branch: bool) -> Action:
+        return DONE if number > 3 else add(next(calls, 1), number)  # type: ignore[arg-type]
+
+    search_play(count_env(), tmp_path, text, following(stumble))
+    stopped = {path.id for path in read_paths(tmp_path) if path.outcome is not Outcome.SCORED}
+    with TrajectoryStore.open(tmp_path) as store:
+        assert store.stopped_leaves() == stopped
+    assert 0 < len(stopped) < len(read_paths(tmp_path))
 
 
 def test_a_world_that_no_copy_and_no_replay_reaches_costs_its_episodes_alone(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from gymcp.types import Action, Observation, Step, ToolCall, ToolResult, Traject
 LENGTH = 2
 
 
-def play_by_hand(search: Search, scores: Mapping[str, float], fails: str = "") -> tuple[list[str], str]:
-    """The paths that the search plays, and the one that it chooses, in a world of `LENGTH` steps a or b.
+def play_by_hand(
+    search: Search, scores: Mapping[str, float], fails: str = "", *, length: int = LENGTH, letters: str = "ab"
+) -> tuple[list[str], str]:
+    """The paths that the search plays, and the one that it chooses, in a world of `length` steps, each a letter.
 
     An episode that goes on from a point does what has not been done there: first a, then b, then a again. After that it
     goes on with a. A call on one of the paths in `fails` fails. The path is the state of the world.
@@ -32,14 +34,14 @@ def play_by_hand(search: Search, scores: Mapping[str, float], fails: str = "") -
         path = path_of[move.start][: move.at] if move.start is not None else ""
         assert len(path) == move.at
         tried[path] += 1
-        path += "ab"[(tried[path] - 1) % 2]
+        path += letters[(tried[path] - 1) % len(letters)]
         end: End | None = None
         while end is None:
             if move.until_failure and path in fails.split():
                 end = End.FAILED
-            elif move.steps is not None and len(path) - move.at >= move.steps and len(path) < LENGTH:
+            elif move.steps is not None and len(path) - move.at >= move.steps and len(path) < length:
                 end = End.PAUSED
-            elif len(path) == LENGTH:
+            elif len(path) == length:
                 end = End.FINISHED
             else:
                 tried[path] += 1
@@ -91,6 +93,25 @@ BEST = {"ab": 0.5, "bb": 1.0}
 )
 def test_each_search_plays_its_own_episodes_and_takes_the_best(text: str, played: str, chosen: str) -> None:
     assert play_by_hand(parse_search(text)[0], BEST) == (played.split(), chosen)
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "letters", "length", "scores", "played", "chosen"),
+    [
+        # a is taken for its third episode, which is a candidate for the next step though two others came first
+        (3, "abc", 2, {"ac": 1.0}, "aa ab ac ba bb bc", "ac"),
+        # both candidates for the second step are episodes of a, and a second one shows that ab is worth more than aa
+        (2, "ab", 3, {"aaa": 0.8, "aba": 0.6, "abb": 1.0}, "aaa aba baa bba aab abb", "abb"),
+        # b is taken for its mean, and leads to less than what was found beside it
+        (2, "ab", 2, {"aa": 1.0, "ba": 0.6, "bb": 0.6}, "aa ab ba bb", "aa"),
+    ],
+    ids=["best carried", "carried ones judged alike", "mean hides the best"],
+)
+def test_looking_ahead_loses_no_episode_that_it_knows(
+    rollouts: int, letters: str, length: int, scores: dict[str, float], played: str, chosen: str
+) -> None:
+    search, _ = parse_search(f"lookahead,width=2,rollouts={rollouts},value=verdict")
+    assert play_by_hand(search, scores, length=length, letters=letters) == (played.split(), chosen)
 
 
 def test_depth_first_search_goes_back_from_a_call_that_failed_to_the_deepest_other_way() -> None:

@@ -85,6 +85,20 @@ def test_a_search_that_pays_for_more_tries_than_were_played_says_how_many_to_pla
     assert (found.pays_for, len(found.ways)) == (0.75, 2)
 
 
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("search_rubric", "The tokens and the cost of the judge of the search are left out; they are in summary.json."),
+        ("search_head", "The tokens that the head of the search read are left out."),
+    ],
+)
+def test_the_words_say_that_tokens_of_a_judge_or_a_head_are_left_out(key: str, says: str) -> None:
+    (plain,), (found,) = (
+        measure(replace(SEARCHED, config={**SEARCHED.config, **more}), TRIES) for more in ({}, {key: "x"})
+    )
+    assert found.words == f"{plain.words} {says}"
+
+
 def test_tasks_that_only_one_of_them_has_a_score_of_are_left_out() -> None:
     half = replace(SEARCHED, rows=[replace(row, score=None) if row.task == "t1" else row for row in SEARCHED.rows])
     (found,) = measure(half, TRIES)

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from inner_command import gymcp
 from recorded_trees import BRANCHES, RECORDS, write_tree_run
+from records import stop
 
 from gymcp.evaluators.metrics import measure_trees
 from gymcp.evaluators.report import read_report, write_report
+from gymcp.evaluators.viewer.runs import open_runs
+from gymcp.evaluators.viewer.trees.tree_object import tree_object
 from gymcp.store import TrajectoryStore
 from gymcp.types import Json
 
@@ -67,6 +70,31 @@ def test_figures_are_those_of_the_newest_grades(tmp_path: Path) -> None:
         figures = measure_trees(store.summaries(), store.branches())
     assert figures is not None
     assert (figures.roots.success, figures.leaves.success) == (0.5, 4 / 5)
+
+
+def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Path) -> None:
+    """The first episode, with 0, is paused, and `later`, with 0, is left after a failed call: three leaves are left."""
+    stopped = {id: stop(RECORDS[id], end) for id, end in (("root", "paused"), ("later", "failed"))}
+    branches = [replace(each, trajectory=stopped.get(each.trajectory.id, each.trajectory)) for each in BRANCHES]
+    run = write_tree_run(tmp_path / "run", root=stopped["root"], branches=branches)
+    found = write_report(run)["trees"]
+    assert (found["leaves"], found["stopped_leaves"]) == (TREES["leaves"], 2)
+    assert (found["success_of_roots"]["success"], found["success_of_leaves"]["success"]) == (0.5, 1.0)
+    assert [(each["at"], each["hat"]) for each in found["pass_k_over_leaves"]] == [(1.0, 1.0)] * 2
+    assert "leaves that the search stopped" in (run / "report.html").read_text()
+    with open_runs([run], follow=False) as runs:
+        tree = tree_object(runs, 1)
+    assert (tree["total"], tree["scored"], tree["solved"]) == (4, 2, 2)
+    assert [node["value"] for node in tree["leaves"][0]["nodes"]] == [1.0, 1.0, None]
+
+
+def test_a_tree_of_which_a_search_stopped_every_leaf_has_no_success_of_leaves(tmp_path: Path) -> None:
+    branches = [replace(each, trajectory=stop(each.trajectory, "paused")) for each in BRANCHES]
+    run = write_tree_run(tmp_path / "run", root=stop(RECORDS["root"], "paused"), branches=branches)
+    found = write_report(run)["trees"]
+    # the other task's only leaf is left
+    assert (found["success_of_leaves"]["success"], found["success_of_leaves"]["episodes"]) == (1.0, 1)
+    assert found["pass_k_over_leaves"] == []
 
 
 def test_branches_do_not_enter_a_comparison(tmp_path: Path) -> None:

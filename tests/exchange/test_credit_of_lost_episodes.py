@@ -1,4 +1,4 @@
-"""Credit of a tree whose first episode has no score: the steps that its branches share have credit."""
+"""Credit of a tree whose first episode has no score that counts: the steps that its branches share have credit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from inner_command import gymcp
 from recorded_trees import BRANCHES, PLACES, RECORDS, write_tree_run
+from records import stop
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.runs import open_runs
@@ -28,10 +29,14 @@ CREDIT = {
 """`treeps`, by hand: own steps of each episode."""
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    lost = replace(RECORDS["root"], outcome=Outcome.ENV_INFRA, score=None)
-    return write_tree_run(tmp_path / "run", root=lost)
+LOST = replace(RECORDS["root"], outcome=Outcome.ENV_INFRA, score=None)
+PAUSED, FAILED = stop(RECORDS["root"], "paused"), stop(RECORDS["root"], "failed")
+"""Stopped by a search, which says nothing about where the episode would have ended."""
+
+
+@pytest.fixture(params=[LOST, PAUSED, FAILED], ids=["lost", "paused by a search", "left after a failed call"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write_tree_run(tmp_path / "run", root=request.param)
 
 
 def test_credit_is_saved_for_the_steps_from_which_branches_went_on(run: Path) -> None:

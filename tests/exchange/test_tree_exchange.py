@@ -13,7 +13,8 @@ from inner_command import gymcp
 from recorded_trees import ALONE, PATHS, PLACES, RECORDS, write_tree_run
 from verdicts import Verdicts
 
-from gymcp.store import BranchRow, TrajectoryStore
+from gymcp.outcome import Outcome
+from gymcp.store import BranchRecord, BranchRow, TrajectoryStore
 from gymcp.types import Json, Trajectory
 
 PLACED = [(name, place, shared, parent) for name, (parent, place, shared) in PLACES.items()]
@@ -69,6 +70,21 @@ def keep(step: object) -> list[object]:
     return [
         getattr(step, name) for name in ("turn", "observation", "action", "reward", "state_key", "valid", "sampled")
     ]
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "atif"])
+def test_a_tree_whose_first_episode_has_no_step_comes_back(format: str, tmp_path: Path) -> None:
+    """As a search records it whose answer gave up at once: all others began with fresh servers."""
+    root = replace(RECORDS["root"], steps=(), outcome=Outcome.AGENT_ERROR, score=0.0)
+    branches = [
+        BranchRecord(trajectory=replace(RECORDS[id], parent="root"), branch=f"0.{number}", shared=0)
+        for number, id in enumerate(("late", "later", "early"), 1)
+    ]
+    found, rows = import_again(export(write_tree_run(tmp_path / "run", root=root, branches=branches), format))
+    assert places(rows) == [(each.trajectory.id, each.branch, 0, "root") for each in branches]
+    assert (found[0].steps, found[0].outcome, found[0].score) == ((), Outcome.AGENT_ERROR, 0.0)
+    wanted = [ALONE, *(each.trajectory for each in branches)]
+    assert [list(map(keep, mine.steps)) for mine in found[1:]] == [list(map(keep, each.steps)) for each in wanted]
 
 
 def test_each_step_of_a_tree_is_completed_in_one_row(run: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from records import stop
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
@@ -94,6 +95,18 @@ def test_a_head_tells_the_mean_score_behind_a_step(values: StepValues, choices: 
 def test_a_head_says_what_it_has_learnt_from_and_nothing_of_an_episode_without_steps(values: StepValues) -> None:
     assert values.tasks == {f"toy/{task}" for task in range(TASKS)}
     assert values.rate(make_path(0)) == 0.0
+
+
+def test_a_head_learns_nothing_from_episodes_that_a_search_stopped(model: Path, tmp_path: Path) -> None:
+    """Each wrong step was left by the search, so it is worth nothing that is known, and all others are worth 1."""
+    with create_run(tmp_path, {"env": "toy"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        for task in range(2):
+            id = str(task)
+            left = stop(make_path(task, True, False, id=f"{id}-left", parent=id), "failed")
+            branch = BranchRecord(trajectory=left, branch="1.1", shared=1)
+            store.append(make_path(task, True, True, id=id), {}, branches=(branch,))
+    with pytest.raises(ConfigError, match=r"every step of run .* is worth 1, the score that all of its episodes have"):
+        fit_step_values(tmp_path, f"local:{model}")
 
 
 def test_a_head_without_held_out_tasks_explains_nothing_that_is_known(run: Path, model: Path) -> None:

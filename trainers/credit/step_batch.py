@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gymcp.envs.tool_costs import COMPONENTS, ToolCosts, step_costs
 from gymcp.errors import ConfigError
+from gymcp.store.trees.stopped_leaves import is_stopped_by_search
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Step, Task, Trajectory
 
@@ -174,8 +175,8 @@ def batch_of(
 
 
 def has_score(record: Trajectory) -> bool:
-    """True for an episode whose score counts."""
-    return record.outcome.has_score and record.score is not None
+    """True for an episode whose score counts: it has one, and no search has stopped it."""
+    return record.outcome.has_score and record.score is not None and not is_stopped_by_search(record.provenance)
 
 
 def make_batch(
@@ -188,7 +189,7 @@ def make_batch(
     lengths = np.array([len(record.steps) for record in records], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     reward = np.zeros(len(steps))
-    reward[starts[1:] - 1] = [record.score or 0.0 for record in records]
+    reward[starts[1:] - 1] = [record.score or 0.0 if has_score(record) else 0.0 for record in records]
     results = [step.results for step in steps]
     return StepBatch(
         starts=starts,

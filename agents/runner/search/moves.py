@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gymcp.outcome import Outcome
+from gymcp.store.trees.stopped_leaves import FAILED, PAUSED
 from gymcp.types import Trajectory
 
 
@@ -15,9 +16,9 @@ class End(StrEnum):
 
     FINISHED = "finished"
     """The agent has said its last."""
-    PAUSED = "paused"
+    PAUSED = PAUSED
     """The search stopped it after its steps; it can go on."""
-    FAILED = "failed"
+    FAILED = FAILED
     """The search stopped it after a call that failed."""
     CUT = "cut"
     """A budget of the episode is spent, or the agent has given up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,11 +20,8 @@ from gymcp.envs.episodes.snapshots import Snapshot, make_recorded_point
 from gymcp.errors import EnvInfraError
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
+from gymcp.store.trees.stopped_leaves import SEARCH_KEY
 from gymcp.types import GiveUp, Json, Trajectory, Usage
-
-PROVENANCE_KEY = "search"
-"""Key of the note in each record: the search, its value, the order of playing, the end of the episode, its usage, and
-what a judge gave it."""
 
 
 async def play_search(
@@ -88,21 +86,34 @@ class _SearchTree:
         seed = derive_seed("search", self.job.seed, number) if number else self.job.seed
         fork = None if start is None else Fork(snapshot=self._find(start, move.at), branch="", seed=seed)
         steering = _SearchSteering(self, move, number, fork)
-        rollout = await play(self.job if fork is not None else replace(self.job, seed=seed), steering)
+        rollout = await play(self._make_job(seed), steering)
         record = rollout.trajectory
         end = find_end(record, steering.stopped)
         self.spent = replace(add_usage(self.spent, record.usage), episodes=number + 1)
         parent = None if start is None else start.number
         shown = record if self.search.sees_verdicts else hide_verdict(record)
+        started = time.perf_counter()
         judged = await self._ask_judge(end, shown)
-        note = self._note(number, end, record.usage)
+        judged_s = time.perf_counter() - started
+        usage = record.usage
         if self.judge is not None:
-            note["judged"] = judged
-        noted = replace(rollout, trajectory=replace(record, provenance={**record.provenance, PROVENANCE_KEY: note}))
+            usage = replace(usage, wall_s=usage.wall_s + judged_s, grading_s=usage.grading_s + judged_s)
+        note = self._note(number, end, usage)
+        if self.judge is not None:
+            note |= {"judged": judged, "judged_s": judged_s}
+        provenance = {**record.provenance, SEARCH_KEY: note}
+        noted = replace(rollout, trajectory=replace(record, usage=usage, provenance=provenance))
         self.episodes.append(Searched(rollout=noted, parent=parent, shared=move.at))
         leaf = Leaf(number=number, move=move, end=end, record=shown, judged=judged)
         self.leaves.append(leaf)
         return leaf
+
+    def _make_job(self, seed: int) -> Job:
+        """The job of an episode: in the world of the first one if the search compares what follows from its steps.
+
+        Whole tries are independent of each other, as the trials of a run are, so each has a world of its own.
+        """
+        return replace(self.job, agent_seed=seed) if self.search.forks else replace(self.job, seed=seed)
 
     async def _ask_judge(self, end: End, record: Trajectory) -> float | None:
         """The judge's score; None without a judge, and for an episode that is worth nothing as it has ended."""
@@ -111,6 +122,7 @@ class _SearchTree:
         return await self.judge(self.job.task, record)
 
     def _note(self, number: int, end: End, usage: Usage) -> dict[str, Json]:
+        """The search in each record, to which the score of a judge or a head, and its seconds, are added."""
         return {
             "name": self.search.name,
             "value": self.search.value,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,31 +225,52 @@ def _bound(node: _Node, visits: int, search: Search, among: Sequence[Leaf]) -> f
 def lookahead(search: Search) -> Moves:
     """At every step: `width` candidates are tried on copies of the world and played on; the best is taken for good.
 
-    Episodes that have already gone on from the step that was taken, to their end, are candidates at the next one.
+    Episodes that have already gone on from the step that was taken, to their end, are candidates at the next one: the
+    best `width` of them. Each candidate is judged by `rollouts` episodes, of which such an episode is one.
+
+    The answer is the best of all episodes that were not paused, not always the one of the steps that were taken: the
+    mean of a candidate can hide its best episode.
     """
     start: Leaf | None = None
-    at, begun = 0, list[Leaf]()
+    at, begun, played = 0, list[Leaf](), dict[int, Leaf]()
     while True:
-        candidates = [[leaf] for leaf in begun[: search.width]]
-        while len(candidates) < search.width:
-            first = yield Move(start=start, at=at, steps=search.depth, keeps=True)
-            episodes = [first]
-            can_go_on = first.end is not End.LOST and first.steps > at + 1
-            for _ in range(search.rollouts - 1 if can_go_on else 0):
-                left = None if search.depth is None else search.depth - 1
-                episodes.append((yield Move(start=first, at=at + 1, steps=left, keeps=True)))
-            candidates.append(episodes)
-        best = _pick(search, candidates)
+        candidates: list[list[Leaf]] = []
+        for number in range(search.width):
+            known = begun[number] if number < len(begun) else None
+            candidates.append((yield from _try_step(search, start, at, known)))
+        among = [leaf for episodes in candidates for leaf in episodes]
+        played |= {leaf.number: leaf for leaf in among}
+        best = _pick(search, candidates, among)
         first = best[0]
         if first.end is End.LOST or (first.end is not End.PAUSED and first.steps <= at + 1):
-            return first
+            # a verdict is of an episode as it stands, so it counts for a paused one, too
+            ended = [leaf for leaf in played.values() if search.sees_verdicts or leaf.end is not End.PAUSED]
+            return search.find_best_so_far(ended)
         start, at = first, at + 1
-        begun = [leaf for leaf in best if leaf.end not in (End.PAUSED, End.LOST)]
+        begun = [leaf for leaf in search.rank(among) if leaf in best and leaf.end not in (End.PAUSED, End.LOST)]
 
 
-def _pick(search: Search, candidates: Sequence[Sequence[Leaf]]) -> Sequence[Leaf]:
-    """The candidate with the highest mean value; the first of several, one that is lost only if all are."""
-    among = [leaf for episodes in candidates for leaf in episodes]
+def _try_step(search: Search, start: Leaf | None, at: int, known: Leaf | None) -> Generator[Move, Leaf, list[Leaf]]:
+    """`rollouts` episodes through one candidate, a step after the first `at` of `start`; the first one chose it.
+
+    `known`: an episode that has played the step already; None: it is drawn anew.
+    """
+    first = known
+    if first is None:
+        first = yield Move(start=start, at=at, steps=search.depth, keeps=True)
+    episodes = [first]
+    can_go_on = first.end is not End.LOST and first.steps > at + 1
+    for _ in range(search.rollouts - 1 if can_go_on else 0):
+        left = None if search.depth is None else search.depth - 1
+        episodes.append((yield Move(start=first, at=at + 1, steps=left, keeps=True)))
+    return episodes
+
+
+def _pick(search: Search, candidates: Sequence[Sequence[Leaf]], among: Sequence[Leaf]) -> Sequence[Leaf]:
+    """The candidate with the highest mean value; the first of several, one that is lost only if all are.
+
+    `among`: the episodes of all candidates.
+    """
 
     def rate(episodes: Sequence[Leaf]) -> tuple[bool, float]:
         mean = sum(search.worth(leaf, among) for leaf in episodes) / len(episodes)

@@ -112,6 +112,7 @@ def _trees(trees: TreeFigures) -> dict[str, Json]:
         "leaves": {"fewest": trees.leaves_fewest, "mean": trees.leaves_mean, "most": trees.leaves_most},
         "success_of_roots": _rate(trees.roots),
         "success_of_leaves": _rate(trees.leaves),
+        "stopped_leaves": trees.stopped,
         "pass_k_over_leaves": [
             {"k": each.k, "at": each.at, "hat": each.hat, "tasks": each.tasks} for each in trees.pass_k
         ],

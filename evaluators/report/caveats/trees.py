@@ -42,6 +42,7 @@ def tree_rows(trees: TreeFigures) -> list[tuple[str, str]]:
     spent = [f"{trees.tool_calls:,} tool calls"]
     spent += [f"{trees.tokens:,} tokens"] if trees.tokens else []
     spent += [f"cost {trees.cost:.4f}"] if trees.cost else []
+    stopped = [("leaves that the search stopped, not counted as such", f"{trees.stopped:,}")] if trees.stopped else []
     return [
         ("trees", f"{trees.trees:,}, {trees.branched:,} of them with branches"),
         ("branches", f"{trees.branches:,}"),
@@ -49,6 +50,7 @@ def tree_rows(trees: TreeFigures) -> list[tuple[str, str]]:
         ("leaves of a tree, the first episode's included", f"{trees.leaves_mean:.1f} in the mean{spread}"),
         ("success of roots: the first episodes", _describe(trees.roots)),
         ("success of leaves, roots included", f"{percent(trees.leaves.success)}, {trees.leaves.coverage}"),
+        *stopped,
         ("steps played", f"{trees.steps:,}, on paths of {trees.path_steps:,}: {percent(saved)} were shared"),
         ("branches used, beside the figures of the run", ", ".join(spent)),
     ]

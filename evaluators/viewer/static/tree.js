@@ -79,7 +79,7 @@ function drawing(tree, panel, pick, chosen) {
         "button",
         { type: "button", class: `leaf${leaf.n === Number(place.n) ? " self" : ""}`, "aria-pressed": "false", "data-leaf": leaf.n, title: `${name(leaf)}, ${leaf.outcome}: ${leaf.reason}`, style: { left: `${START + STEP * (leaf.shared + leaf.nodes.length) + 8}px`, top: `${middle(row)}px` }, on: { click: () => pick(leaf) } },
         badge(leaf.score, leaf.outcome),
-        el("span", { class: "fine" }, leaf.problem ? "cannot be read" : leaf.branch || "first"),
+        el("span", { class: "fine" }, leaf.problem ? "cannot be read" : leaf.stopped ? `${leaf.branch || "first"}, stopped` : leaf.branch || "first"),
       ),
     ]),
   );
@@ -152,7 +152,7 @@ function leaves(tree, pick) {
           el("button", { type: "button", class: "chip", "aria-pressed": "false", "data-leaf": leaf.n, title: "choose two to put them side by side", on: { click: () => pick(leaf) } }, "side by side"),
           badge(leaf.score, leaf.outcome),
           el("a", { href: `#n=${leaf.n}`, on: { click(event) { event.preventDefault(); go({ n: leaf.n, other: "", tree: "" }); } } }, name(leaf)),
-          el("span", { class: "fine" }, leaf.parent === null ? count(leaf.length, "step") : `shares ${count(leaf.shared, "step")} with ${name(tree.leaves[leaf.parent])}, then ${leaf.length - leaf.shared} of its own`),
+          el("span", { class: "fine" }, leaf.parent === null ? count(leaf.length, "step") : `shares ${count(leaf.shared, "step")} with ${name(tree.leaves[leaf.parent])}, then ${leaf.length - leaf.shared} of its own`, leaf.stopped && "; stopped by the search: its score counts in no value"),
           el("span", { class: "fine why" }, el("bdi", {}, leaf.reason)),
         ),
         leaf.problem && el("p", { class: "bad" }, leaf.problem),
@@ -169,7 +169,7 @@ function worldOf(leaf) {
 }
 
 function mean(tree) {
-  const scored = tree.leaves.map((leaf) => leaf.score).filter((score) => score !== null);
+  const scored = tree.leaves.filter((leaf) => !leaf.stopped).map((leaf) => leaf.score).filter((score) => score !== null);
   return tree.leaves.length === tree.total && scored.length ? scored.reduce((sum, score) => sum + score, 0) / scored.length : null;
 }
 

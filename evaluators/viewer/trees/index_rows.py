@@ -13,7 +13,8 @@ UPDATE episodes SET branches = (
 ) WHERE run = ? AND branch = ''
 """
 SELECT_TREE = """
-SELECT b.n, b.id, b.branch, b.parent, b.shared, b.steps, b.score, b.outcome, b.reason, b.task, b.trial
+SELECT b.n, b.id, b.branch, b.parent, b.shared, b.steps, b.score, b.outcome, b.reason, b.task, b.trial,
+b.stopped
 FROM episodes a JOIN episodes b
 ON b.run = a.run AND b.task = a.task AND b.trial = a.trial AND b.attempt = a.attempt
 WHERE a.n = ? ORDER BY b.seq < 0, abs(b.seq)

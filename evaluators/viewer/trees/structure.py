@@ -27,6 +27,13 @@ class Leaf:
     reason: str
     task: str = ""
     trial: int = 0
+    stopped: int = 0
+    """1 if a search stopped the episode: its score counts in no value."""
+
+    @property
+    def counts(self) -> bool:
+        """True if its score counts in values of steps."""
+        return self.score is not None and not self.stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,7 @@ class StepValue:
     leaves: int
     scored: int
     mean: float | None
-    """Mean score of the scored leaves; None if none is scored."""
+    """Mean score of the leaves whose score counts; None if there is none."""
 
 
 def find_owners(leaves: Sequence[Leaf]) -> list[Leaf]:
@@ -81,7 +88,7 @@ def value_steps(leaves: Sequence[Leaf]) -> dict[str, list[StepValue]]:
     below: dict[str, list[tuple[int, int, int, float]]] = {leaf.id: [] for leaf in leaves}
     values: dict[str, list[StepValue]] = {}
     for leaf in reversed(leaves):  # an episode stands before those that go on from it
-        count, scored, total = 1, int(leaf.score is not None), leaf.score or 0.0
+        count, scored, total = 1, int(leaf.counts), leaf.score or 0.0 if leaf.counts else 0.0
         forks = sorted(below[leaf.id])
         found: list[StepValue] = []
         for at in range(leaf.length - 1, leaf.shared - 1, -1):

@@ -44,8 +44,8 @@ def tree_object(runs: Runs, n: int) -> dict[str, Json]:
         "presets": presets[:MAX_PRESETS],
         "total_presets": len(presets),
         "total": len(leaves),
-        "scored": sum(leaf.score is not None for leaf in leaves),
-        "solved": sum(leaf.score is not None and leaf.score >= 1 for leaf in leaves),
+        "scored": sum(leaf.counts for leaf in leaves),
+        "solved": sum(leaf.counts and (leaf.score or 0) >= 1 for leaf in leaves),
         "steps": sum(leaf.length - leaf.shared for leaf in leaves),
         "path_steps": sum(leaf.length for leaf in leaves),
         "leaves": drawn,
@@ -79,6 +79,7 @@ def _leaf_object(
         "shared": leaf.shared,
         "length": leaf.length,
         "score": leaf.score,
+        "stopped": bool(leaf.stopped),
         "outcome": leaf.outcome,
         "reason": leaf.reason[:200],
     }

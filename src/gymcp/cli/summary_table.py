@@ -228,6 +228,8 @@ def trees_line(trees: Mapping[str, Json]) -> str:
         f"trees: {trees['trees']}, {trees['branches']} branches, depth {trees['depth']}, {per_tree['mean']:.1f} leaves"
         f" each; {leaves['scored']} of {leaves['episodes']} leaves scored, success {_percent(leaves['success'])}"
     )
+    if stopped := trees["stopped_leaves"]:
+        line += f", without {stopped} that the search stopped"
     if over := trees["pass_k_over_leaves"]:
         last = [each for each in over if each["tasks"] == over[0]["tasks"]][-1]  # the largest k that no task lacks
         line += f", pass@{last['k']} over leaves {_percent(last['at'])}"

@@ -85,9 +85,12 @@ def write_parquet(episodes: Iterable[Episode], file: BinaryIO) -> int:
 
 
 def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
-    """The rows of one episode, of a branch those with steps of its own; none if it has no step."""
+    """The rows of one episode, of a branch those with steps of its own; none if it has no step.
+
+    An episode without a step of its own that others branched off has an empty row, which their trees need.
+    """
     trajectory, shared_steps = episode.trajectory, episode.shared
-    if len(trajectory.steps) <= shared_steps:
+    if len(trajectory.steps) <= shared_steps and not episode.has_branches:
         return
     tool_index = ToolIndex(trajectory.steps)
     shared: dict[str, Json] = {

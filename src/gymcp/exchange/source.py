@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,10 +22,13 @@ class Episode:
     row: EpisodeRow
     branch: BranchRow | None = None
     """Place in the tree; None for a first episode. The trajectory has all steps of the path."""
+    has_branches: bool = False
+    """True if other episodes go on from it, or name it as the one that they belong to without sharing a step."""
     advantages: Sequence[float | None] | None = None
     """[T] advantages, of a branch those of its path; None if no preset was named, or if the episode does not train.
 
-    Of an episode without a score, None for each step after the last from which a scored one went on."""
+    Of an episode without a score, or one that a search stopped, None for each step after the last from which a scored
+    one went on."""
 
     @property
     def shared(self) -> int:
@@ -44,26 +47,36 @@ class Source:
     advantages: Advantages = field(default_factory=dict)
     branches: Mapping[tuple[str, int, int], Sequence[BranchRow]] = field(default_factory=dict)
     """(task, trial, attempt) -> what branched off the episode, parents first."""
+    stopped: Set[str] = frozenset()
+    """Ids of episodes that a search stopped."""
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes, one in memory at a time, each followed by its branches."""
         for row in self.rows:
             given = {row.id: tuple(self.advantages.get(row.id, ()))}
-            yield Episode(trajectory=self._load(row), row=row, advantages=self._choose(row, given[row.id]))
-            for branch in self.branches.get((row.task, row.trial, row.attempt), ()):
+            branches = self.branches.get((row.task, row.trial, row.attempt), ())
+            parents = {branch.episode.parent for branch in branches}
+            yield Episode(
+                trajectory=self._load(row),
+                row=row,
+                has_branches=row.id in parents,
+                advantages=self._choose(row, given[row.id]),
+            )
+            for branch in branches:
                 own, before = self.advantages.get(branch.episode.id, ()), given.get(branch.episode.parent or "", ())
                 path = given[branch.episode.id] = (*before[: branch.shared], *own)
                 yield Episode(
                     trajectory=self._load(branch.episode),
                     row=branch.episode,
                     branch=branch,
+                    has_branches=branch.episode.id in parents,
                     advantages=self._choose(branch.episode, path, branch.shared),
                 )
 
     def _choose(self, row: EpisodeRow, path: tuple[float, ...], shared: int = 0) -> tuple[float | None, ...] | None:
         """The advantages of an episode's path."""
         own, missing = self.advantages.get(row.id), shared + row.steps - len(path)
-        if own is None or (missing if row.score is not None else not own):
+        if own is None or (missing if row.score is not None and row.id not in self.stopped else not own):
             return None
         return (*path, *(None,) * missing)
 
@@ -82,4 +95,4 @@ def open_source(folder: Path, *, attempts: bool = False) -> Iterator[Source]:
         for each in store.branches(latest=not attempts):
             branches.setdefault((each.episode.task, each.episode.trial, each.episode.attempt), []).append(each)
         rows = tuple(store.summaries(latest=not attempts))
-        yield Source(run=run, rows=rows, load=store.load, branches=branches)
+        yield Source(run=run, rows=rows, load=store.load, branches=branches, stopped=store.stopped_leaves())

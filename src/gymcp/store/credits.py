@@ -12,6 +12,7 @@ from gymcp.store.codec import decode_text, encode_text, pack_floats, unpack_floa
 from gymcp.store.grades import read_grades
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import StepCredit
+from gymcp.store.trees.stopped_leaves import is_stopped_leaf
 from gymcp.store.trees.tables import Owner, find_owner, has_table, make_missing
 from gymcp.store.validation import require_text
 from gymcp.types import Json
@@ -20,8 +21,9 @@ from gymcp.types import Json
 def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, now: str) -> None:
     """Store each credit, assigned at `now`, in place of the earlier credit of the same preset.
 
-    Of a branch, it is the credit of its own steps. Of an episode without a score, which others went on from, it may be
-    that of its first steps. Raises StoreError if a trajectory is missing or has another number of steps.
+    Of a branch, it is the credit of its own steps. Of an episode without a score, or one that a search stopped, which
+    others went on from, it may be that of its first steps.
+    Raises StoreError if a trajectory is missing or has another number of steps.
     """
     for credit in credits:
         owner = find_owner(db, encode_text(credit.trajectory))
@@ -39,10 +41,11 @@ def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCr
 
 
 def _fits_beginning(db: sqlite3.Connection, id: str, owner: Owner, lengths: set[int]) -> bool:
-    """True if the credit is that of the first steps of an episode whose newest verdict gives it no score."""
+    """True if the credit is that of the first steps of an episode whose score counts nowhere."""
     grades = read_grades(db, id)
     outcome = grades[-1].outcome if grades else Outcome(owner.outcome)
-    return len(lengths) == 1 and max(lengths) < owner.steps and not outcome.has_score
+    is_beginning = len(lengths) == 1 and max(lengths) < owner.steps
+    return is_beginning and (not outcome.has_score or is_stopped_leaf(db, owner))
 
 
 def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:

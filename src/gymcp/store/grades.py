@@ -16,6 +16,7 @@ from gymcp.types import Trajectory
 
 def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
     """Add the newest grade. Raises StoreError if its trajectory is missing or has nothing to grade."""
+    require_score(where, grade.trajectory, grade.score)
     owner = find_owner(db, encode_text(grade.trajectory))
     if owner is None:
         raise StoreError(f"{where}: no trajectory {grade.trajectory!r} to grade")
@@ -36,6 +37,13 @@ def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
             encode_text(grade.grader),
         ),
     )
+
+
+def require_score(where: str, id: str, score: float | None) -> None:
+    """Raise StoreError for a number that is no score of a trajectory."""
+    # sqlite would keep NaN as NULL, and a broken grader would look like "no score"
+    if score is not None and not 0 <= score <= 1:
+        raise StoreError(f"{where}: trajectory {id!r} has the score {score}")
 
 
 def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:

@@ -74,8 +74,8 @@ class Grade:
 class StepCredit:
     """Credit that a preset assigned to the [T] steps of a trajectory. The newest of each preset is kept.
 
-    Of a branch, these are its own steps. Of an episode without a score, they are its first ones, from which others of
-    its tree went on that have a score; the later ones have no credit.
+    Of a branch, these are its own steps. Of an episode without a score, or one that a search stopped, they are its
+    first ones, from which others of its tree went on whose score counts; the later ones have no credit.
     """
 
     trajectory: str

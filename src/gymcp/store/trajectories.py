@@ -36,7 +36,7 @@ from gymcp.store.database import (
     store_errors,
     transaction,
 )
-from gymcp.store.grades import apply_newest_grade, insert_grade, read_grades
+from gymcp.store.grades import apply_newest_grade, insert_grade, read_grades, require_score
 from gymcp.store.record_json import add_side_answers, dumps, encode_side_answers
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
 from gymcp.store.trees.branches import (
@@ -51,6 +51,7 @@ from gymcp.store.trees.branches import (
     read_branch_rows,
 )
 from gymcp.store.trees.episodes import Encoded, insert_episode
+from gymcp.store.trees.stopped_leaves import read_stopped_leaves
 from gymcp.store.validation import build_record
 from gymcp.types import Json, Sampled, Tool, Trajectory
 
@@ -163,6 +164,11 @@ class TrajectoryStore:
         """Episodes that branched off others (of these tasks), newest grade applied; not among the `summaries`."""
         with self._reading() as db, self._row("of a branch"):
             return [make_branch_row(row) for row in self._in_order(read_branch_rows(db, latest=latest, tasks=tasks), 0)]
+
+    def stopped_leaves(self) -> frozenset[str]:
+        """Ids of the episodes that a search stopped before they had ended: their scores tell nothing of success."""
+        with self._reading() as db, self._row("of an episode of a search"):
+            return frozenset(read_stopped_leaves(db))
 
     def _decode(
         self,
@@ -290,7 +296,6 @@ class TrajectoryStore:
             graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
             grader=grader,
         )
-        self._check_score(graded)
         with self._transaction() as db:
             insert_grade(db, self._where, grade)
             if ground_truths:
@@ -361,7 +366,7 @@ class TrajectoryStore:
         `shared`: number of steps at its begin that are stored elsewhere.
         """
         trajectory = replace(path, steps=path.steps[shared:]) if shared else path
-        self._check_score(trajectory)
+        require_score(self._where, trajectory.id, trajectory.score)
         try:
             steps, tools = encode_steps(trajectory.steps, find_last_sample(path.steps[:shared]))
             # most states are those of earlier episodes; stored blobs stay, so the look-up needs no write lock
@@ -388,11 +393,6 @@ class TrajectoryStore:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"{self._where}: trajectory {trajectory.id!r} cannot be stored: {error}") from error
         return head, steps, [*contents, *tools.items()]
-
-    def _check_score(self, trajectory: Trajectory) -> None:
-        # sqlite would keep NaN as NULL, and a broken grader would look like "no score"
-        if trajectory.score is not None and not 0 <= trajectory.score <= 1:
-            raise StoreError(f"{self._where}: trajectory {trajectory.id!r} has the score {trajectory.score}")
 
     def _blob(self, ref: str) -> bytes | None:
         with self._reading() as db:

@@ -27,7 +27,7 @@ from gymcp.errors import ConfigError
 from gymcp.paths import find_page
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.store.run_folder import RUN_FILE
-from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.step_batch import StepBatch, has_score
 from gymcp.trainers.credit.tree.step_tree import measure_values
 from gymcp.trainers.credit.tree.tree_batch import find_tree, join_episodes
 from gymcp.trainers.learner.critic import Critic
@@ -277,10 +277,10 @@ def _read_batch(run: Path) -> StepBatch:
             *store.iter_trajectories(latest=True, graded=True),
             *(store.load(id, graded=True) for id in branches),
         ]
-    if not any(record.outcome.has_score and record.score is not None and record.steps for record in records):
+    if not any(has_score(record) and record.steps for record in records):
         raise ConfigError(
-            f"head: no episode of run {run} has a score and a step, so there is nothing to learn; grade it (gymcp"
-            " grade), or play it again"
+            f"head: no episode of run {run} has a score and a step, and came to its end, so there is nothing to learn;"
+            " grade it (gymcp grade), or play it again"
         )
     return join_episodes(records, branches)
 
