@@ -29,7 +29,7 @@ HOSTILE_TEXT = (
 
 
 def stop(record: Trajectory, end: str) -> Trajectory:
-    """The episode as a search records it that has stopped it: ``paused``, or ``failed``."""
+    """The episode as a search records it that has stopped it: ``paused``, or ``failed`` after a call that failed."""
     return replace(record, outcome=Outcome.BUDGET_EXHAUSTED, provenance={"search": {"end": end}})
 
 

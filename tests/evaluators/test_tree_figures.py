@@ -73,8 +73,8 @@ def test_figures_are_those_of_the_newest_grades(tmp_path: Path) -> None:
 
 
 def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Path) -> None:
-    """The first episode, with 0, is paused, and `later`, with 0, is left after a failed call: three leaves are left."""
-    stopped = {id: stop(RECORDS[id], end) for id, end in (("root", "paused"), ("later", "failed"))}
+    """The first episode and `later`, both with 0, are paused: three leaves are left."""
+    stopped = {id: stop(RECORDS[id], end) for id, end in (("root", "paused"), ("later", "paused"))}
     branches = [replace(each, trajectory=stopped.get(each.trajectory.id, each.trajectory)) for each in BRANCHES]
     run = write_tree_run(tmp_path / "run", root=stopped["root"], branches=branches)
     found = write_report(run)["trees"]

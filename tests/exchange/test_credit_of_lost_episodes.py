@@ -30,11 +30,11 @@ CREDIT = {
 
 
 LOST = replace(RECORDS["root"], outcome=Outcome.ENV_INFRA, score=None)
-PAUSED, FAILED = stop(RECORDS["root"], "paused"), stop(RECORDS["root"], "failed")
+PAUSED = stop(RECORDS["root"], "paused")
 """Stopped by a search, which says nothing about where the episode would have ended."""
 
 
-@pytest.fixture(params=[LOST, PAUSED, FAILED], ids=["lost", "paused by a search", "left after a failed call"])
+@pytest.fixture(params=[LOST, PAUSED], ids=["lost", "paused by a search"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_tree_run(tmp_path / "run", root=request.param)
 

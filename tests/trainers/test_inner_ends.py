@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from records import stop
 
 from gymcp.evaluators.viewer.trees.structure import Leaf, find_owners, value_steps
 from gymcp.trainers import assign_credit, find_step_pairs, join_episodes, make_tree_preset
@@ -59,6 +60,18 @@ def test_values_count_every_scored_episode_as_the_viewer_does() -> None:
     ]  # fmt: skip
     shown = value_steps(find_owners(leaves))
     assert [value.mean for id in ("first", "on") for value in shown[id]] == pytest.approx([1 / 2, 1 / 3, 0])
+
+
+def test_a_failed_call_that_a_search_went_back_from_is_a_rejected_step() -> None:
+    """`dfsdt` left d after its failed call, and c solved the task (TP-LLaMA); it paused e, which says nothing."""
+    solved = make_record("first", "abc", 1.0)
+    others = [stop(make_record(letter, f"ab{letter}", 0.0), end) for letter, end in (("d", "failed"), ("e", "paused"))]
+    batch = join_episodes([solved, *others], {"d": ("first", 2), "e": ("first", 2)})
+    letters = [step.action.text for record in batch.sources for step in record.steps]
+    pairs = find_step_pairs(find_tree(batch))
+    assert [(letters[at], letters[worse]) for at, worse in zip(pairs.chosen, pairs.rejected, strict=True)] == [
+        ("c", "d")
+    ]
 
 
 def test_arpo_compares_with_every_scored_episode() -> None:

@@ -98,11 +98,11 @@ def test_a_head_says_what_it_has_learnt_from_and_nothing_of_an_episode_without_s
 
 
 def test_a_head_learns_nothing_from_episodes_that_a_search_stopped(model: Path, tmp_path: Path) -> None:
-    """Each wrong step was left by the search, so it is worth nothing that is known, and all others are worth 1."""
+    """The search paused after each wrong step, so its worth is not known, and all others are worth 1."""
     with create_run(tmp_path, {"env": "toy"}), TrajectoryStore.open(tmp_path, write=True) as store:
         for task in range(2):
             id = str(task)
-            left = stop(make_path(task, True, False, id=f"{id}-left", parent=id), "failed")
+            left = stop(make_path(task, True, False, id=f"{id}-left", parent=id), "paused")
             branch = BranchRecord(trajectory=left, branch="1.1", shared=1)
             store.append(make_path(task, True, True, id=id), {}, branches=(branch,))
     with pytest.raises(ConfigError, match=r"every step of run .* is worth 1, the score that all of its episodes have"):

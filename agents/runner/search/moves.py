@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gymcp.outcome import Outcome
-from gymcp.store.trees.stopped_leaves import FAILED, PAUSED
+from gymcp.store.trees.stopped_leaves import PAUSED
 from gymcp.types import Trajectory
 
 
@@ -18,7 +18,7 @@ class End(StrEnum):
     """The agent has said its last."""
     PAUSED = PAUSED
     """The search stopped it after its steps; it can go on."""
-    FAILED = FAILED
+    FAILED = "failed"
     """The search stopped it after a call that failed."""
     CUT = "cut"
     """A budget of the episode is spent, or the agent has given up."""

@@ -1,7 +1,8 @@
 """Leaves of a tree that tell nothing about success: episodes that a search stopped before they had come to an end.
 
-A search pauses episodes to go on from the best of them, and leaves others after a call that failed. The agent could
-have gone on, so their scores, which are those of the world as it stood, are no results of its steps.
+A search pauses episodes to go on from the best of them. The agent could have gone on, so their scores, which are those
+of the world as it stood, are no results of its steps. (An episode that `dfsdt` left because a call had failed is
+another matter: the failed call is its end, and its score is that call's.)
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from gymcp.types import Json
 SEARCH_KEY = "search"
 """Key in `Trajectory.provenance` of what a search notes on each of its episodes; its ``end`` is the reason of the
 end."""
-PAUSED, FAILED = "paused", "failed"
-"""Reasons of an episode that the search stopped: to go on from it, and after a call that failed."""
+PAUSED = "paused"
+"""The ``end`` of an episode that the search stopped to go on from it, or from others."""
 _MAY_BE_STOPPED = (Outcome.BUDGET_EXHAUSTED, Outcome.GRADER_ERROR)
 """Recorded outcomes of such an episode."""
 
@@ -26,7 +27,7 @@ _MAY_BE_STOPPED = (Outcome.BUDGET_EXHAUSTED, Outcome.GRADER_ERROR)
 def is_stopped_by_search(provenance: Mapping[str, Json]) -> bool:
     """True for the provenance of an episode that a search stopped. The record may be of others."""
     note = provenance.get(SEARCH_KEY)
-    return isinstance(note, Mapping) and note.get("end") in (PAUSED, FAILED)
+    return isinstance(note, Mapping) and note.get("end") == PAUSED
 
 
 def read_stopped_leaves(db: sqlite3.Connection) -> Iterator[str]:
