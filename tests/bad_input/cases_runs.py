@@ -31,7 +31,10 @@ CASES: tuple[Case, ...] = (
     Case(
         "learn from a run without scores",
         "learn run",
-        ("head: no episode of run ", "run has a score and a step, so there is nothing to learn; grade it"),
+        (
+            "head: no episode of run ",
+            "run has a score and a step, and came to its end, so there is nothing to learn; grade it",
+        ),
         given={"run": record_without_scores},
     ),
     Case(
