@@ -21,6 +21,7 @@ from gymcp.agents.runner.run import RunEnd
 from gymcp.cli.evaluation.eval_matrix import Played, describe_cell
 from gymcp.errors import StoreError
 from gymcp.store import TrajectoryStore, open_run
+from gymcp.store.run_folder import lock_run
 
 PRICES = "".join(f"[models.{name}]\nprompt = 1000\ncompletion = 10000\n" for name in ("one", "two"))
 """With them, each answer of `pays_or_not` costs 0.2."""
@@ -59,10 +60,11 @@ def test_the_net_of_price_is_in_the_cell_if_calls_or_questions_had_a_price() -> 
 
 def test_a_cell_tells_a_run_that_broke_off_from_one_that_did_not_begin() -> None:
     summary = {"scored": 4, "episodes": 4, "success": 1.0, "ci95": [0.5, 1.0], "components": {}}
-    errors = {n: StoreError("the disk is full") for n in (0, 1)}
-    played = Played(summaries={0: summary}, errors=errors, ended=RunEnd.INTERRUPTED)
-    assert [describe_cell(n, played) for n in (0, 1, 2)] == [
+    errors = {n: StoreError("the disk is full") for n in (0, 1, 2)}
+    played = Played(summaries={0: summary}, errors=errors, broken_off={0, 1}, ended=RunEnd.INTERRUPTED)
+    assert [describe_cell(n, played) for n in (0, 1, 2, 3)] == [
         "100.0 % (50.0 – 100.0), broke off at 4 episodes",
+        "broke off before its first episode",
         "not run",
         "not reached",
     ]
@@ -211,6 +213,41 @@ def test_a_run_that_breaks_off_counts_with_its_episodes(second: Path, tmp_path: 
         assert f"--out {out} --resume" in go_on
         done = gymcp("eval", BANK, second, *model, "--out", out, "--max-cost", 9, "--resume", "--json")
         assert [run["scored"] for run in json.loads(done.stdout)["runs"]] == [3, 2], done.stderr
+
+
+def test_a_pair_that_was_refused_has_no_figures_of_an_older_run(second: Path, tmp_path: Path) -> None:
+    """Another seed, a folder that holds a run, and one that another process works on."""
+    out = tmp_path / "all"
+    words = ("eval", BANK, second, "--limit", 1, "--out", out)
+    assert gymcp(*words).returncode == 0
+    with lock_run(out / "bank-oracle"):
+        used = gymcp(*words, "--resume", "--json")
+    assert [run["env"] for run in json.loads(used.stdout)["runs"]] == ["shop"]
+    assert [line.split("in use by")[0] for line in errors(used.stderr)] == [
+        f"gymcp: bank by oracle: run folder {out}/bank-oracle: "
+    ]
+    for more in (("--seed", 7, "--resume"), ()):
+        done = gymcp(*words, *more, "--json")
+        found = json.loads(done.stdout)
+        assert (done.returncode, found["runs"]) == (2, [])
+        assert [each["episodes"] for each in found["failed"]] == [0, 0]
+        told = errors(done.stderr)
+        assert [line.split(" by ")[0] for line in told] == ["gymcp: bank", "gymcp: shop"]  # and no hint to go on
+        assert "recorded episodes" not in done.stderr
+    assert gymcp(*words, "--seed", 7, "--resume").stdout.count("not run") == 2
+
+
+def test_a_pair_that_was_refused_takes_nothing_of_the_budget(second: Path, tmp_path: Path) -> None:
+    """The older run of the bank has cost 0.4, and each episode of the shop costs 0.4."""
+    out, prices = tmp_path / "all", tmp_path / "prices.toml"
+    prices.write_text(PRICES)
+    with chat_server(pays_or_not) as server:
+        model = ("--policy", f"openai:{server.url}#one", "--prices", prices, "--concurrency", 1, "--limit", 1)
+        assert gymcp("eval", BANK, *model, "--out", out / "bank-one").returncode == 0
+        done = gymcp("eval", BANK, second, *model, "--out", out, "--max-cost", 0.4, "--resume", "--seed", 7, "--json")
+    found = json.loads(done.stdout)
+    assert [(run["env"], run["scored"]) for run in found["runs"]] == [("shop", 1)], done.stderr
+    assert found["ended"] == "finished"
 
 
 def test_an_interrupt_while_a_model_is_opened_keeps_the_table(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 
 import typer
 from rich.table import Table
@@ -54,7 +55,9 @@ class PlayedCell:
     """A cell after its run."""
 
     summary: Mapping[str, Json] | None
-    """None: it has no episode."""
+    """None: it has not begun, or has no episode."""
+    has_begun: bool
+    """False if it was refused, or interrupted, before it had its folder; episodes in it are of an earlier command."""
     error: GymcpError | None = None
     ended: RunEnd = RunEnd.FINISHED
 
@@ -66,13 +69,10 @@ class Played:
     summaries: Mapping[int, Mapping[str, Json]]
     """Number of the cell -> summary of its episodes, also of a run that broke off or was interrupted."""
     errors: Mapping[int, GymcpError]
-    """Number of the cell -> reason why it has no run, or one that broke off."""
+    """Number of the cell -> reason why it was not run, or broke off."""
+    broken_off: Set[int] = frozenset()
+    """Numbers of the cells that had begun when their error came."""
     ended: RunEnd
-
-    @property
-    def has_broken_off(self) -> bool:
-        """True if an error ended a run that has episodes."""
-        return not self.errors.keys().isdisjoint(self.summaries)
 
 
 def execute(config: EvalConfig, *, envs: Sequence[str], policies: Sequence[str], as_json: bool) -> None:
@@ -92,7 +92,7 @@ def execute(config: EvalConfig, *, envs: Sequence[str], policies: Sequence[str],
         console.print(_table(cells, played))
         if played.summaries:
             console.print(f"runs: {_folder(cells)}", highlight=False, markup=False, soft_wrap=True)
-    if played.ended is not RunEnd.FINISHED or played.has_broken_off:
+    if played.ended is not RunEnd.FINISHED or played.broken_off:
         why, more = "not all runs have come to their end", ""
         if played.ended is RunEnd.INTERRUPTED:
             why = "interrupted"
@@ -186,6 +186,7 @@ def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
     """
     summaries: dict[int, Mapping[str, Json]] = {}
     errors: dict[int, GymcpError] = {}
+    broken_off: set[int] = set()
     ended, spent = RunEnd.FINISHED, 0.0
     try:
         errors |= _find_faults(cells)
@@ -204,12 +205,13 @@ def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
                     spent += _read_cost(cell)
                 if result.error is not None:
                     errors[n] = result.error
+                    broken_off |= {n} if result.has_begun else set()
                 ended = result.ended
                 if ended is not RunEnd.FINISHED:
                     break
     except KeyboardInterrupt:
         ended = RunEnd.INTERRUPTED
-    return Played(summaries=summaries, errors=errors, ended=ended)
+    return Played(summaries=summaries, errors=errors, broken_off=broken_off, ended=ended)
 
 
 def _read_cost(cell: Cell) -> float:
@@ -220,20 +222,25 @@ def _read_cost(cell: Cell) -> float:
 
 
 def _play_cell(cell: Cell, progress: Progress) -> PlayedCell:
-    """Run a cell. An error is printed; it, or Ctrl-C while no episode runs, keeps the episodes that are recorded."""
+    """Run a cell. An error is printed; it, or Ctrl-C while no episode runs, keeps the episodes that are recorded.
+
+    A run that was refused before it began has none, whatever an earlier command left in its folder.
+    """
     folder = cell.config.out
     assert folder is not None  # every cell has a folder
+    begun = Event()
     try:
-        result = run_eval(cell.config, progress=progress)
+        result = run_eval(cell.config, progress=progress, on_begin=begun.set)
     except GymcpError as error:
         print_traceback(error)
-        summary = summarize_recorded(folder)
+        summary = summarize_recorded(folder) if begun.is_set() else None
         recorded = "" if summary is None else f"; recorded episodes: {summary['episodes']}"
         _print_error(cell, f"{error}{hint_at_debug(error)}", recorded)
-        return PlayedCell(summary=summary, error=error)
+        return PlayedCell(summary=summary, has_begun=begun.is_set(), error=error)
     except KeyboardInterrupt:
-        return PlayedCell(summary=summarize_recorded(folder), ended=RunEnd.INTERRUPTED)
-    return PlayedCell(summary=result.summary, ended=result.ended)
+        summary = summarize_recorded(folder) if begun.is_set() else None
+        return PlayedCell(summary=summary, has_begun=begun.is_set(), ended=RunEnd.INTERRUPTED)
+    return PlayedCell(summary=result.summary, has_begun=True, ended=result.ended)
 
 
 def _print_error(cell: Cell, error: str, recorded: str = "") -> None:
@@ -280,8 +287,10 @@ def describe_cell(number: int, played: Played) -> str:
     """Text of a cell of the table."""
     summary = played.summaries.get(number)
     if summary is None:
+        if number in played.broken_off:
+            return "broke off before its first episode"
         return "not run" if number in played.errors else "not reached"
-    broken = f", broke off at {summary['episodes']} episodes" if number in played.errors else ""
+    broken = f", broke off at {summary['episodes']} episodes" if number in played.broken_off else ""
     scored = f"{summary['scored']}/{summary['episodes']} scored"
     if summary.get("refused"):  # too few episodes have a score for a headline figure
         low, high = summary["success_bounds"]

@@ -8,7 +8,7 @@ import importlib
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -140,11 +140,13 @@ class PreparedRun:
     """Content of ``run.json``."""
 
 
-def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalResult:
+def run_eval(
+    config: EvalConfig, *, progress: Progress | None = None, on_begin: Callable[[], None] = lambda: None
+) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
-    Shows its progress on standard error, or in a display that is open already. It starts event loops of its own, so
-    call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
+    Shows its progress on standard error, or in a display that is open already. `on_begin` is called once the run folder
+    holds this run and is locked. It starts event loops of its own, so call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
     cannot be used.
     """
     if config.plan is not None:
@@ -158,9 +160,8 @@ def run_eval(config: EvalConfig, *, progress: Progress | None = None) -> EvalRes
             agents = stack.enter_context(import_place("evaluation.cluster.driver:open_cluster")(prepared))
         else:
             env, agents = stack.enter_context(open_players(runner, prepared))
-        choice = _choose_concurrency(prepared)
         display = progress or stack.enter_context(Progress(f"{env.spec.name} · {prepared.plan.agent}"))
-        return _record(prepared, choice, env, agents, runner, display)
+        return _record(prepared, env, agents, runner, display, on_begin)
 
 
 def _choose_concurrency(prepared: PreparedRun) -> ConcurrencyChoice:
@@ -336,14 +337,14 @@ def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) 
 
 def _record(
     prepared: PreparedRun,
-    choice: ConcurrencyChoice,
     env: LoadedEnv,
     agents: AgentFactory | PlayedElsewhere,
     runner: asyncio.Runner,
     progress: Progress,
+    on_begin: Callable[[], None],
 ) -> EvalResult:
-    """Play the plan into the run folder and write the report."""
-    config, plan = prepared.config, prepared.plan
+    """Play the plan into the run folder and write the report. All models are in the machine's memory."""
+    config, plan, choice = prepared.config, prepared.plan, _choose_concurrency(prepared)
     name = f"{env.spec.name}-{NOT_IN_A_NAME.sub('-', plan.agent)}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = config.out or make_run_folder(Path("runs") / name)
     versions = list_versions(prepared.sandbox, env)
@@ -359,6 +360,7 @@ def _record(
         start={"concurrency": choice.to_json(), PLANNED_KEY: planned},
     )
     with run:
+        on_begin()
         with (
             TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S) as store,
             keep_answers(env, folder) as judged,
@@ -376,12 +378,9 @@ def _record(
                 make_agent=agents,
                 runner=runner,
             )
-        summary = write_report(folder, lambda run: _tasks_by_id(env), find_prices=lambda run: price_steps(env.spec))
+        tasks = {task.id: task for task in env.suite.tasks}
+        summary = write_report(folder, lambda run: tasks, find_prices=lambda run: price_steps(env.spec))
     return EvalResult(folder=folder, summary=summary, ended=ended)
-
-
-def _tasks_by_id(env: LoadedEnv) -> Mapping[str, Task]:
-    return {task.id: task for task in env.suite.tasks}
 
 
 def make_run_folder(folder: Path) -> Path:
