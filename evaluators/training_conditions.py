@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from gymcp.errors import ConfigError, StoreError
@@ -68,41 +69,45 @@ def read_conditions(folder: Path) -> TrainingConditions:
 
 
 def check_same_tasks(conditions: Mapping[str, TrainingConditions]) -> None:
-    """Raise ConfigError if one of the runs, by name, is known to have other tasks than the first.
+    """Raise ConfigError if two of the runs, by name, are known to have other tasks.
 
     Runs whose tasks have the same digest may name their environment by any path; without one, the names must agree.
     """
-    (name, first), *others = conditions.items()
-    for other, its in others:
-        if parted := [key for key in first.tasks if key in its.tasks and its.tasks[key] != first.tasks[key]]:
+    for (a, its), (b, others) in combinations(conditions.items(), 2):
+        if parted := [key for key in its.tasks if key in others.tasks and its.tasks[key] != others.tasks[key]]:
             key = parted[0]
             raise ConfigError(
-                f"compare: {key} is {first.tasks[key]} in {name}, and {its.tasks[key]} in {other}: their tasks are"
-                " others; compare runs of one environment that was not changed in between"
+                f"compare: {key} is {its.tasks[key]} in {a}, and {others.tasks[key]} in {b}: their tasks are others;"
+                " compare runs of one environment that was not changed in between"
             )
-        if its.env != first.env and not (_has_digest(first) and _has_digest(its)):
+        if its.env != others.env and not (_has_digest(its) and _has_digest(others)):
             raise ConfigError(
-                f"compare: {name} was trained on {first.env}, {other} on {its.env}: as far as they recorded, they share"
-                " no tasks; compare runs of one environment"
+                f"compare: {a} was trained on {its.env}, {b} on {others.env}: as far as they recorded, they share no"
+                " tasks; compare runs of one environment"
             )
 
 
 def describe_conditions(conditions: Mapping[str, TrainingConditions]) -> list[str]:
-    """Sentences on what else than the policies may explain a difference between the runs, which are given by name."""
+    """Sentences on what else than the policies may explain a difference between the runs, which are given by name.
+
+    A condition that only some of the runs recorded is compared among those.
+    """
     sentences = []
     if unknown := [name for name, its in conditions.items() if not _has_digest(its)]:
         sentences.append(
             f"{' and '.join(unknown)} recorded no digest of the tasks, as runs of an earlier version: tasks of one name"
             " are taken for the same"
         )
-    recorded = [its.play for its in conditions.values()]
-    common = [key for key in recorded[0] if all(key in play for play in recorded)]
-    if parted := [key for key in common if any(play[key] != recorded[0][key] for play in recorded)]:
-        values = "; ".join(
-            f"{key} is {', '.join(f'{json.dumps(its.play[key])} in {name}' for name, its in conditions.items())}"
-            for key in parted
-        )
-        sentences.append(f"held-out tasks were not played alike ({values}): a difference may be due to that alone")
+    keys = dict.fromkeys(key for its in conditions.values() for key in its.play)
+    recorded = {key: {name: its.play[key] for name, its in conditions.items() if key in its.play} for key in keys}
+    parted = [
+        f"{key} is {', '.join(f'{json.dumps(value)} in {name}' for name, value in values.items())}"
+        for key, values in recorded.items()
+        if any(value != next(iter(values.values())) for value in values.values())
+    ]
+    if parted:
+        told = "; ".join(parted)
+        sentences.append(f"held-out tasks were not played alike ({told}): a difference may be due to that alone")
     return sentences
 
 

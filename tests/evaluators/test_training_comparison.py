@@ -113,6 +113,16 @@ def test_runs_without_a_digest_are_compared_by_the_name_of_their_environment(tmp
     assert caveat.startswith("a recorded no digest of the tasks, as runs of an earlier version: tasks of one name")
 
 
+def test_all_pairs_are_checked_if_the_first_run_recorded_no_digest(tmp_path: Path) -> None:
+    old, a, b = (training(tmp_path / name, {8: passed}) for name, passed in (("old", 10), ("a", 20), ("b", 30)))
+    record_tasks(a, "5a", "e0")
+    record_tasks(b, "5a", "e1")
+    assert 'not played alike (env_digest is "e0" in a, "e1" in b): a difference' in compare(old, a, b).caveats[1]
+    record_tasks(b, "77")
+    with pytest.raises(ConfigError, match="suite_digest is 5a in a, and 77 in b: their tasks are others"):
+        compare(old, a, b)
+
+
 def test_other_conditions_of_the_evaluation_are_named(tmp_path: Path) -> None:
     a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
     play = {"rollout": {"max_turns": 12}, "wrappers": {"stress": []}}
