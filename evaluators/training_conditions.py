@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -26,6 +28,10 @@ _PLAY_KEYS: Mapping[str, tuple[str, ...]] = {
     "reward": ("judge",),
 }
 """Section of a recipe -> its keys that change the success of one policy on one task."""
+_COMMAND = "cmd:"
+"""Beginning of the name of an agent that is a program with its arguments."""
+_FILE = re.compile(r"(?!-)[\w./@+~-]*/[\w@+~-][\w.@+~-]*\.\w+")
+"""A word of a command that is the path of a file with a suffix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +41,8 @@ class TrainingConditions:
     tasks: Mapping[str, Json]
     """Those of `COMPARED_KEYS` that were recorded."""
     play: Mapping[str, Json]
-    """Key of the recipe, or ``env_digest`` (servers, their limits and the rules over tools) -> its recorded value."""
+    """Key of the recipe -> its recorded value, that of the agent without the folders of its files; also ``env_digest``
+    (servers, their limits and the rules over tools) and ``agent_digest`` (files of the user's agent)."""
     config: Mapping[str, Json]
     """Content of ``run.json``; empty for a run of an older gymcp, which has none."""
 
@@ -60,12 +67,31 @@ def read_conditions(folder: Path) -> TrainingConditions:
         raise ConfigError(str(error)) from error
     digests = config.get(DIGESTS_KEY)
     recorded = {**config, **(digests if isinstance(digests, Mapping) else {})}
-    if _ENV_DIGEST in recorded:
-        play[_ENV_DIGEST] = recorded[_ENV_DIGEST]
-    if recorded.get(_AGENT_DIGEST):  # a file of the user may lie elsewhere
-        play[_AGENT] = recorded[_AGENT_DIGEST]
+    if isinstance(play.get(_AGENT), str):
+        play[_AGENT] = _name_agent(play[_AGENT])
+    play |= {key: recorded[key] for key in (_ENV_DIGEST, _AGENT_DIGEST) if recorded.get(key)}
     tasks = {key: recorded[key] for key in COMPARED_KEYS if key in recorded}
     return TrainingConditions(env=env, tasks=tasks, play=play, config=config)
+
+
+def _name_agent(agent: str) -> str:
+    """The agent's name without the folders of its files, as a copy of them in other folders is the same agent.
+
+    In a command, words that may be something else than a file, such as an address, stay as they are: no digest covers
+    them.
+    """
+    if not agent.startswith(_COMMAND):
+        return agent.rpartition("/")[2]
+    try:
+        words = shlex.split(agent.removeprefix(_COMMAND))
+    except ValueError:  # a record of elsewhere
+        return agent
+    program = [word.rpartition("/")[2] for word in words[:1]]
+    return _COMMAND + shlex.join(program + [_remove_folder(word) for word in words[1:]])
+
+
+def _remove_folder(word: str) -> str:
+    return word.rpartition("/")[2] if _FILE.fullmatch(word) else word
 
 
 def check_same_tasks(conditions: Mapping[str, TrainingConditions]) -> None:

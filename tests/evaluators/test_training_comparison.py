@@ -42,9 +42,9 @@ def write_recipe(folder: Path, **recipe: Json) -> None:
     (folder / "training.json").write_text(json.dumps({"iteration": 8, "recipe": {"env": "bank", **recipe}}))
 
 
-def record_tasks(folder: Path, suite_digest: str, env_digest: str = "e0") -> None:
+def record_tasks(folder: Path, suite_digest: str, env_digest: str = "e0", **config: Json) -> None:
     digests = {"env_digest": env_digest, "suite_digest": suite_digest}
-    record_start(folder, {**SUITE, DIGESTS_KEY: digests})
+    record_start(folder, {**SUITE, DIGESTS_KEY: digests, **config})
 
 
 def compare(*folders: Path) -> TrainingComparison:
@@ -136,6 +136,34 @@ def test_other_conditions_of_the_evaluation_are_named(tmp_path: Path) -> None:
         'But held-out tasks were not played alike (evaluation.temperature is 0.0 in a, 1.0 in b; env_digest is "e0" in'
         ' a, "e1" in b): a difference may be due to that alone.'
     ) in done.output
+
+
+AGENTS = {
+    ("cmd:python3 /here/agent.py --k 1", "cmd:python3 /there/agent.py --k 1"): "",
+    ("cmd:/here/play", "cmd:/there/play"): "",
+    ("/here/agents.py:A", "/there/my files/agents.py:A"): "",
+    ("cmd:python3 agent.py --k 1", "cmd:python3 /b/agent.py --k 8"): '"cmd:python3 agent.py --k 1" in a, ',
+    ("/here/agents.py:A", "/here/agents.py:B"): '"agents.py:A" in a, "agents.py:B" in b',
+    ("cmd:ask http://one/v1.0", "cmd:ask http://two/v1.0"): '"cmd:ask http://one/v1.0" in a, ',
+    ("cmd:ask /data/hard", "cmd:ask /easy/hard"): '"cmd:ask /data/hard" in a, "cmd:ask /easy/hard" in b',
+    ("cmd:sh -c '/one/a.sh 2'", "cmd:sh -c '/two/a.sh 2'"): "in a, ",
+    ("react", "terse"): '"react" in a, "terse" in b',
+}
+"""Agents of two runs, whose files have one digest -> part of the sentence that they differ; empty: there is none."""
+
+
+def test_agents_are_told_apart_by_name_and_digest_and_not_by_the_folder_of_their_file(tmp_path: Path) -> None:
+    a, b = training(tmp_path / "a", {8: 10}), training(tmp_path / "b", {8: 30})
+    for names, told in AGENTS.items():
+        for folder, name in zip((a, b), names, strict=True):
+            write_recipe(folder, rollout={"agent": name})
+            record_tasks(folder, "5a", agent_digest="d0")
+        caveats = " ".join(compare(a, b).caveats)
+        assert (bool(caveats), told in caveats, "rollout.agent is " in caveats) == (bool(told), True, bool(told)), names
+    for folder, digest in ((a, "d0"), (b, "d1")):
+        write_recipe(folder, rollout={"agent": "agents.py:A"})
+        record_tasks(folder, "5a", agent_digest=digest)
+    assert 'not played alike (agent_digest is "d0" in a, "d1" in b)' in compare(a, b).caveats[0]
 
 
 def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_ranked(tmp_path: Path) -> None:

@@ -145,9 +145,9 @@ def run_eval(
 ) -> EvalResult:
     """Run the agent on the tasks, record every episode, and write the report.
 
-    Shows its progress on standard error, or in a display that is open already. `on_begin` is called once the run folder
-    holds this run and is locked. It starts event loops of its own, so call it from a thread without one. Raises UsageError for an option that is wrong or a sandbox, server or model that
-    cannot be used.
+    Shows its progress on standard error, or in a display that is open already. Calls `on_begin` once the run folder is
+    this run's and locked. Starts event loops of its own, so call it from a thread without one. Raises UsageError for an
+    option that is wrong or a sandbox, server or model that cannot be used.
     """
     if config.plan is not None:
         config = import_place("evaluation.cluster.placement:apply_plan")(config)
