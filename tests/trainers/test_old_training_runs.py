@@ -14,13 +14,17 @@ from typing import Any
 
 import pytest
 
+from gymcp.agents.programs.settings import ProgramSettings, make_program
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
+from gymcp.store.run_folder import record_start
 from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.paths import place_paths
 from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
+from gymcp.trainers.run.provenance import check_code_unchanged
 
 OLD: dict[str, Any] = {
     "env": "backoffice",
@@ -80,3 +84,36 @@ def test_an_old_training_run_with_a_key_that_is_gone_is_refused_with_the_way_out
     says = r"no key 'learn\.forgotten'.*; continue the run with the version that started it, or start it again"
     with pytest.raises(ConfigError, match=says):
         find_saved_state(run, make_recipe(todays_keys(iterations=2)), resume=True)
+
+
+def test_a_training_whose_command_was_recorded_as_typed_goes_on_from_any_folder(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "mine.py").write_text("")
+    (tmp_path / "mine.py").write_text("another file of that name, in the working folder")
+    monkeypatch.chdir(tmp_path)
+    state = json.loads((run / "training.json").read_text())
+    state["recipe"]["rollout"]["agent"] = "cmd:python3 ./mine.py 'two words'"
+    (run / "training.json").write_text(json.dumps(state))
+    table = todays_keys(iterations=1)
+
+    def resume(command: str) -> ProgramSettings:
+        read = {**table, "rollout": {**table["rollout"], "agent": f"cmd:{command}"}}
+        place_paths(read, beside)
+        recipe = make_recipe(read)
+        assert find_saved_state(run, recipe, resume=True) is not None
+        program = make_program(recipe.rollout.agent)
+        check_code_unchanged(run, recipe, program, None)
+        return program
+
+    program = make_program(f"cmd:python3 {beside}/mine.py")
+    record_start(run, {"agent_digest": program.digest})
+    assert resume("python3 mine.py 'two words'").argv == ("python3", f"{beside}/mine.py", "two words")
+    for other in ("python3 mine.py 'three words'", "python3 mine.py", f"python3 {beside}/other.py 'two words'"):
+        with pytest.raises(ConfigError, match="was started with another recipe: rollout;"):
+            resume(other)
+    (beside / "mine.py").write_text("changed")
+    with pytest.raises(ConfigError, match=r"the file of agent 'cmd:python3 .* has changed since the run began"):
+        resume("python3 mine.py 'two words'")

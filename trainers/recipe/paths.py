@@ -119,6 +119,35 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     )
 
 
+def place_recorded(recorded: Recipe, recipe: Recipe) -> Recipe:
+    """The recipe that a run recorded, with absolute paths, to be compared with today's recipe of the run.
+
+    Earlier versions recorded the files of a command as they were typed. One with the file name of today's recipe stands
+    for its file, whatever the working folder: the digest of these files tells another file of that name.
+    """
+    agent = recorded.rollout.agent
+    if _is_command(agent) and _is_command(recipe.rollout.agent) and _has_same_words(agent, recipe.rollout.agent):
+        agent = recipe.rollout.agent
+    return with_absolute_paths(replace(recorded, rollout=replace(recorded.rollout, agent=agent)))
+
+
+def _has_same_words(recorded: str, agent: str) -> bool:
+    """True if two commands differ only in relative words of the first that are absolute paths in the second."""
+    try:
+        old, new = parse_command(recorded), parse_command(agent)
+    except ConfigError:
+        return False
+    return len(old) == len(new) and all(
+        word == now or ((n > 0 or "/" in word) and _is_placed(word, now))
+        for n, (word, now) in enumerate(zip(old, new, strict=True))
+    )
+
+
+def _is_placed(word: str, now: str) -> bool:
+    """True if `now` may be the absolute path of the relative `word`."""
+    return Path(now).is_absolute() and not Path(word).is_absolute() and Path(word).name == Path(now).name != ""
+
+
 def _find(table: dict[str, Json], key: str) -> tuple[dict[str, Json] | None, str]:
     """The section that holds the key, and the key's name in it; no section if the table lacks the key."""
     *sections, name = key.split(".")

@@ -21,7 +21,7 @@ from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import restore_recipe
-from gymcp.trainers.recipe.paths import with_absolute_paths
+from gymcp.trainers.recipe.paths import place_recorded, with_absolute_paths
 from gymcp.trainers.recipe.preset_settings import describe_changes, list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState
@@ -123,7 +123,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
     try:
         # keys that are newer than the run have their defaults
-        before = with_absolute_paths(restore_recipe(state["recipe"]))
+        before = place_recorded(restore_recipe(state["recipe"]), recipe)
         if "seed" not in state["recipe"].get("evaluation", {}):  # `check_tasks_unchanged` compares the chosen tasks
             before = replace(before, evaluation=replace(before.evaluation, seed=recipe.evaluation.seed))
     except ConfigError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.recipe.paths import with_absolute_paths
+from gymcp.trainers.recipe.paths import place_recorded, with_absolute_paths
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.asynchronous.producer import make_logged_rollouts
 from gymcp.trainers.run.asynchronous.update_log import LoggedUpdate, read_updates
@@ -53,7 +53,7 @@ def check_replay(recorded: Path, recipe: Recipe) -> None:
             f"training run {recorded}: its log has {len(lines)} updates, and learn.iterations is"
             f" {recipe.learn.iterations}; replay it with --set learn.iterations={len(lines)}"
         )
-    before = _select_compared(with_absolute_paths(read_recipe_and_curriculum(recorded)[0]))
+    before = _select_compared(place_recorded(read_recipe_and_curriculum(recorded)[0], recipe))
     now = _select_compared(with_absolute_paths(recipe))
     if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
         raise ConfigError(
