@@ -28,11 +28,13 @@ def has_headline(rate: Rate, floor: float) -> bool:
     return rate.coverage_share is None or rate.coverage_share >= floor
 
 
-def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow], folder: str) -> str:
+def explain_low_coverage(
+    rate: Rate, floor: float, *, lost: Iterable[EpisodeRow], folder: str, counted: str = "episodes"
+) -> str:
     """Reason why the run's success is no headline figure, its bounds instead, and what to do; empty if it is one.
 
-    `lost`: the counted episodes without a score that can be scored yet. A run without episodes has no figure in any
-    case: empty.
+    `lost`: the counted episodes without a score that can be scored yet. `counted`: plural of what the rate counts. A
+    run without episodes has no figure in any case: empty.
     """
     bounds, covered = rate.bounds, rate.coverage_share
     if bounds is None or covered is None or has_headline(rate, floor):
@@ -45,8 +47,8 @@ def explain_low_coverage(rate: Rate, floor: float, *, lost: Iterable[EpisodeRow]
     # the option takes a share; rounded down, so that it accepts this run
     accepted = int(covered * 1000) / 1000
     return (
-        f"{rate.scored} of {rate.episodes} episodes ({_percent(covered)}) have a score, below the floor of "
-        f"{_percent(floor)}: over all episodes, success is between {_percent(bounds.low)} (all lost ones failed) and "
+        f"{rate.scored} of {rate.episodes} {counted} ({_percent(covered)}) have a score, below the floor of "
+        f"{_percent(floor)}: over all {counted}, success is between {_percent(bounds.low)} (all lost ones failed) and "
         f"{_percent(bounds.high)} (all succeeded); {hint}to accept this coverage: --min-coverage {accepted:g}"
     )
 

@@ -21,7 +21,7 @@ def refuse_held_out(counts: EvaluationCounts | None, floor: float, folder: str) 
     Also empty for runs of an older gymcp, which did not record how many tasks were asked.
     """
     rate = rate_held_out(counts)
-    return "" if rate is None else explain_low_coverage(rate, floor, lost=(), folder=folder)
+    return "" if rate is None else explain_low_coverage(rate, floor, lost=(), folder=folder, counted="tasks")
 
 
 def bound_held_out(counts: EvaluationCounts | None, floor: float) -> Bounds | None:

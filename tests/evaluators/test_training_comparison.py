@@ -178,7 +178,7 @@ def test_a_run_that_lost_too_many_held_out_tasks_is_listed_with_bounds_and_not_r
     assert "is better than" not in done.output
     assert "25.0 .. 75.0 %" in done.output
     assert "seeds: no ranking: too few held-out tasks have a score in b." in done.output
-    assert "gymcp: not compared: b, seeds: 20 of 40 episodes (50 %) have a score, below the floor" in done.stderr
+    assert "gymcp: not compared: b, seeds: 20 of 40 tasks (50 %) have a score, below the floor" in done.stderr
     assert [(each.a, each.b) for each in compare(a, b, c).pairs] == [("a", "c")]
     accepted = gymcp("compare", a, b, "--min-coverage", "0.5")
     assert "on the 20 tasks that both have a score for, 10 of them better" in accepted.output

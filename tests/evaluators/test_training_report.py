@@ -234,17 +234,17 @@ def test_held_out_success_over_too_few_scored_tasks_is_no_headline(tmp_path: Pat
     write_report(run)
     page = Page((run / "report.html").read_text()).text
     assert "shop · training 'small': 60.0 .. 80.0 %" in page
-    assert "8 of 10 episodes (80 %) have a score, below the floor of 95 %" in page
+    assert "8 of 10 tasks (80 %) have a score, below the floor of 95 %: over all tasks, success is between" in page
     assert "(all succeeded); to accept this coverage: --min-coverage 0.8." in page
     assert "are solved after iteration" not in page
     assert "Held out, seeds: 60.0 .. 80.0 % after iteration 4" in read_report([run], no_tasks).text("md").replace(
         "\\", ""
     )
     refused = json.loads((run / "summary.json").read_text())["refused"]
-    assert refused.startswith("held out, seeds: 8 of 10 episodes (80 %) have a score")
+    assert refused.startswith("held out, seeds: 8 of 10 tasks (80 %) have a score")
     (held,) = json.loads((run / "summary.json").read_text())["held_out"]
     assert (held["success_bounds"], held["scored"], held["tasks"]) == ([0.6, 0.8], 8, 10)
-    assert "8 of 10 episodes" in held["refused"]
+    assert "8 of 10 tasks" in held["refused"]
     write_report(run, min_coverage=0.8)
     assert "75.0 %" in Page((run / "report.html").read_text()).text.partition("Learning curve")[0]
 
@@ -253,7 +253,7 @@ def test_an_evaluation_without_any_score_takes_the_headline_back(tmp_path: Path)
     run = write_training(tmp_path / "run", [*ROWS, {"iteration": 4, "test/seeds/scored": 0, "test/seeds/tasks": 8}])
     write_report(run)
     page = Page((run / "report.html").read_text()).text
-    assert "0 of 8 episodes (0 %) have a score" in page
+    assert "0 of 8 tasks (0 %) have a score" in page
     assert "small': 0.0 .. 100.0 %" in page
 
 
