@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from gymcp.envs.generated_tasks import generate_task, read_generated
 from gymcp.envs.spec import LoadedEnv
@@ -19,6 +20,8 @@ from gymcp.types import Json, Task, Trajectory
 
 ASKED_AT_A_TIME = 16
 """Episodes that are in memory at a time while a judge is asked about them."""
+MAX_LOADED = 8
+"""Episodes that are loaded to find one to try a grader on."""
 
 Truths = Mapping[str, Mapping[str, Json]]
 """Id of an episode -> ground truths for its grader."""
@@ -61,7 +64,8 @@ def try_grader(
     """Grade one episode that has a score, and record nothing. Raises ConfigError if the grader fails on it.
 
     A failure on an episode without a score, such as one that a judge gave no verdict on, loses nothing and says nothing
-    of the others. So without an episode that has a score, nothing is tried.
+    of the others. So without an episode that has a score, nothing is tried; nor if the environment's grader is not
+    known to have scored any, among many that other graders have.
     """
     if (row := _choose_trial(env, store, rows)) is None:
         return
@@ -74,17 +78,23 @@ def try_grader(
 
 
 def _choose_trial(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> EpisodeRow | None:
-    """The first episode that the environment's grader has scored; else the first with a score, else None."""
+    """An episode that the environment's grader has scored; else the first with a score, else None.
+
+    If all newest scores are of other graders, up to `MAX_LOADED` episodes are looked at as they were recorded; None if
+    there are more of them, and none of these had a score: the others are unknown.
+    """
     scored = [row for row in rows if row.outcome.has_score and row.outcome is not Outcome.AGENT_ERROR]
     own = _name_own_grader(env)
-    by_own = (row for row in scored if row.grader in (None, own) or _was_scored(store, row, own))
-    return next(by_own, scored[0] if scored else None)
+    few = scored[:: -(-len(scored) // MAX_LOADED) or 1]
+    newest = (row for row in scored if row.grader in (None, own))
+    later = (row for row in scored if _was_scored_later(store, row, own))
+    recorded = (row for row in few if store.load(row.id, tokens=False).outcome.has_score)
+    return next(chain(newest, later, recorded), scored[0] if scored and len(few) == len(scored) else None)
 
 
-def _was_scored(store: TrajectoryStore, row: EpisodeRow, grader: str) -> bool:
-    """True if the episode had a score when it was recorded, or had one of this grader later."""
-    later = (grade.grader == grader and grade.outcome.has_score for grade in store.grades(row.id))
-    return store.load(row.id).outcome.has_score or any(later)
+def _was_scored_later(store: TrajectoryStore, row: EpisodeRow, grader: str) -> bool:
+    """True if this grader gave the episode a score after it was recorded."""
+    return any(grade.grader == grader and grade.outcome.has_score for grade in store.grades(row.id))
 
 
 def regrade(

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from gymcp.agents.runner.regrading import MAX_LOADED, try_grader
 from gymcp.agents.runner.run import Plan, RunEnd, make_jobs, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
@@ -94,6 +95,45 @@ def test_an_episode_whose_grader_failed_is_graded_again_on_resume(tmp_path: Path
     assert run(BANK, plan, tmp_path) == []
     with TrajectoryStore.open(tmp_path) as store:
         assert [(row.outcome, row.score, row.attempt) for row in store.summaries()] == [(Outcome.SCORED, 1.0, 0)] * 3
+
+
+class CountingStore(TrajectoryStore):
+    """A store that counts the episodes that are loaded."""
+
+    loads = 0
+
+    def load(self, id: str, *, tokens: bool = True, graded: bool = False) -> Trajectory:
+        self.loads += 1
+        return super().load(id, tokens=tokens, graded=graded)
+
+
+def test_few_episodes_are_loaded_to_find_one_to_try_a_grader_on(tmp_path: Path) -> None:
+    """All newest scores are of another grader; the environment's own has failed on all episodes when recorded."""
+
+    def broken(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        raise ValueError("a bug")
+
+    env, task = replace(BANK, spec=replace(BANK.spec, grade=broken)), BANK.suite.tasks[0].id
+    own = f"{BANK.spec.name}/{BANK.spec.version}"
+    lost = [
+        Trajectory(id=str(n), env="bank", task=task, trial=n, outcome=Outcome.GRADER_ERROR, score=None)
+        for n in range(50)
+    ]
+    with CountingStore.open(tmp_path, write=True) as store:
+        for episode in lost:
+            store.append(episode, {})
+            store.add_grade(replace(episode, outcome=Outcome.SCORED, score=1.0), grader="other")
+        rows = store.summaries()
+        try_grader(env, store, rows)  # it is not known to have scored any, so its failure is no reason to refuse
+        assert 0 < store.loads <= MAX_LOADED
+        with pytest.raises(ConfigError, match=r"tried on .* trial 0: grader raised"):
+            try_grader(env, store, rows[:MAX_LOADED])
+        for grader in (own, "other"):
+            store.add_grade(replace(lost[41], outcome=Outcome.SCORED, score=1.0), grader=grader)
+        store.loads = 0
+        with pytest.raises(ConfigError, match=r"tried on .* trial 41: grader raised"):
+            try_grader(env, store, store.summaries())
+        assert store.loads == 1
 
 
 def test_digests_differ_between_environments_but_not_between_machines(
