@@ -321,7 +321,7 @@ class TrajectoryStore:
     def add_credits(self, credits: Iterable[StepCredit], *, forget: str | None = None) -> None:
         """Record the credit of trajectories' steps, in place of earlier credit of the same preset. All or nothing.
 
-        `forget`: preset that all episodes lose first. Raises StoreError for a missing trajectory, or one of other length.
+        `forget`: preset that all episodes lose first. Raises StoreError for a missing trajectory or another length.
         """
         with self._transaction() as db:
             replace_credits(db, self._where, credits, forget=forget)
