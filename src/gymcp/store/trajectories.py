@@ -168,7 +168,7 @@ class TrajectoryStore:
     def stopped_leaves(self) -> frozenset[str]:
         """Ids of the episodes that a search stopped before they had ended: their scores tell nothing of success."""
         with self._reading() as db, self._row("of an episode of a search"):
-            return frozenset(read_stopped_leaves(db))
+            return frozenset(read_stopped_leaves(db, bytes_of(self._folder / FILE_NAME)))
 
     def _decode(
         self,
