@@ -95,9 +95,7 @@ def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Pa
 
 
 @pytest.mark.parametrize("rest", ["{}", b"{}", b"xx", b'{"provenance": 7}', b"[" * 9_999, 7])
-def test_an_episode_that_cannot_be_read_counts_as_one_that_no_search_stopped(
-    rest: str | bytes | int, tmp_path: Path
-) -> None:
+def test_an_unreadable_episode_counts_as_not_stopped_by_a_search(rest: str | bytes | int, tmp_path: Path) -> None:
     """It is `later`; the first episode is known to be paused, and only loading `later` says that it is broken."""
     branches = [replace(each, trajectory=stop(each.trajectory, "paused")) for each in BRANCHES]
     run = write_tree_run(tmp_path / "run", root=stop(RECORDS["root"], "paused"), branches=branches)
