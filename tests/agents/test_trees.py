@@ -19,7 +19,7 @@ from spelled_policy import RandomPayer
 from tree_play import ByHand, Following, add, count_env, following, play, read_trees, replay
 
 from gymcp.agents.policies.metering import meter_model
-from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.runner.run import RunEnd
@@ -116,9 +116,9 @@ def test_a_model_goes_on_from_the_tokens_as_they_were_drawn(tmp_path: Path) -> N
 class Rethinking(Following):
     """An agent of the user over a token model: it asks twice before each step, and takes the second answer."""
 
-    def __init__(self, model: TokenModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(lambda seed, number, is_branch: add(1, number), seed=0)
-        self._policy = model.policy
+        self._policy: Any = model.policy
 
     async def act(self, observation: Observation) -> Any:
         _, answer = [await self._policy.sample((1, 2, 3), Sampling()) for _ in range(2)]
