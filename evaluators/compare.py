@@ -49,6 +49,8 @@ class Contender:
     """The run's episodes, latest attempts only."""
     folder: str = ""
     """Run folder, for messages that say what to type; empty: the name."""
+    lacks_judged_s: bool = False
+    """True for a search whose episodes lack the seconds of its judge or trained head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

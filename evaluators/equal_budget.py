@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison, Contender
 from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.statistics import Interval, mean_ci95, pass_at_k
 from gymcp.evaluators.suite_groups import COMPARED_KEYS
-from gymcp.store import EpisodeRow
+from gymcp.store import EpisodeRow, Run, TrajectoryStore
+from gymcp.store.trees.stopped_leaves import SEARCH_KEY
 from gymcp.types import Usage
 
 TITLE = "The same budget spent on independent tries"
@@ -75,6 +78,20 @@ def compare_budgets(contenders: Sequence[Contender], comparison: Comparison) -> 
     return tuple(each for each in found if each is not None)
 
 
+def lacks_judged_s(run: Run) -> bool:
+    """True if the seconds of a searched run lack those of its judge or trained head, as in runs of before they counted.
+
+    The first episode of a search tells, because a run may have been resumed later. Unreadable, it says nothing.
+    """
+    if not (run.config.get("search_rubric") or run.config.get("search_head")):
+        return False
+    with contextlib.suppress(StoreError), TrajectoryStore.open(run.folder) as store:
+        for record in store.iter_trajectories(tokens=False):
+            if isinstance(note := record.provenance.get(SEARCH_KEY), Mapping):
+                return "judged_s" not in note
+    return False
+
+
 def list_ways(found: EqualBudget) -> list[tuple[str, ...]]:
     """Rows of a table with `HEADINGS`."""
     return [
@@ -134,6 +151,8 @@ def _explain(search: Contender, plain: Contender, pays_for: str, paid: int, tria
         parts.append("The tokens and the cost of the judge of the search are left out; they are in summary.json.")
     if search.config.get("search_head"):
         parts.append("The tokens that the head of the search read are left out.")
+    if search.lacks_judged_s:
+        parts.append("Its seconds are left out, too: the run began before they were recorded.")
     return parts
 
 

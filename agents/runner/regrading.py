@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
+from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.generated_tasks import generate_task, read_generated
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader, remove_grade
 from gymcp.evaluators.judge.asking import EpisodeAnswers, ask_judge
 from gymcp.outcome import Outcome
-from gymcp.protocols import Grader
+from gymcp.protocols import Grader, Judge
 from gymcp.store import EpisodeRow, TrajectoryStore
-from gymcp.types import Json, Task, Trajectory
+from gymcp.types import Json, Message, ModelUsage, Sampling, Task, Trajectory
 
 ASKED_AT_A_TIME = 16
 """Episodes that are in memory at a time while a judge is asked about them."""
@@ -25,6 +26,25 @@ MAX_LOADED = 8
 
 Truths = Mapping[str, Mapping[str, Json]]
 """Id of an episode -> ground truths for its grader."""
+
+
+@dataclass(slots=True)
+class PaidJudge:
+    """A judge that is paid by the run, and not asked any more once the money is spent."""
+
+    judge: Judge
+    budget: RunBudget
+    has_refused: bool = False
+    """True once a question was not asked for want of money."""
+
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        """The judge's answer. Raises PolicyInfraError if the money is spent, and what the judge raises."""
+        if self.budget.is_spent:
+            self.has_refused = True
+            raise PolicyInfraError("it was not asked, because the money of the run (--max-cost) is spent")
+        text, spent = await self.judge.ask(messages, sampling)
+        self.budget.spend(spent.cost if spent else 0.0)
+        return text, spent
 
 
 async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, EpisodeAnswers]:
@@ -106,12 +126,14 @@ def regrade(
     name: str = "",
     refresh: bool = False,
     answered: Truths | None = None,
+    only_changes: bool = False,
 ) -> Iterator[tuple[EpisodeRow, Trajectory]]:
     """Grade each row again, add the verdict to the store and yield both. Raises ConfigError for an unknown task.
 
     The grader is the environment's, or another one, recorded in the store under `name`. The ground truths that a
     dynamic grader has looked up before are used again, unless `refresh`; `answered` are further ones. Infrastructure
-    failures and cancelled episodes have nothing to grade: the store refuses them. If the grader fails on an episode
+    failures and cancelled episodes have nothing to grade: the store refuses them. With `only_changes`, a verdict that
+    says what the newest one says is not recorded. If the grader fails on an episode
     that has a score, its verdict is yielded as ``grader_error`` and not recorded: the episode keeps the verdict that it
     has.
     """
@@ -119,7 +141,7 @@ def regrade(
     tasks = _tasks_by_id(env)
     for row in rows:
         graded = _grade_row(env, tasks, store, row, grader, refresh=refresh, more=(answered or {}).get(row.id, {}))
-        if not fails_on(row, graded):
+        if not fails_on(row, graded) and not (only_changes and _says_the_same(row, graded)):
             store.add_grade(graded, grader=by, ground_truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
 
@@ -132,6 +154,12 @@ def _name_own_grader(env: LoadedEnv) -> str:
 def fails_on(row: EpisodeRow, graded: Trajectory) -> bool:
     """True if the grader failed on an episode that has a score already."""
     return graded.outcome is Outcome.GRADER_ERROR and row.outcome.has_score
+
+
+def _says_the_same(row: EpisodeRow, graded: Trajectory) -> bool:
+    """True if the verdict is the one that the episode has."""
+    one, other = ((each.outcome, each.score, each.components, each.reason) for each in (row, graded))
+    return one == other
 
 
 def _tasks_by_id(env: LoadedEnv) -> Mapping[str, Task]:

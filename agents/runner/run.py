@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from gymcp.agents.runner.regrading import ask_again, regrade
+from gymcp.agents.runner.regrading import PaidJudge, Truths, ask_again, regrade
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.runner.search.judging import make_episode_judge
@@ -199,9 +199,9 @@ def run_plan(
 ) -> RunEnd:
     """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
 
-    Episodes, branches too, on which a grader had failed are graded again from their records. A job whose harness failed
-    is tried again while fewer than `MAX_RESUMES` times ``schedule.max_attempts`` of its attempts have failed; a
-    cancelled one, always.
+    Episodes, branches too, on which a grader had failed are graded again from their records; once the money is spent,
+    no judge is asked about them. A job whose harness failed is tried again while fewer than `MAX_RESUMES` times
+    ``schedule.max_attempts`` of its attempts have failed; a cancelled one, always.
 
     `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
     `make_agent` is needed for an agent with a model and for one of the caller's, whose name in the plan may be any;
@@ -209,10 +209,10 @@ def run_plan(
     """
     tasks = select_tasks(env.suite, plan, own_agent=make_agent is not None)
     play = _plan_play(env, sandbox, plan, tasks[0], schedule, make_agent)
-    _grade_failed(env, store, runner)
+    budget = RunBudget(schedule.max_cost, sum_cost(store, env.judge.answers.all() if env.judge else ()))
+    is_judged = _grade_failed(env, store, runner, budget)
     jobs = jobs_to_run(plan, tasks, store, schedule)
     on_start(len(jobs))
-    budget = RunBudget(schedule.max_cost, sum_cost(store, env.judge.answers.all() if env.judge else ()))
 
     def record(rollout: Rollout, last: bool) -> None:
         store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags, branches=rollout.branches)
@@ -222,8 +222,9 @@ def run_plan(
     if not run_until_signalled(play(jobs, record, budget), runner):
         return RunEnd.INTERRUPTED
     if env.judge is not None and isinstance(make_agent, PlayedElsewhere):  # the other machines have no judge
-        _grade_failed(env, store, runner)
-    return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(plan, tasks, store, schedule) else RunEnd.FINISHED
+        is_judged = _grade_failed(env, store, runner, budget)
+    is_done = is_judged and not (budget.is_spent and jobs_to_run(plan, tasks, store, schedule))
+    return RunEnd.FINISHED if is_done else RunEnd.OUT_OF_MONEY
 
 
 def sum_cost(store: TrajectoryStore, answers: Iterable[Answer]) -> float:
@@ -232,13 +233,22 @@ def sum_cost(store: TrajectoryStore, answers: Iterable[Answer]) -> float:
     return math.fsum((*(row.usage.cost for row in rows), usage_of_grader(answers)["cost"]))
 
 
-def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None) -> None:
-    """Grade the episodes, branches too, on which a grader has failed, with the answers of the environment's judge."""
+def _grade_failed(env: LoadedEnv, store: TrajectoryStore, runner: asyncio.Runner | None, budget: RunBudget) -> bool:
+    """Grade the episodes, branches too, on which a grader has failed, with the answers of the environment's judge.
+
+    Verdicts that say the same again are not recorded. Returns False if a question was not asked because the money is
+    spent.
+    """
     rows = [*store.summaries(), *(row.episode for row in store.branches())]
     failed = [row for row in rows if row.outcome is Outcome.GRADER_ERROR]
-    run_async = runner.run if runner else asyncio.run
-    answered = run_async(ask_again(env, store, failed)) if env.judge is not None and failed else {}
-    deque(regrade(env, store, failed, answered={id: asked.truths for id, asked in answered.items()}), maxlen=0)
+    answered: Truths = {}
+    paid = None if env.judge is None else PaidJudge(env.judge.judge, budget)
+    if paid is not None and env.judge is not None and failed:
+        run_async = runner.run if runner else asyncio.run
+        asked = run_async(ask_again(replace(env, judge=replace(env.judge, judge=paid)), store, failed))
+        answered = {id: answers.truths for id, answers in asked.items()}
+    deque(regrade(env, store, failed, answered=answered, only_changes=True), maxlen=0)
+    return paid is None or not paid.has_refused
 
 
 def _plan_play(

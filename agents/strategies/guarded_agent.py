@@ -41,6 +41,8 @@ MAX_TEXT_CHARS = 1_000_000
 """Characters of one text of an agent; far more than a model writes, and what a record can hold."""
 MAX_CALLS = 1_000
 """Calls of one action; an environment runs 64 by default."""
+MAX_INTEGER = 2**63 - 1
+"""Largest token, position or number of a context that a record can hold."""
 MAX_REASON_CHARS = 1_000
 """Characters of the reason why an agent failed that are recorded."""
 _SIDE_ANSWERS = "a decision with side_answers, which only agent programs have"
@@ -204,8 +206,8 @@ def _find_fault_of_decision(decision: Any) -> str | None:
         return "a Decision whose sampled is not what the model has drawn"
     if decision.side_answers:
         return _SIDE_ANSWERS
-    if decision.context is not None and (type(decision.context) is not int or decision.context < 0):
-        return "a Decision whose context is no number of 0 or more"
+    if decision.context is not None and not (_is_integer(decision.context) and decision.context >= 0):
+        return f"a Decision whose context is no whole number from 0 to {MAX_INTEGER}"
     if decision.spent is not None and not _is_usage(decision.spent):
         return "a Decision whose spent is no ModelUsage with amounts of 0 or more"
     return None
@@ -246,14 +248,20 @@ def _are_texts(*values: object) -> bool:
     return all(isinstance(value, str) and len(value) <= MAX_TEXT_CHARS for value in values)
 
 
+def _is_integer(value: object) -> bool:
+    return type(value) is int and abs(value) <= MAX_INTEGER
+
+
 def _is_sample(sampled: object) -> bool:
     if not isinstance(sampled, Sampled):
         return False
     prompt_ids, ids, logprobs, versions = _fields(sampled, "prompt_ids", "ids", "logprobs", "versions")
     if not all(isinstance(value, tuple) for value in (prompt_ids, ids, logprobs, versions)):
         return False
-    are_tokens = all(type(id) is int for id in (*prompt_ids, *ids)) and all(map(is_finite_number, logprobs))
-    are_spans = all([type(part) for part in span] == [str, int, int] for span in versions)
+    are_tokens = all(map(_is_integer, (*prompt_ids, *ids))) and all(map(is_finite_number, logprobs))
+    are_spans = all(
+        [type(part) for part in span] == [str, int, int] and all(map(_is_integer, span[1:])) for span in versions
+    )
     return are_tokens and are_spans and len(ids) == len(logprobs) and sampled.finish in ("stop", "length")
 
 

@@ -16,7 +16,7 @@ from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.outcome import Outcome
 from gymcp.protocols import StateReader
-from gymcp.types import Decision, Step, Trajectory, Usage
+from gymcp.types import Decision, ModelUsage, Step, Trajectory, Usage
 
 
 def begin_step(
@@ -40,10 +40,19 @@ def begin_step(
         agent_s=agent_s,
         reasoning=decision.reasoning,
         request_times=decision.request_times,
-        model_usage=decision.spent if decision.sampled is None else None,
+        model_usage=_find_untold_usage(decision),
         context=decision.context,
     )
     return state.begin_step(agent_s, history).add_side_answers(decision.side_answers), step
+
+
+def _find_untold_usage(decision: Decision) -> ModelUsage | None:
+    """The decision's use of the model, unless its tokens tell it: those of one answer without a price."""
+    spent, sampled = decision.spent, decision.sampled
+    if spent is None or sampled is None:
+        return spent
+    told = (len(sampled.prompt_ids), len(sampled.ids), 0.0)
+    return None if (spent.prompt_tokens, spent.completion_tokens, spent.cost) == told else spent
 
 
 def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock: EpisodeClock) -> Usage:

@@ -56,6 +56,7 @@ def _list_contenders(runs: Sequence[Evidence]) -> list[Contender]:
             config={**each.run.config, MIN_COVERAGE_KEY: each.min_coverage},
             rows=each.rows,
             folder=str(each.run.folder),
+            lacks_judged_s=each.lacks_judged_s,
         )
         for each in runs
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.equal_budget import lacks_judged_s
 from gymcp.evaluators.faulty_tasks import FaultyTask, find_faulty, find_list
 from gymcp.evaluators.judge.answers import read_answers, usage_of_grader
 from gymcp.evaluators.judge.coverage import judge_coverage
@@ -106,6 +107,8 @@ class Evidence:
     """None if it was not asked for, or if the run has no groups of episodes to compare."""
     trees: TreeFigures | None = None
     """Figures of episodes that branched; None if none did."""
+    lacks_judged_s: bool = False
+    """True for a search whose episodes lack the seconds of its judge or trained head."""
     export: str = ""
     """Address of the run's export of the viewer, from the folder of the report; empty if there is none."""
 
@@ -196,11 +199,10 @@ def read_evidence(
     try:
         with TrajectoryStore.open(folder) as store:
             faulty, attempts = _split_faulty(run, store.summaries(latest=False), leave_out=without_faulty)
-            worst = worst_tasks(attempts)
             trees = _measure_trees(store, attempts, problems)
             tasks = find_tasks(run)
             calls = examine_run(store, tasks, find_prices(run)) if attempts else None
-            transcripts = _load_graded(store, [each.worst.id for each in worst[:WORST_TASKS]])
+            transcripts = _load_graded(store, [each.worst.id for each in worst_tasks(attempts)[:WORST_TASKS]])
             if run.config.get("user_policy"):
                 audit = _audit_users(store, tasks, attempts)
                 flagged = _load_flagged(store, audit)
@@ -210,7 +212,6 @@ def read_evidence(
             raise
         with TrajectoryStore.open(folder, damaged=True) as store:
             faulty, attempts = _split_faulty(run, store.salvage(), leave_out=without_faulty)
-        worst = worst_tasks(attempts)
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
     return Evidence(
@@ -219,7 +220,7 @@ def read_evidence(
         attempts=attempts,
         metrics=measure(attempts, calls),
         gates=gates_of(run, attempts),
-        worst=worst,
+        worst=worst_tasks(attempts),
         transcripts=transcripts,
         curves=curves,
         heldout=read_heldout(folder),
@@ -231,6 +232,7 @@ def read_evidence(
         min_coverage=coverage_floor(run.config, min_coverage),
         credit=credit,
         trees=trees,
+        lacks_judged_s=lacks_judged_s(run),
     )
 
 

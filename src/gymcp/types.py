@@ -295,7 +295,7 @@ class Step:
     request_times: RequestTimes | None = None
     """Part of `agent_s`; None if no model was asked, or the times are not known."""
     model_usage: ModelUsage | None = None
-    """Use of the model for the action, if its tokens are not in `sampled`; None if it is not known."""
+    """Use of the model for the action; None: not known, or one answer without a price, with its tokens in `sampled`."""
     context: int | None = None
     """Number of the model's context that the action comes from, in the order of their beginning; None: there is one, or
     the tokens tell them apart."""

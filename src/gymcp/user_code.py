@@ -292,7 +292,10 @@ def locate_function(function: Callable[..., object]) -> str:
 
 def is_finite_number(value: object) -> bool:
     """True for a number that the user's code may give in a record: True and False are 1 and 0."""
-    return isinstance(value, int | float) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # an int that is too large for a float
+        return False
 
 
 def check_signature(who: str, function: Callable[..., object], parameters: Sequence[str], returns: str) -> None:

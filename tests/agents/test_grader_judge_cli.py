@@ -170,6 +170,30 @@ def test_the_money_of_a_run_is_that_of_agent_and_judge_together(manners: Path) -
     assert (found["judge"]["grader"]["cost"], found["cost"]) == (3.0, 0.0)
 
 
+def test_the_questions_of_a_resumed_run_are_paid_from_its_money(manners: Path) -> None:
+    """The first run gets no answer. Each vote costs 1: of 1.5 the second one is still asked for, but not the third."""
+    (manners / "prices.toml").write_text('[models."m"]\nprompt = 1000.0\ncompletion = 0.0\n')
+    is_open = [False]
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        return polite_if_greeted(number, body) if is_open[0] else refuses(number, body)
+
+    with chat_server(answer) as server:
+        judge, counts = f"openai:{server.url}#m", []
+        assert play(manners, judge, "--prices", "prices.toml").returncode == 3
+        is_open[0] = True
+        for money, code in (("1.5", 4), ("1.5", 4), ("9", 0)):
+            before = len(server.requests)
+            done = play(manners, judge, "--prices", "prices.toml", "--resume", "--max-cost", money)
+            assert done.returncode == code, done.stderr
+            counts.append(len(server.requests) - before)
+            assert (code == 0) != ("the money of the run (--max-cost) is spent" in " ".join(done.stdout.split()))
+    assert counts == [2, 0, 1]
+    with TrajectoryStore.open(manners / "run") as store:
+        (row,) = store.summaries()
+        assert [grade.score for grade in store.grades(row.id)] == [None, 1.0]  # nothing for the second resumption
+
+
 def test_the_money_of_a_matrix_is_that_of_agents_and_judges_together(manners: Path) -> None:
     """The judge of the first pair spends 3, so that nothing of 2.5 is left for the second."""
     (manners / "prices.toml").write_text('[models."m"]\nprompt = 1000.0\ncompletion = 0.0\n')

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -144,6 +144,9 @@ def test_a_close_that_raises_is_shown_once_and_the_episode_stays(caplog: pytest.
 
 
 CALL = ToolCall(id="c", name="look")
+HUGE = 10**5000
+"""A number that neither JSON nor a column of a record can hold."""
+TOKEN = Sampled(prompt_ids=(1,), ids=(2,), logprobs=(0.0,), versions=(("0", 0, 1),))
 WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # type: ignore[arg-type]
 
 
@@ -162,7 +165,12 @@ WORDS = Sampled(prompt_ids=("a",), ids=("b",), logprobs=(0.0,), versions=())  # 
         (Decision(action="go"), "str 'go' as its answer"),  # type: ignore[arg-type]
         (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=-1.0)), "amounts of 0 or more"),
         (Decision(action=Action(text="x"), sampled=(1, 2)), "not what the model has drawn"),  # type: ignore[arg-type]
-        (Decision(action=Action(text="x"), context=-1), "a Decision whose context is no number of 0 or more"),
+        (Decision(action=Action(text="x"), context=-1), "a Decision whose context is no whole number from 0"),
+        (Decision(action=Action(text="x"), context=HUGE), "a Decision whose context is no whole number from 0"),
+        (Decision(action=Action(text="x"), spent=ModelUsage(model="m", cost=HUGE)), "amounts of 0 or more"),
+        (Decision(action=Action(text="x"), sampled=replace(TOKEN, ids=(HUGE,))), "not what the model has drawn"),
+        (Decision(action=Action(text="x"), sampled=replace(TOKEN, logprobs=(HUGE,))), "not what the model has drawn"),
+        (Decision(action=Action(text="x"), sampled=replace(TOKEN, versions=(("0", 0, HUGE),))), "the model has drawn"),
         (Decision(action=Action(text="x"), sampled=WORDS), "not what the model has drawn"),
         (GiveUp(outcome=Outcome.CANCELLED, reason="ha"), "up with the outcome cancelled"),
         (GiveUp(outcome=Outcome.SCORED, reason="ha"), "up with the outcome scored"),

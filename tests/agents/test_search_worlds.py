@@ -246,6 +246,17 @@ def test_a_world_that_no_copy_and_no_replay_reaches_costs_its_episodes_alone(tmp
     assert all("step 1" in path.reason for path in lost)
 
 
+@pytest.mark.parametrize("text", ["lookahead,width=2,depth=1", "beam,width=2,ways=2"])
+def test_a_paused_episode_is_the_answer_if_all_that_went_on_are_lost(text: str, tmp_path: Path) -> None:
+    def drifting(seed: int, number: int, is_branch: bool) -> Action:
+        return call("drift", number)
+
+    search_play(count_env(native_server("counter", Counter, start="exec")), tmp_path, text, following(drifting))
+    paths = read_paths(tmp_path)
+    assert [path.provenance["search"]["end"] for path in paths][:3] == ["paused", "paused", "lost"]
+    assert {path.outcome for path in paths[2:]} == {Outcome.ENV_INFRA}
+
+
 def test_a_lost_server_costs_its_episode_alone(tmp_path: Path) -> None:
     def crashing(seed: int, number: int, is_branch: bool) -> Action:
         if number == 2 and seed % 3 == 0:

@@ -101,7 +101,7 @@ def test_settings_with_which_nothing_branches_are_refused(make: Callable[[], obj
 
 
 def test_branches_without_a_verdict_are_judged_on_resume_as_first_episodes_are(tmp_path: Path) -> None:
-    """They were played without a judge, as on the nodes of a cluster."""
+    """They were played without a judge, as on the nodes of a cluster. Without one again, nothing new is recorded."""
 
     class Friendly:
         async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
@@ -113,6 +113,9 @@ def test_branches_without_a_verdict_are_judged_on_resume_as_first_episodes_are(t
     env = count_env(grade=judge_by_rubric(manners))
     play(env, tmp_path, AFTER_FIRST, ONE_STEP)
     assert set(outcomes(tmp_path).values()) == {Outcome.GRADER_ERROR}
+    play(env, tmp_path, AFTER_FIRST, ONE_STEP)
+    with TrajectoryStore.open(tmp_path) as store:
+        assert store.change_counter() == (1, 0)
     judge = JudgeSeat(name="m", judge=Friendly(), answers=JudgeAnswers({}, None))
     play(replace(env, judge=judge), tmp_path, AFTER_FIRST, ONE_STEP)
     assert read_scores(tmp_path) == {"": 1.0, "1.1": 1.0, "1.2": 1.0}

@@ -7,15 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from generate_policy import load
 from spelled_policy import RandomPayer
-from tree_play import ByHand, add, count_env, following, play, read_trees, replay
+from tree_play import ByHand, Following, add, count_env, following, play, read_trees, replay
 
+from gymcp.agents.policies.metering import meter_model
+from gymcp.agents.policies.models import Model, TokenModel
+from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.runner.run import RunEnd
 from gymcp.agents.runner.trees.branch_steps import BranchSteps
@@ -29,13 +34,15 @@ from gymcp.agents.runner.trees.controller import (
     Stop,
     TreeBudget,
 )
+from gymcp.agents.strategies.budgets import Budget
+from gymcp.agents.strategies.guarded_agent import GuardedAgent
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action
+from gymcp.types import Action, Decision, Observation, Sampled, Sampling, Task
 
 BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
 BANK = load_env(load_spec(BANK_FILE))
@@ -104,6 +111,45 @@ def test_a_model_goes_on_from_the_tokens_as_they_were_drawn(tmp_path: Path) -> N
         own = samples[read[path.id].shared :]
         assert path.usage.completion_tokens == sum(len(sample.ids) for sample in own)
     assert len({path.steps[read[path.id].shared].sampled for path in paths}) > 1
+
+
+class Rethinking(Following):
+    """An agent of the user over a token model: it asks twice before each step, and takes the second answer."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(lambda seed, number, is_branch: add(1, number), seed=0)
+        self._policy: Any = model.policy
+
+    async def act(self, observation: Observation) -> Any:
+        _, answer = [await self._policy.sample((1, 2, 3), Sampling()) for _ in range(2)]
+        return Decision(action=await super().act(observation), sampled=answer)
+
+
+class TwoTokens:
+    """A policy that draws two tokens."""
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        return Sampled(prompt_ids=tuple(prompt_ids), ids=(7, 8), logprobs=(0.0, 0.0), versions=(("0", 0, 2),))
+
+
+@pytest.mark.parametrize(("budget", "why"), [(Budget(tokens=24), "24 tokens"), (Budget(cost=24.0), "24 of money")])
+def test_a_branch_of_ones_own_agent_has_the_tokens_and_the_money_that_its_shared_steps_left(
+    budget: Budget, why: str, tmp_path: Path
+) -> None:
+    """Each step takes four tokens, of which its record has two, and one of money for each."""
+    price = Price(prompt=0, completion=1_000_000)
+    unused: Any = None
+    model = TokenModel(name="m", policy=TwoTokens(), renderer=unused, parse_calls=unused, context=99, price=price)
+    controller = BranchSteps(ways=2, steps=frozenset({4}))
+
+    def make_agent(task: Task, seed: int) -> GuardedAgent:
+        return GuardedAgent(lambda: Rethinking(meter_model(model)), budget, set())
+
+    play(count_env(), tmp_path / "run", controller, make_agent, TreeBudget(episodes=2))
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        paths = [*store.iter_trajectories(), *(store.load(row.episode.id) for row in store.branches())]
+    assert [(len(path.steps), why in path.reason) for path in paths] == [(6, True)] * 2
+    assert [path.usage.cost for path in paths] == [24.0, 8.0]
 
 
 KILLED = """

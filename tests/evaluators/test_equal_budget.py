@@ -155,3 +155,23 @@ def test_compare_and_the_reports_of_several_show_the_table(tmp_path: Path, capsy
     assert suite["budgets"][0]["pays_for"] == 2.5
     other = write(tmp_path / "other", 1, ONE, suite="other")
     assert TITLE in Page(read_report([searched, tries, other], no_tasks).text("html")).text
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_run_of_before_the_seconds_of_a_judge_counted_says_that_they_are_left_out(
+    is_new: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was resumed since: its first episode tells."""
+    notes = [{"judged": 1.0, **({"judged_s": 0.5} if is_new else {})}, *[{"judged": 1.0, "judged_s": 0.5}] * 3]
+    searched = tmp_path / "s"
+    config = {**AGENT, "search": "mcts,value=judge", "search_rubric": {"name": "r"}}
+    with create_run(searched, config), TrajectoryStore.open(searched, write=True) as store:
+        for task, note in enumerate(notes):
+            record = order_episode(f"t{task}", 0, pays=True, run="s", usage=SEARCH)
+            store.append(replace(record, provenance={"search": note}), {})
+    tries = write(tmp_path / "t", 3, ONE)
+    execute([searched, tries], metric=None, resolution=0.05, min_coverage=None, as_json=False)
+    shown = Page(read_report([searched, tries], no_tasks).text("html")).text
+    for text in (capsys.readouterr().out, shown):
+        assert "The tokens and the cost of the judge of the search are left out" in " ".join(text.split())
+        assert ("Its seconds are left out, too" in " ".join(text.split())) is not is_new

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +13,15 @@ from inner_command import gymcp
 from recorded_trees import BRANCHES, RECORDS, write_tree_run
 from records import stop
 
+from gymcp.errors import StoreError
 from gymcp.evaluators.metrics import measure_trees
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.evaluators.viewer.trees.tree_object import tree_object
 from gymcp.store import TrajectoryStore
+from gymcp.store.codec import pack
+from gymcp.store.database import FILE_NAME
+from gymcp.store.trees import stopped_leaves
 from gymcp.types import Json
 
 TREES: dict[str, Json] = {
@@ -86,6 +92,37 @@ def test_leaves_that_a_search_stopped_count_in_no_success_of_leaves(tmp_path: Pa
         tree = tree_object(runs, 1)
     assert (tree["total"], tree["scored"], tree["solved"]) == (4, 2, 2)
     assert [node["value"] for node in tree["leaves"][0]["nodes"]] == [1.0, 1.0, None]
+
+
+@pytest.mark.parametrize("rest", ["{}", b"{}", b"xx", b'{"provenance": 7}', b"[" * 9_999, 7])
+def test_an_unreadable_episode_counts_as_not_stopped_by_a_search(rest: str | bytes | int, tmp_path: Path) -> None:
+    """It is `later`; the first episode is known to be paused, and only loading `later` says that it is broken."""
+    branches = [replace(each, trajectory=stop(each.trajectory, "paused")) for each in BRANCHES]
+    run = write_tree_run(tmp_path / "run", root=stop(RECORDS["root"], "paused"), branches=branches)
+    with closing(sqlite3.connect(run / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE branches SET rest = ? WHERE id = 'later'", (rest,))
+    assert write_report(run)["trees"]["stopped_leaves"] == 3
+    with open_runs([run], follow=False) as runs:
+        assert (tree_object(runs, 1)["total"], runs.opened[0].problems) == (4, [])
+    assert gymcp("export", run, "--format", "csv", "--out", tmp_path / "made.csv").exit_code == 0
+    with TrajectoryStore.open(run) as store, pytest.raises(StoreError, match="row of trajectory 'later'"):
+        store.load("later")
+
+
+def test_short_rows_that_decompress_to_much_are_not_read_on_and_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a file that holds a hundred of them; the limit is lowered to 40,000 bytes."""
+    monkeypatch.setattr(stopped_leaves, "MAX_EPISODE_BYTES", 40_000, raising=False)
+    monkeypatch.setattr(stopped_leaves, "BYTES_PER_FILE_BYTE", 0, raising=False)
+    branches = [replace(each, trajectory=stop(each.trajectory, "paused")) for each in BRANCHES]
+    run = write_tree_run(tmp_path / "run", branches=branches)
+    long = pack({"provenance": {"search": {"end": "paused"}, "long": "x" * 30_000}})
+    assert len(long) < 300
+    with closing(sqlite3.connect(run / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE branches SET rest = ?", (long,))
+    with TrajectoryStore.open(run) as store:
+        assert len(store.stopped_leaves()) == 1
 
 
 def test_a_tree_of_which_a_search_stopped_every_leaf_has_no_success_of_leaves(tmp_path: Path) -> None:

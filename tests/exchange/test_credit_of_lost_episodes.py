@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from inner_command import gymcp
-from recorded_trees import BRANCHES, PLACES, RECORDS, write_tree_run
+from recorded_trees import BRANCHES, PLACES, RECORDS, make_credit, write_tree_run
 from records import stop
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.viewer.episode import episode_object
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.evaluators.viewer.trees.tree_object import tree_object
 from gymcp.outcome import Outcome
@@ -99,3 +100,29 @@ def test_fewer_steps_are_still_refused_for_an_episode_with_a_score(tmp_path: Pat
         credit = StepCredit(trajectory="root", preset="p", rewards=(0.0,), returns=(0.0,), advantages=(0.0,))
         with pytest.raises(StoreError, match=r"has 3 steps, not \[1\]"):
             store.add_credits([credit])
+
+
+def test_an_episode_that_gets_no_credit_any_more_loses_what_was_saved_of_the_preset(tmp_path: Path) -> None:
+    """Saved by a version that gave credit to paused episodes, too: now ``later`` is stopped, and no one went on."""
+    later = BranchRecord(trajectory=stop(RECORDS["later"], "paused"), branch="2.1/3.1", shared=3)
+    branches = tuple(later if each.branch == later.branch else each for each in BRANCHES)
+    run = write_tree_run(tmp_path / "run", branches=branches)
+    with TrajectoryStore.open(run, write=True) as store:
+        store.add_credits(make_credit(id, preset, 9.0, 1) for id in ("later", "alone") for preset in ("treeps", "grpo"))
+    assert gymcp("credit", run, "--preset", "treeps", "--save").exit_code == 0
+    with TrajectoryStore.open(run) as store:
+        stored = {id: {each.preset: each.advantages for each in store.credits(id)} for id in ("later", "alone")}
+    assert stored == {"later": {"grpo": (9.0,)}, "alone": {"grpo": (9.0,), "treeps": (0.0,)}}
+
+
+def test_credit_that_lacks_a_shared_step_is_not_shown_at_another(tmp_path: Path) -> None:
+    """``late`` shares two steps with the first episode, which has credit of one."""
+    run = write_tree_run(tmp_path / "run", root=PAUSED)
+    with TrajectoryStore.open(run, write=True) as store:
+        store.add_credits([make_credit("root", "treeps", 1.0, 1), make_credit("late", "treeps", 2.0, 2)])
+        store.add_credits([make_credit("early", "treeps", 3.0, 1)])
+    with open_runs([run], follow=False) as runs:
+        shown = {leaf["branch"]: leaf["n"] for leaf in tree_object(runs, 1)["leaves"]}
+        credits = {place: episode_object(runs, shown[place], None)["credits"] for place in ("1.1", "2.1")}
+    assert [each["advantages"] for each in credits["1.1"]] == [(1.0, 3.0)]
+    assert credits["2.1"] == []

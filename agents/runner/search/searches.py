@@ -122,6 +122,7 @@ def best_of_n(search: Search) -> Moves:
 def beam(search: Search) -> Moves:
     """Level by level: every path that is kept goes on in several ways, and the best `width` of all are kept."""
     kept: list[Leaf | None] = [None]
+    played: list[Leaf] = []
     while True:
         grown: list[Leaf] = []
         for start in kept:
@@ -131,7 +132,10 @@ def beam(search: Search) -> Moves:
             for _ in range(search.ways):
                 at = 0 if start is None else start.steps
                 grown.append((yield Move(start=start, at=at, steps=search.depth)))
+                played.append(grown[-1])
         best = search.rank(grown)[: search.width]
+        if best[0].end is End.LOST:
+            return search.find_best_so_far(played)
         if all(leaf.end is not End.PAUSED for leaf in best):
             return best[0]
         kept = list(best)
@@ -229,7 +233,7 @@ def lookahead(search: Search) -> Moves:
     best `width` of them. Each candidate is judged by `rollouts` episodes, of which such an episode is one.
 
     The answer is the best of all episodes that were not paused, not always the one of the steps that were taken: the
-    mean of a candidate can hide its best episode.
+    mean of a candidate can hide its best episode. If all of those are lost, a paused one is the answer.
     """
     start: Leaf | None = None
     at, begun, played = 0, list[Leaf](), dict[int, Leaf]()
@@ -245,7 +249,8 @@ def lookahead(search: Search) -> Moves:
         if first.end is End.LOST or (first.end is not End.PAUSED and first.steps <= at + 1):
             # a verdict is of an episode as it stands, so it counts for a paused one, too
             ended = [leaf for leaf in played.values() if search.sees_verdicts or leaf.end is not End.PAUSED]
-            return search.find_best_so_far(ended)
+            are_lost = all(leaf.end is End.LOST for leaf in ended)
+            return search.find_best_so_far(list(played.values()) if are_lost else ended)
         start, at = first, at + 1
         begun = [leaf for leaf in search.rank(among) if leaf in best and leaf.end not in (End.PAUSED, End.LOST)]
 

@@ -12,7 +12,7 @@ from gymcp.store import StepCredit
 def credits_on_path(runs: Runs, opened: OpenedRun, n: int, id: str) -> tuple[StepCredit, ...]:
     """Credit of all steps of an episode's path: of a branch, that of the steps that it shares is their owners'.
 
-    A preset is left out if one of the owners has no credit of it.
+    A preset is left out if one of the owners has no credit of it for the steps that are shared.
     """
     if opened.damaged:
         return ()
@@ -21,8 +21,9 @@ def credits_on_path(runs: Runs, opened: OpenedRun, n: int, id: str) -> tuple[Ste
     leaf = leaves.get(id)
     while leaf is not None and leaf.parent is not None:
         owner = leaves[leaf.parent]
-        before = {credit.preset: credit for credit in opened.store.credits(owner.id)}
         kept = leaf.shared - owner.shared
+        stored = opened.store.credits(owner.id)  # fewer than all steps of an episode whose score counts nowhere
+        before = {credit.preset: credit for credit in stored if len(credit.advantages) >= kept}
         joined = tuple(_join(before[each.preset], each, kept) for each in joined if each.preset in before)
         leaf = owner
     return joined

@@ -47,11 +47,12 @@ class Source:
     advantages: Advantages = field(default_factory=dict)
     branches: Mapping[tuple[str, int, int], Sequence[BranchRow]] = field(default_factory=dict)
     """(task, trial, attempt) -> what branched off the episode, parents first."""
-    stopped: Set[str] = frozenset()
-    """Ids of episodes that a search stopped."""
+    find_stopped: Callable[[], Set[str]] = field(default=frozenset, repr=False)
+    """Reads the ids of episodes that a search stopped, by which advantages are cut."""
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes, one in memory at a time, each followed by its branches."""
+        stopped = self.find_stopped() if self.advantages else frozenset()
         for row in self.rows:
             given = {row.id: tuple(self.advantages.get(row.id, ()))}
             branches = self.branches.get((row.task, row.trial, row.attempt), ())
@@ -60,7 +61,7 @@ class Source:
                 trajectory=self._load(row),
                 row=row,
                 has_branches=row.id in parents,
-                advantages=self._choose(row, given[row.id]),
+                advantages=self._choose(row, given[row.id], stopped),
             )
             for branch in branches:
                 own, before = self.advantages.get(branch.episode.id, ()), given.get(branch.episode.parent or "", ())
@@ -70,13 +71,15 @@ class Source:
                     row=branch.episode,
                     branch=branch,
                     has_branches=branch.episode.id in parents,
-                    advantages=self._choose(branch.episode, path, branch.shared),
+                    advantages=self._choose(branch.episode, path, stopped, branch.shared),
                 )
 
-    def _choose(self, row: EpisodeRow, path: tuple[float, ...], shared: int = 0) -> tuple[float | None, ...] | None:
+    def _choose(
+        self, row: EpisodeRow, path: tuple[float, ...], stopped: Set[str], shared: int = 0
+    ) -> tuple[float | None, ...] | None:
         """The advantages of an episode's path."""
         own, missing = self.advantages.get(row.id), shared + row.steps - len(path)
-        if own is None or (missing if row.score is not None and row.id not in self.stopped else not own):
+        if own is None or (missing if row.score is not None and row.id not in stopped else not own):
             return None
         return (*path, *(None,) * missing)
 
@@ -95,4 +98,4 @@ def open_source(folder: Path, *, attempts: bool = False) -> Iterator[Source]:
         for each in store.branches(latest=not attempts):
             branches.setdefault((each.episode.task, each.episode.trial, each.episode.attempt), []).append(each)
         rows = tuple(store.summaries(latest=not attempts))
-        yield Source(run=run, rows=rows, load=store.load, branches=branches, stopped=store.stopped_leaves())
+        yield Source(run=run, rows=rows, load=store.load, branches=branches, find_stopped=store.stopped_leaves)

@@ -53,9 +53,14 @@ _COMPRESS_ABOVE = 1024
 class ReadBudget:
     """Bytes and tokens of an episode that may still be read: a short file can decompress to endless content."""
 
-    def __init__(self) -> None:
-        self._bytes = MAX_EPISODE_BYTES
+    def __init__(self, max_bytes: int = MAX_EPISODE_BYTES) -> None:
+        self._bytes = max_bytes
         self._tokens = MAX_PROMPT_TOKENS
+
+    @property
+    def is_spent(self) -> bool:
+        """True if more bytes were read than there may be."""
+        return self._bytes < 0
 
     def spend_bytes(self, size: int) -> None:
         """Count `size` bytes. Raises ValueError if the episode is longer than any that gymcp writes."""

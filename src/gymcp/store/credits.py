@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from gymcp.errors import StoreError
 from gymcp.outcome import Outcome
@@ -18,13 +19,21 @@ from gymcp.store.validation import require_text
 from gymcp.types import Json
 
 
-def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, now: str) -> None:
-    """Store each credit, assigned at `now`, in place of the earlier credit of the same preset.
+def replace_credits(
+    db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, forget: str | None = None
+) -> None:
+    """Store each credit, assigned now, in place of the earlier credit of the same preset.
+
+    `forget`: preset whose earlier credit of every episode goes, also of those that get none now.
 
     Of a branch, it is the credit of its own steps. Of an episode without a score, or one that a search stopped, which
     others went on from, it may be that of its first steps.
     Raises StoreError if a trajectory is missing or has another number of steps.
     """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for table in ("credits", "branch_credits") if forget is not None else ():
+        if has_table(db, table):
+            db.execute(f"DELETE FROM {table} WHERE preset = ?", (encode_text(forget or ""),))
     for credit in credits:
         owner = find_owner(db, encode_text(credit.trajectory))
         lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}

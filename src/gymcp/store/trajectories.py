@@ -168,7 +168,7 @@ class TrajectoryStore:
     def stopped_leaves(self) -> frozenset[str]:
         """Ids of the episodes that a search stopped before they had ended: their scores tell nothing of success."""
         with self._reading() as db, self._row("of an episode of a search"):
-            return frozenset(read_stopped_leaves(db))
+            return frozenset(read_stopped_leaves(db, bytes_of(self._folder / FILE_NAME)))
 
     def _decode(
         self,
@@ -318,13 +318,13 @@ class TrajectoryStore:
         with self._reading() as db, self._row(f"of a grade of {id[:80]!r}"):
             return read_grades(db, id)
 
-    def add_credits(self, credits: Iterable[StepCredit]) -> None:
+    def add_credits(self, credits: Iterable[StepCredit], *, forget: str | None = None) -> None:
         """Record the credit of trajectories' steps, in place of earlier credit of the same preset. All or nothing.
 
-        Raises StoreError if a trajectory is missing or has another number of steps.
+        `forget`: preset that all episodes lose first. Raises StoreError for a missing trajectory or another length.
         """
         with self._transaction() as db:
-            replace_credits(db, self._where, credits, now=datetime.now(UTC).isoformat(timespec="seconds"))
+            replace_credits(db, self._where, credits, forget=forget)
 
     def credits(self, id: str) -> tuple[StepCredit, ...]:
         """Credit of the steps of a trajectory, newest first; empty if none was recorded."""

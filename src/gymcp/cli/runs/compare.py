@@ -13,7 +13,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import Comparison, Contender, Pair, Standing, compare, format_value
-from gymcp.evaluators.equal_budget import HEADINGS, TITLE, EqualBudget, compare_budgets, list_ways
+from gymcp.evaluators.equal_budget import HEADINGS, TITLE, EqualBudget, compare_budgets, lacks_judged_s, list_ways
 from gymcp.evaluators.names import UPPER_BOUND_KEY, mark_upper_bound
 from gymcp.evaluators.percent import format_bounds, format_percent
 from gymcp.evaluators.statistics import Power
@@ -184,7 +184,9 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
             problems.append(str(error))
             continue
         marked = mark_upper_bound(name, run.config.get(UPPER_BOUND_KEY))
-        contenders.append(Contender(name=marked, config=run.config, rows=rows, folder=str(folder)))
+        contenders.append(
+            Contender(name=marked, config=run.config, rows=rows, folder=str(folder), lacks_judged_s=lacks_judged_s(run))
+        )
     return contenders, problems
 
 

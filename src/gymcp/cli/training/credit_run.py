@@ -41,7 +41,8 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
 
     Scores are those of the newest grades, as in reports. A preset of trees also gets what branched off, and every step
     once; others get first episodes alone. `env`: the run's environment file, for presets that compare with gold. With
-    `save`, the run's store keeps the advantages, and ``gymcp view`` shows them.
+    `save`, the run's store keeps the advantages in place of all that it had of the preset, and ``gymcp view`` shows
+    them.
     """
     is_tree = preset in TREE_PRESETS
     chosen = make_tree_preset(preset, **options) if is_tree else make_preset(preset, **options)
@@ -52,9 +53,9 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
     else:
         batch = _batch(folder, chosen, env)
     credit = assign_credit(batch, chosen)
-    if save and len(credit.batch.tasks):
+    if save:
         with TrajectoryStore.open(folder, write=True, create=False) as store:
-            store.add_credits(step_credits(credit, chosen, name=preset, options=options))
+            store.add_credits(step_credits(credit, chosen, name=preset, options=options), forget=preset)
     anchors: dict[str, Json] = {
         name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name), chosen))
         for name in ANCHORS

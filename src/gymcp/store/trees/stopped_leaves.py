@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 
 from gymcp.outcome import Outcome
-from gymcp.store.codec import decode_text, unpack
+from gymcp.store.codec import MAX_EPISODE_BYTES, ReadBudget, decode_text, unpack
 from gymcp.store.trees.tables import Owner, has_table
 from gymcp.types import Json
 
@@ -22,6 +22,8 @@ PAUSED = "paused"
 """The ``end`` of an episode that the search stopped to go on from it, or from others."""
 _MAY_BE_STOPPED = (Outcome.BUDGET_EXHAUSTED, Outcome.GRADER_ERROR)
 """Recorded outcomes of such an episode."""
+BYTES_PER_FILE_BYTE = 16
+"""Bytes that may be decompressed for each byte of the file, far more than the file of a run yields."""
 
 
 def is_stopped_by_search(provenance: Mapping[str, Json]) -> bool:
@@ -30,29 +32,37 @@ def is_stopped_by_search(provenance: Mapping[str, Json]) -> bool:
     return isinstance(note, Mapping) and note.get("end") == PAUSED
 
 
-def read_stopped_leaves(db: sqlite3.Connection) -> Iterator[str]:
+def read_stopped_leaves(db: sqlite3.Connection, file_bytes: int) -> Iterator[str]:
     """Ids of the episodes that a search stopped, chosen ones too; none in a file without branches.
 
-    Raises ValueError or TypeError for rows that gymcp has not written.
+    `file_bytes`: size of the file, by which the bytes that are decompressed are limited. An episode that cannot be read
+    counts as not stopped, as do those after the limit: `TrajectoryStore.load` says what is wrong with each. Raises
+    ValueError or TypeError for an id that gymcp has not written.
     """
     if not has_table(db, "branches"):
         return
     outcomes = ", ".join(f"'{outcome}'" for outcome in _MAY_BE_STOPPED)
+    budget = ReadBudget(MAX_EPISODE_BYTES + BYTES_PER_FILE_BYTE * file_bytes)
     for table in ("trajectories", "branches"):
         for id, rest in db.execute(f"SELECT id, rest FROM {table} WHERE outcome IN ({outcomes})"):
-            if _says_stopped(rest):
+            if _says_stopped(rest, budget):
                 yield decode_text(id)
+            if budget.is_spent:
+                return
 
 
 def is_stopped_leaf(db: sqlite3.Connection, owner: Owner) -> bool:
-    """True if a search stopped this episode. Raises ValueError or TypeError for a row that gymcp has not written."""
+    """True if a search stopped this episode; False for an episode that cannot be read."""
     table = "trajectories" if owner.credits == "credits" else "branches"
-    return _says_stopped(db.execute(f"SELECT rest FROM {table} WHERE seq = ?", (owner.seq,)).fetchone()[0])
+    rest = db.execute(f"SELECT rest FROM {table} WHERE seq = ?", (owner.seq,)).fetchone()[0]
+    return _says_stopped(rest, ReadBudget())
 
 
-def _says_stopped(rest: bytes) -> bool:
-    found = unpack(rest)
+def _says_stopped(rest: bytes, budget: ReadBudget) -> bool:
+    """True if these fields of an episode say that a search stopped it; False if they cannot be read."""
+    try:
+        found = unpack(rest, budget)
+    except (ValueError, TypeError, RecursionError):
+        return False
     provenance = found.get("provenance") if isinstance(found, dict) else None
-    if not isinstance(provenance, Mapping):
-        raise ValueError("an episode has no provenance")
-    return is_stopped_by_search(provenance)
+    return isinstance(provenance, Mapping) and is_stopped_by_search(provenance)
