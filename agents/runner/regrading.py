@@ -84,10 +84,12 @@ def try_grader(
     """Grade one episode that has a score, and record nothing. Raises ConfigError if the grader fails on it.
 
     A failure on an episode without a score, such as one that a judge gave no verdict on, loses nothing and says nothing
-    of the others. So without an episode that has a score, nothing is tried; nor if the environment's grader is not
-    known to have scored any, among many that other graders have.
+    of the others. So without an episode that has a score, nothing is tried; nor if the environment's grader is to be
+    tried and is not known to have scored any, among many that other graders have.
     """
-    if (row := _choose_trial(env, store, rows)) is None:
+    scored = [row for row in rows if row.outcome.has_score and row.outcome is not Outcome.AGENT_ERROR]
+    row = _choose_trial(env, store, scored) if grader is None else next(iter(scored), None)
+    if row is None:
         return
     graded = _grade_row(env, _tasks_by_id(env), store, row, grader, refresh=refresh)
     if graded.outcome is Outcome.GRADER_ERROR:
@@ -97,13 +99,12 @@ def try_grader(
         )
 
 
-def _choose_trial(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> EpisodeRow | None:
-    """An episode that the environment's grader has scored; else the first with a score, else None.
+def _choose_trial(env: LoadedEnv, store: TrajectoryStore, scored: Sequence[EpisodeRow]) -> EpisodeRow | None:
+    """An episode, among these with a score, that the environment's grader has scored; else the first, else None.
 
     If all newest scores are of other graders, up to `MAX_LOADED` episodes are looked at as they were recorded; None if
     there are more of them, and none of these had a score: the others are unknown.
     """
-    scored = [row for row in rows if row.outcome.has_score and row.outcome is not Outcome.AGENT_ERROR]
     own = _name_own_grader(env)
     few = scored[:: -(-len(scored) // MAX_LOADED) or 1]
     newest = (row for row in scored if row.grader in (None, own))
