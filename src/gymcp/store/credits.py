@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from gymcp.errors import StoreError
 from gymcp.outcome import Outcome
@@ -31,9 +32,9 @@ def replace_credits(
     Raises StoreError if a trajectory is missing or has another number of steps.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    for table in ("credits", "branch_credits") if forget is not None else ():
-        if has_table(db, table):
-            db.execute(f"DELETE FROM {table} WHERE preset = ?", (encode_text(forget or ""),))
+    if forget is not None:
+        for table in filter(partial(has_table, db), ("credits", "branch_credits")):
+            db.execute(f"DELETE FROM {table} WHERE preset = ?", (encode_text(forget),))
     for credit in credits:
         owner = find_owner(db, encode_text(credit.trajectory))
         lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}

@@ -202,7 +202,7 @@ def _play(cells: Sequence[Cell], max_cost: float | None) -> Played:
                 result = _play_cell(replace(cell, config=replace(cell.config, max_cost=left)), progress)
                 if result.summary is not None:
                     summaries[n] = result.summary
-                    spent += _read_cost(cell)
+                    spent += 0.0 if max_cost is None else _read_cost(cell)
                 if result.error is not None:
                     errors[n] = result.error
                     broken_off |= {n} if result.has_begun else set()
