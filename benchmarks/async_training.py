@@ -125,7 +125,8 @@ def measure_all(folder: Path, seeds: tuple[int, ...], *, quick: bool) -> dict[st
         model = run_warm_start(plain, folder, lambda name, row: None)
         for way in WAYS if seed % 2 == 0 else reversed(WAYS):
             name = f"{way.replace(' ', '-')}-{seed}"
-            found[way].append(measure(take_way(start_from(model, recipe), way), env, folder / name, name))
+            found[way].append(each := measure(take_way(start_from(model, recipe), way), env, folder / name, name))
+            print(f"{name}: {each.rate:.2f} episodes/s, success {each.success:.3f}", file=sys.stderr, flush=True)
     return found
 
 
