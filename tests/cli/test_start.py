@@ -126,7 +126,7 @@ def test_a_verb_imports_only_its_own_part(started: Started) -> None:
 def test_a_recipe_is_refused_before_torch_is_imported(started: Started) -> None:
     modules, _ = started[BAD_RECIPE]
     assert "gymcp.trainers.recipe.load" in modules
-    assert {"torch", "transformers", "gymcp.cli.training.train_plan"} & modules == set()
+    assert {"torch", "transformers", "gymcp.cli.training.train_forecast"} & modules == set()
 
 
 def find_deferred() -> Iterator[tuple[str, Any]]:
