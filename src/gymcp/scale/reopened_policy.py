@@ -20,7 +20,7 @@ PING_SHARE = 0.25
 WAIT_SHARE = 0.875
 """Share of an answer's limit after which a sample waits no longer for the policy to be opened."""
 MAX_OPENED = 3
-"""Number of times that the policy is opened in one run."""
+"""Number of times that the policy is opened in one run, those that failed included."""
 
 log = logging.getLogger(__name__)
 
@@ -126,12 +126,14 @@ class ReopenedPolicy:
         try:
             lost.end()
             log.warning("node %s: %s: %s; the model is opened again", lost.name, self._who, why)
-            if self._opened >= MAX_OPENED:
-                raise ConfigError(f"it was opened {MAX_OPENED} times")
-            await self.open()
-        except ConfigError as error:
-            log.warning("%s: cannot be opened again: %s", self._who, error)
             self._node = None
+            while self._node is None and self._opened < MAX_OPENED:
+                try:
+                    await self.open()
+                except ConfigError as error:
+                    log.warning("%s: cannot be opened again: %s", self._who, error)
+            if self._node is None:
+                log.warning("%s: is opened no more: %d tries were made", self._who, MAX_OPENED)
         finally:
             self._opening = None
 
