@@ -56,7 +56,7 @@ def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sample_on(*nodes: FakeNode | None, count: int = 3, limit_s: float = WAIT_S) -> list[Sampled | BaseException]:
-    """Answers of samples at a time, by a policy that is opened on one of the nodes after the other; None: that fails."""
+    """Answers of samples at a time, by a policy that is opened on one node after the other; None: an opening fails."""
     waiting = list(nodes)
 
     async def open_node() -> PolicyNode:
