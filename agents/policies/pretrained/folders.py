@@ -18,8 +18,8 @@ _MODEL_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "additional_cha
 def locate_model(model: str, who: str) -> Path:
     """The model's folder. A path that exists comes first; what is missing is fetched.
 
-    Raises ConfigError if a hub id is neither in the local cache nor can be fetched, UsageError if the wheel of smollm2
-    cannot be had.
+    Raises ConfigError if a hub id is neither in the local cache nor can be fetched, or is rather a path; UsageError if
+    the wheel of smollm2 cannot be had.
     """
     precision = precision_of_smollm2(model, who)
     if precision is not None:
@@ -48,6 +48,19 @@ def precision_of_smollm2(model: str, who: str) -> Precision | None:
     return parse_precision(precision, who) if name == NAME and not Path(model).exists() else None
 
 
+def refuse_missing_folder(model: str, who: str, place: Path) -> None:
+    """Raise ConfigError, before anything is fetched, if a hub id is rather a path that is wrong: the folder that would
+    hold it is there, below `place`, and the hub's cache does not have the model.
+    """
+    folder = place.absolute() / model
+    if folder.parent.is_dir() and not folder.exists() and _find_in_hub_cache(model) is None:
+        raise ConfigError(
+            f"{who}: there is no folder {folder}, though {folder.parent} is there, so the hub is not asked; and as a"
+            f" hub id, '{model}' is not in the hub's cache ({_find_hub_cache()}): correct the path, or fetch the model"
+            f" first: hf download {model}"
+        )
+
+
 def is_hub_id(model: str) -> bool:
     """True for ``OWNER/NAME``, unless it is a path that exists."""
     return _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
@@ -67,16 +80,22 @@ def _find_in_hub_cache(model: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
+def _find_hub_cache() -> str:
+    cache: str = _import_part("huggingface_hub", "model", package="").constants.HF_HUB_CACHE
+    return cache
+
+
 def _fetch_from_hub(model: str, who: str) -> Path:
     hub = _import_part("huggingface_hub", who, package="")
     if (cached := _find_in_hub_cache(model)) is not None:
         return cached
+    refuse_missing_folder(model, who, Path())
     try:
         return Path(hub.snapshot_download(model, allow_patterns=list(_MODEL_FILES)))
     except Exception as error:  # the boundary to the hub's client and its network
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{who}: there is no folder '{model}' here, the hub's cache ({hub.constants.HF_HUB_CACHE}) does not have"
+            f"{who}: there is no folder '{model}' here, the hub's cache ({_find_hub_cache()}) does not have"
             f" it, and it cannot be fetched: {why}; give the path of a transformers folder, or fetch it where a hub can"
             f" be reached (hf download {model}) and copy that cache here"
         ) from error
