@@ -68,6 +68,12 @@ def test_judge_runs_its_default_command_unless_the_first_word_is_a_command(words
             "no such option: --timeout; here it is --max-episode-seconds or --request-timeout; see",
         ),
         (("judge", "run", "runs/x", "--model", "x"), "no such option: --model; here it is --policy; see"),
+        (
+            ("--model", "x"),
+            "no such option: --model; here it is --policy, an option of eval, judge run, stress, learn; see",
+        ),
+        (("--trials", "3", "eval", "bfcl"), "no such option: --trials; it is an option of eval; see"),
+        (("--json",), "no such option: --json; it is an option of eval, suites, grade, judge run and "),
         (("doctor", "--model", "x"), "no such option: --model (Possible options: --help); see"),
     ],
 )
@@ -77,7 +83,8 @@ def test_an_option_of_another_framework_is_an_error_that_names_the_one_here(
     monkeypatch.setattr(sys, "argv", ["gymcp", *words])
     with pytest.raises(SystemExit) as ended:
         run()
-    assert (ended.value.code, f"{says} gymcp" in capsys.readouterr().err) == (2, True)
+    printed = capsys.readouterr().err
+    assert (ended.value.code, says in printed, "; see gymcp" in printed) == (2, True, True)
 
 
 def test_every_option_in_place_of_one_of_another_framework_exists() -> None:
