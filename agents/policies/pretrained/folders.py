@@ -36,6 +36,16 @@ def find_model(model: str) -> Path | None:
     return _find_in_hub_cache(model) if is_hub_id(model) else Path(model)
 
 
+def check_hub_id(model: str, who: str) -> None:
+    """Raise ConfigError, whose message begins with `who`, if a hub id's model cannot be had, as far as it shows without
+    a network: it is not in the hub's cache, and the id is rather a path, or ``HF_HUB_OFFLINE`` is set.
+    """
+    if _find_in_hub_cache(model) is None:
+        refuse_missing_folder(model, who, Path())
+        if _hub_constants().HF_HUB_OFFLINE:
+            _fetch_from_hub(model, who)  # is refused at once
+
+
 def check_model_folder(folder: Path, who: str) -> None:
     """Raise ConfigError, whose message begins with `who`, if the folder holds no model."""
     if not (folder / "config.json").is_file():
@@ -54,10 +64,11 @@ def refuse_missing_folder(model: str, who: str, place: Path) -> None:
     """
     folder = place.absolute() / model
     if folder.parent.is_dir() and not folder.exists() and _find_in_hub_cache(model) is None:
+        cache = _hub_constants().HF_HUB_CACHE
         raise ConfigError(
             f"{who}: there is no folder {folder}, though {folder.parent} is there, so the hub is not asked; and as a"
-            f" hub id, '{model}' is not in the hub's cache ({_find_hub_cache()}): correct the path, or fetch the model"
-            f" first: hf download {model}"
+            f" hub id, '{model}' is not in the hub's cache ({cache}): correct the path, or fetch the model first:"
+            f" hf download {model}"
         )
 
 
@@ -80,9 +91,8 @@ def _find_in_hub_cache(model: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def _find_hub_cache() -> str:
-    cache: str = _import_part("huggingface_hub", "model", package="").constants.HF_HUB_CACHE
-    return cache
+def _hub_constants() -> Any:
+    return _import_part("huggingface_hub.constants", "model", package="")
 
 
 def _fetch_from_hub(model: str, who: str) -> Path:
@@ -95,7 +105,7 @@ def _fetch_from_hub(model: str, who: str) -> Path:
     except Exception as error:  # the boundary to the hub's client and its network
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{who}: there is no folder '{model}' here, the hub's cache ({_find_hub_cache()}) does not have"
+            f"{who}: there is no folder '{model}' here, the hub's cache ({_hub_constants().HF_HUB_CACHE}) does not have"
             f" it, and it cannot be fetched: {why}; give the path of a transformers folder, or fetch it where a hub can"
             f" be reached (hf download {model}) and copy that cache here"
         ) from error
