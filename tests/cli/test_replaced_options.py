@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +53,18 @@ def test_the_help_does_not_show_replaced_options(verb: str) -> None:
 def test_judge_runs_its_default_command_unless_the_first_word_is_a_command(words: tuple[str, ...], usage: str) -> None:
     result = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
     assert (result.exit_code, f"{usage} [OPTIONS]" in result.output) == (2, True)
+
+
+def test_a_folder_with_the_name_of_the_default_command_is_told_how_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gymcp", "judge", "run", "--policy", "tiny"])
+    for hint in ("", "if the folder 'run' is meant, write ./run; "):
+        with pytest.raises(SystemExit):
+            run()
+        assert f"judge run: missing argument 'run'; {hint}see gymcp" in capsys.readouterr().err
+        (tmp_path / "run").mkdir(exist_ok=True)
 
 
 @pytest.mark.parametrize(

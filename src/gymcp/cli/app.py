@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -97,11 +98,22 @@ def _describe_usage_error(error: TyperException) -> str:
     for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
         words = words.replace(long, short)
     context = getattr(error, "ctx", None)
+    words += _hint_at_folder_like_command(error)
     typed = next((verb.name for verb in VERBS if verb.name in sys.argv[1:]), "")
     verb = typed if context is None else context.command_path.partition(" ")[2]
     who = f"{verb}: " if verb else ""
     help_command = " ".join(("gymcp", *verb.split(), "--help"))
     return f"{who}{words[:1].lower()}{words[1:]}; see {help_command}"
+
+
+def _hint_at_folder_like_command(error: TyperException) -> str:
+    """Words for one who meant a folder by the name of the command that a group runs by default, else empty."""
+    context = getattr(error, "ctx", None)
+    group = getattr(getattr(context, "parent", None), "command", None)
+    name = getattr(context, "info_name", None)
+    if type(error).__name__ != "MissingParameter" or name is None or getattr(group, "default", None) != name:
+        return ""
+    return f"; if the folder '{name}' is meant, write ./{name}" if Path(name).is_dir() else ""
 
 
 def _describe_option_elsewhere(error: TyperException) -> str:
