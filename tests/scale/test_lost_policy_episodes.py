@@ -70,7 +70,7 @@ async def play_on_lost_policy() -> Trajectory:
 
 
 def test_an_episode_near_its_end_has_no_score_while_its_policy_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reopened_policy, "WAIT_SHARE", 0.02)  # of an hour it is more than the episode has
+    monkeypatch.setattr(reopened_policy, "WAIT_SHARE", 0.02)  # 2 % of an hour is more than the episode has
     found = asyncio.run(play_on_lost_policy())
     assert (found.outcome, found.score) == (Outcome.POLICY_INFRA, None)
     assert found.reason == "policy 'tiny': its node is lost, and the model is still being opened again"
