@@ -15,6 +15,7 @@ import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.sandbox.cgroup import Hierarchy, usable_hierarchy
 
 
 def is_required(what: str) -> bool:
@@ -54,3 +55,8 @@ def usable(name: str) -> Sandbox:
     if (why := unusable(name)) is not None:
         lacking(name, why)
     return get_sandbox(name)
+
+
+def require_cgroup() -> Hierarchy:
+    """The folders in which this process can make control groups; without them the test is skipped, or fails."""
+    return usable_hierarchy() or lacking("cgroup", "no writable cgroup with memory and pids")

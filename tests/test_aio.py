@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gymcp.aio import BackgroundLoop, LoopEnded, RunnerThread, hold_open, keyed_lock, run_in_own_task
+from gymcp.aio import (
+    BackgroundLoop,
+    LoopEnded,
+    RunnerThread,
+    find_deadline,
+    hold_open,
+    keyed_lock,
+    limit_wait,
+    run_in_own_task,
+    share_deadline,
+)
 
 
 class Recorder:
@@ -175,3 +186,33 @@ def test_a_question_is_answered_with_the_error_that_ends_the_loop() -> None:
     thread = RunnerThread("test-loop", open_nothing, live)
     with pytest.raises(ValueError, match="the play broke"):
         thread.ask(stop_and_wait)
+
+
+def test_the_first_deadline_around_counts_also_in_tasks_that_are_started_inside() -> None:
+    async def find() -> float:
+        return find_deadline()
+
+    async def look() -> list[float | None]:
+        async with limit_wait(None) as endless:
+            found: list[float | None] = [endless.when(), find_deadline()]
+        async with limit_wait(100.0) as outer, limit_wait(1_000.0):
+            found.append(await asyncio.create_task(find()))
+            expected = outer.when()
+        with share_deadline(7.0), share_deadline(8.0):
+            found.append(find_deadline())
+        return [*found, find_deadline(), expected]
+
+    *found, after, expected = asyncio.run(look())
+    assert (found, after) == ([None, math.inf, expected, 7.0], math.inf)
+
+
+def test_a_wait_is_over_at_its_limit() -> None:
+    async def wait() -> bool:
+        try:
+            async with limit_wait(0.0) as scope:
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return scope.expired()
+        return False
+
+    assert asyncio.run(wait())

@@ -24,10 +24,22 @@ FOREIGN_PAGES = {"gguf.md"}
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers")
 
 
-def run(*command: object, cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+def start(*command: object, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The ended command, which has the shell's variables, but none of its modules: PYTHONPATH would hide the wheel."""
+    shell = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**shell, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
+
+
+def run(*command: object, cwd: Path | None = None, **variables: str) -> str:
+    done = start(*command, cwd=cwd, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -105,13 +117,7 @@ def test_help_and_messages_of_an_installed_wheel_name_pages_that_are_there(insta
     for words in ((), ("judge", "agreement")):
         said = run(installed, "-m", "gymcp.cli", *words, "--help", cwd=tmp_path)
         assert said.rstrip().splitlines()[-2:] == ["Documentation (docs/):", f"  {package}/docs"]
-    wrong = subprocess.run(
-        [installed, "-m", "gymcp.cli", "judge", "run", "mine"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    wrong = start(installed, "-m", "gymcp.cli", "judge", "run", "mine", cwd=tmp_path)
     (page,) = re.findall(r"see (/\S+\.md)", wrong.stderr)
     assert Path(page).is_relative_to(package)
     assert Path(page).is_file()
@@ -191,7 +197,7 @@ def test_code_in_a_sandbox_may_import_no_other_part_of_gymcp(contract: dict[str,
 
 
 def test_imports_point_one_way() -> None:
-    run(Path(sys.executable).with_name("lint-imports"), "--no-logo", cwd=ROOT)
+    run(Path(sys.executable).with_name("lint-imports"), "--no-logo", cwd=ROOT, PYTHONPATH=str(ROOT / "src"))
 
 
 def test_a_checkout_whose_links_became_text_says_what_to_do(tmp_path: Path) -> None:
@@ -199,11 +205,5 @@ def test_a_checkout_whose_links_became_text_says_what_to_do(tmp_path: Path) -> N
     package.mkdir()
     shutil.copy2(ROOT / "src" / "gymcp" / "__init__.py", package)
     (package / "envs").write_text("../../envs")
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", "import gymcp"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = start(sys.executable, "-S", "-c", "import gymcp", PYTHONPATH=str(tmp_path))
     assert "git config core.symlinks true" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from gymcp.agents.programs.requests import ModelAnswer, ModelRequest
 from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.programs.shared_budget import BudgetExhausted, SharedBudget
 from gymcp.agents.tool_calls.parsing import CallIds
+from gymcp.aio import find_deadline, share_deadline
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.seeds import derive_seed
@@ -36,6 +38,8 @@ class Exchange:
         self._contexts = Contexts(model, self._new_id) if model is not None else None
         self._answers = Answers()
         self._count = 0
+        self._deadline = math.inf
+        """Time of the event loop at which the agent's time is over, by the harness's last observation."""
         self.requests = HeldRequests()
 
     @property
@@ -57,7 +61,8 @@ class Exchange:
         try:
             async with self._budget.reserve(asked) as granted:
                 sampling = self._choose_sampling(request, number, granted)
-                decision, stop = await self._contexts.answer(request, sampling)
+                with share_deadline(self._deadline):
+                    decision, stop = await self._contexts.answer(request, sampling)
                 self._budget.spend(decision.spent or ModelUsage(model=""))
         except BudgetExhausted as error:
             self.events.put_nowait(GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=str(error)))
@@ -91,6 +96,7 @@ class Exchange:
 
     def observe(self, observation: Observation) -> str | None:
         """Give the program the results of its calls and the tools on offer; return what the user says, if it speaks."""
+        self._deadline = find_deadline()
         messages = self.tool_exchange.observe(observation)
         return "\n\n".join(message.content for message in messages) if messages else None
 

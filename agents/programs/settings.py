@@ -74,9 +74,10 @@ class ProgramSettings:
 
 
 def names_path(word: str) -> bool:
-    """True if the word of a command names a file or folder of the host. A text that is too long for a path does not."""
+    """True if the word of a command names a file or folder of the host. A text that is too long for a path does not,
+    and no more does an empty one, which `Path` takes for the working folder."""
     try:
-        return Path(word).exists()
+        return bool(word) and Path(word).exists()
     except OSError:
         return False
 
@@ -105,7 +106,7 @@ def parse_command(agent: str) -> tuple[str, ...]:
         argv = tuple(shlex.split(agent.removeprefix(PREFIX)))
     except ValueError as error:
         raise ConfigError(f"agent '{agent}': cannot be split into words: {error}") from error
-    if not argv:
+    if not argv or not argv[0]:
         raise ConfigError(f"agent '{agent}': no program; write cmd:PROGRAM ARGS")
     if sum(PROMPT in word or PROMPT_FILE in word for word in argv) > 1:
         raise ConfigError(f"agent '{agent}': {PROMPT} or {PROMPT_FILE} stands in it more than once")

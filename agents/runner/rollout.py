@@ -14,7 +14,7 @@ from functools import partial
 from gymcp.agents.runner.trees.tree import NOT_REPLACED, Fork, Steered, Steers
 from gymcp.agents.strategies.budgets import Budget, RunBudget, limit_agent_time
 from gymcp.agents.strategies.guarded_agent import GuardedAgent
-from gymcp.aio import PausableTimeout
+from gymcp.aio import PausableTimeout, limit_wait
 from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
 from gymcp.envs.episodes.records import cost_of, subtract_shared
 from gymcp.envs.episodes.user_turn import Pause
@@ -234,7 +234,7 @@ class _Attempt:
             return self._out_of_time(agent)
         asked = time.perf_counter()
         try:
-            async with asyncio.timeout(left_s) as deadline:
+            async with limit_wait(left_s) as deadline:
                 return await _ask(agent, observation)
         except AnswerTimeout as error:
             return self._out_of_time(agent, str(error))

@@ -6,7 +6,6 @@ answered with an error; an exhausted budget or context ends the episode.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from gymcp.agents.prompts.context import DROPPED, Context
 from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.budgets import Budget, BudgetTracker
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
+from gymcp.aio import limit_wait
 from gymcp.errors import PolicyInfraError, PromptTooLong
 from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
@@ -131,7 +131,7 @@ class ReactAgent:
     async def _in_time(self, work: Awaitable[Decision | GiveUp]) -> Decision | GiveUp:
         """The result of `work`, or the end of the episode if the budget of seconds runs out first."""
         try:
-            async with asyncio.timeout(self._budget.seconds_left) as deadline:
+            async with limit_wait(self._budget.seconds_left) as deadline:
                 return await work
         except TimeoutError:
             if not deadline.expired():

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gymcp.aio import keyed_lock
 from gymcp.errors import PolicyInfraError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.judge.answers import Answer, JudgeAnswers, answer_key
@@ -85,13 +86,17 @@ async def _ask(request: JudgeRequest, record: Trajectory, seat: JudgeSeat, costs
 async def _ask_once(
     request: JudgeRequest, vote: int, sampling: Sampling, record: Trajectory, seat: JudgeSeat, costs: list[float]
 ) -> Answer:
-    """One answer: the recorded one if there is any. Raises PolicyInfraError, TimeoutError."""
+    """One answer: the recorded one if there is any, also of another episode that asks the same now.
+
+    Raises PolicyInfraError, TimeoutError.
+    """
     key = answer_key(request.question, seat.name, sampling)
-    if (known := seat.answers.get(key)) is not None:
-        return known
-    async with asyncio.timeout(seat.timeout_s):
-        text, spent = await seat.judge.ask(request.question.messages, sampling)
-    answer = Answer(text=text, spent=spent, grader=request.key)
-    costs.append(spent.cost if spent else 0.0)
-    seat.answers.add(key, answer, {"episode": record.id, "vote": vote, "judge": seat.name})
-    return answer
+    async with keyed_lock(f"answer {id(seat.answers)} {key}"):
+        if (known := seat.answers.get(key)) is not None:
+            return known
+        async with asyncio.timeout(seat.timeout_s):
+            text, spent = await seat.judge.ask(request.question.messages, sampling)
+        answer = Answer(text=text, spent=spent, grader=request.key)
+        costs.append(spent.cost if spent else 0.0)
+        seat.answers.add(key, answer, {"episode": record.id, "vote": vote, "judge": seat.name})
+        return answer

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import math
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -17,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 T = TypeVar("T")
 A = TypeVar("A")
 
+_deadline: ContextVar[float] = ContextVar("gymcp_deadline", default=math.inf)
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
@@ -84,6 +87,30 @@ class PausableTimeout:
             yield
         finally:
             self._scope.reschedule(loop.time() + left_s)
+
+
+@contextlib.asynccontextmanager
+async def limit_wait(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+    """Like `asyncio.timeout`, and what runs inside can `find_deadline`. Raises TimeoutError."""
+    async with asyncio.timeout(seconds) as scope:
+        when = scope.when()
+        with share_deadline(math.inf if when is None else when):
+            yield scope
+
+
+@contextlib.contextmanager
+def share_deadline(when: float) -> Iterator[None]:
+    """Tell the block, and tasks that it starts, that its result is of no use after this time of the event loop."""
+    token = _deadline.set(min(when, _deadline.get()))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def find_deadline() -> float:
+    """Time of the event loop at which the first enclosing `limit_wait` ends; infinity: none does."""
+    return _deadline.get()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import script_sessions
 from captive import Captive
+from equipment import require_cgroup
 from script_sessions import Make, make
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
@@ -233,8 +234,7 @@ def enter(cgroup: Cgroup) -> bool:
 
 def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) -> None:
     """The origin gets no file of it. Control: a process that has the files enters."""
-    if not bwrap.uses_cgroup:
-        pytest.skip("no writable cgroup with memory and pids")
+    require_cgroup()
 
     async def episodes() -> tuple[str, list[bool], list[bool], list[bool]]:
         async with warm_bwrap(bwrap) as warm, captive(warm) as one:

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from gymcp.agents.policies.models import TokenModel
 from gymcp.agents.policies.pretrained.convert import make_smollm2
-from gymcp.agents.policies.pretrained.folders import locate_model
+from gymcp.agents.policies.pretrained.folders import check_hub_id, locate_model
 from gymcp.agents.policies.pretrained.gguf import read_gguf
 from gymcp.agents.policies.pretrained.smollm2 import WHEEL, cached_folder, with_tools
 from gymcp.agents.policies.specs import ModelOptions, locate_folder, open_model, parse_policy
@@ -165,6 +165,43 @@ def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
     assert named_model_folder(load_recipe(recipe).model) == folder
     (tmp_path / "mine" / "small").mkdir(parents=True)  # a folder beside the recipe comes first
     assert load_recipe(recipe).model.path == str(tmp_path / "mine" / "small")
+
+
+def test_a_wrong_path_that_could_be_a_hub_id_is_refused_without_asking_the_hub(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('env = "backoffice"\nmodel = {path = "models/small"}\n')
+    says = (
+        f"there is no folder {tmp_path}/models/small, though {tmp_path}/models is there, so the hub is not asked; and"
+        f" as a hub id, 'models/small' is not in the hub's cache ({hub}): correct the path, or fetch the model first:"
+        " hf download models/small"
+    )
+    with pytest.raises(ConfigError) as of_recipe:
+        load_recipe(recipe)
+    assert str(of_recipe.value) == f"recipe: model.path: {says}"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as of_policy:
+        locate_folder(parse_policy("local:models/small"))
+    assert str(of_policy.value) == f"policy 'local:models/small': {says}"
+
+
+def test_a_hub_id_that_is_cached_may_have_the_name_of_a_folder_beside_the_recipe(hub: Path, tmp_path: Path) -> None:
+    folder = cache_model(hub)
+    (tmp_path / "mine").mkdir()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('env = "backoffice"\nmodel = {path = "mine/small"}\n')
+    assert named_model_folder(load_recipe(recipe).model) == folder
+
+
+def test_a_hub_id_is_checked_without_asking_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_hub_id("mine/none", "policy 'local:mine/none'")  # may be there
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    cache_model(hub)
+    check_hub_id("mine/small", "policy 'local:mine/small'")
+    with pytest.raises(ConfigError, match=r"policy 'local:mine/none': there is no folder 'mine/none' here, .* fetched"):
+        check_hub_id("mine/none", "policy 'local:mine/none'")
 
 
 def test_an_unknown_hub_id_gives_one_line_with_both_ways(hub: Path) -> None:

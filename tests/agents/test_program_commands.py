@@ -17,6 +17,7 @@ from gymcp.errors import ConfigError
     ("agent", "words"),
     [
         ("cmd:", "no program; write cmd:PROGRAM ARGS"),
+        ("cmd:'' agent.py", "no program; write cmd:PROGRAM ARGS"),
         ("cmd:python 'x", "cannot be split into words: No closing quotation"),
         ("cmd:a {prompt} {prompt}", "stands in it more than once"),
         ("cmd:a {prompt} {prompt_file}", "stands in it more than once"),
@@ -25,6 +26,15 @@ from gymcp.errors import ConfigError
 def test_an_invalid_command_is_refused(agent: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_command(agent)
+
+
+def test_an_empty_word_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv, mounts = find_program(ProgramSettings(argv=("sh", "-c", "echo $1", "sh", "")))
+    assert argv[1:] == ("-c", "echo $1", "sh", "")
+    assert not any(str(tmp_path) in str(mount) for mount in mounts)
+    with pytest.raises(ConfigError, match="no such program"):
+        find_program(ProgramSettings(argv=("",)))
 
 
 def test_a_word_that_is_longer_than_any_path_is_a_word() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from gymcp.agents.programs.settings import ProgramSettings
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import ReactSettings, react
+from gymcp.aio import find_deadline
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.suites.backoffice import make_tasks
@@ -293,6 +295,15 @@ def test_a_failure_of_the_model_is_not_the_programs() -> None:
 
     (episode,) = play(chat_model(Down()), settings("python3", PLAYER))
     assert (episode.outcome, episode.score, episode.reason) == (Outcome.POLICY_INFRA, None, "the engine is down")
+
+
+def test_the_model_of_a_program_can_find_the_end_of_the_episodes_time() -> None:
+    class Looks:
+        async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+            return Decision(action=Action(text="some" if find_deadline() < math.inf else "none"))
+
+    (episode,) = play(chat_model(Looks()), settings("python3", PLAYER))
+    assert [step.action.text for step in episode.steps] == ["some"]
 
 
 def test_the_answer_to_a_program_that_then_hangs_is_recorded() -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from equipment import require_cgroup
 from faults import environment
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import HostProcess
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -31,8 +31,7 @@ def end_of(process: object) -> ProcessEnd:
 def test_a_waiter_learns_the_limit_of_an_end_seen_just_before(forked: bool, require: Callable[[str], None]) -> None:
     """The server's pipe and its end are seen in the same turn of the loop, in any order."""
     require("bwrap")
-    if not Bubblewrap().uses_cgroup:
-        pytest.skip("no writable cgroup with memory and pids")  # the watchdog stands still with the loop
+    require_cgroup()  # the watchdog stands still with the loop
     env = environment("forked", [FAULT])
     server = env.servers[0] if forked else replace(env.servers[0], fork=None)
     add = b'{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "add", "arguments": {"note": ""}}}\n'

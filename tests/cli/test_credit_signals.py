@@ -49,6 +49,36 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def count_executions(folder: Path) -> tuple[Path, Path]:
+    """An environment file like backoffice, and the file that gets a line whenever it is run."""
+    runs = folder / "runs.txt"
+    file = folder / "counted.py"
+    file.write_text(
+        f"with open({str(runs)!r}, 'a') as file:\n    file.write('run\\n')\n"
+        "from gymcp.envs import load_spec\n\nENV = load_spec('backoffice')\n"
+    )
+    return file, runs
+
+
+@pytest.mark.parametrize("preset", ["grpo", "capo"])
+def test_the_environment_is_run_once(
+    preset: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, runs = count_executions(tmp_path)
+    credit_run.run(folder, preset, {}, env=str(file), save=False, as_json=True)
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
+    assert runs.read_text() == "run\n"
+
+
+def test_the_environment_is_run_once_for_the_diagnosis(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, runs = count_executions(tmp_path)
+    credit_diagnosis.run(folder, "grpo", {}, env=str(file), as_json=True)
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
+    assert runs.read_text() == "run\n"
+
+
 def grade_again(folder: Path, **scores: float | None) -> None:
     """Grade the episodes that end with these numbers of trials, as trial_N=SCORE; None: the grader failed."""
     with TrajectoryStore.open(folder, write=True) as store:

@@ -170,8 +170,9 @@ def test_environments_of_the_same_name_keep_apart(tmp_path: Path) -> None:
 
 
 def test_wrong_names_are_told_before_the_first_run(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
     with chat_server(pays_or_not) as server:
-        models = (f"openai:{server.url}#one", "opnai:x", "local:./gone")
+        models = (f"openai:{server.url}#one", "opnai:x", "local:./gone", "local:models/lost")
         words = [word for model in models for word in ("--policy", model)]
         done = gymcp("eval", BANK, "nope", *words, "--out", "all", "--json", cwd=tmp_path)
     assert done.returncode == 2
@@ -180,7 +181,15 @@ def test_wrong_names_are_told_before_the_first_run(tmp_path: Path) -> None:
     begins = next(n for n, line in enumerate(lines) if " at a time" in line)
     assert [line.split(": will be left out: ")[0] for line in lines[:begins] if "left out" in line] == [
         f"gymcp: {pair}"
-        for pair in ("bank by opnai:x", "bank by gone", "nope by one", "nope by opnai:x", "nope by gone")
+        for pair in (
+            "bank by opnai:x",
+            "bank by gone",
+            "bank by lost",
+            "nope by one",
+            "nope by opnai:x",
+            "nope by gone",
+            "nope by lost",
+        )
     ]
     assert errors("\n".join(lines[begins:])) == []
 

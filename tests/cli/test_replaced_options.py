@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -54,6 +55,18 @@ def test_judge_runs_its_default_command_unless_the_first_word_is_a_command(words
     assert (result.exit_code, f"{usage} [OPTIONS]" in result.output) == (2, True)
 
 
+def test_a_folder_with_the_name_of_the_default_command_is_told_how_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gymcp", "judge", "run", "--policy", "tiny"])
+    for hint in ("", "if the folder 'run' is meant, write ./run; "):
+        with pytest.raises(SystemExit):
+            run()
+        assert f"judge run: missing argument 'run'; {hint}see gymcp" in capsys.readouterr().err
+        (tmp_path / "run").mkdir(exist_ok=True)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -68,6 +81,12 @@ def test_judge_runs_its_default_command_unless_the_first_word_is_a_command(words
             "no such option: --timeout; here it is --max-episode-seconds or --request-timeout; see",
         ),
         (("judge", "run", "runs/x", "--model", "x"), "no such option: --model; here it is --policy; see"),
+        (
+            ("--model", "x"),
+            "no such option: --model; here it is --policy, an option of eval, judge run, stress, learn; see",
+        ),
+        (("--trials", "3", "eval", "bfcl"), "no such option: --trials; it is an option of eval; see"),
+        (("--json",), "no such option: --json; it is an option of eval, suites, grade, judge run and "),
         (("doctor", "--model", "x"), "no such option: --model (Possible options: --help); see"),
     ],
 )
@@ -77,7 +96,8 @@ def test_an_option_of_another_framework_is_an_error_that_names_the_one_here(
     monkeypatch.setattr(sys, "argv", ["gymcp", *words])
     with pytest.raises(SystemExit) as ended:
         run()
-    assert (ended.value.code, f"{says} gymcp" in capsys.readouterr().err) == (2, True)
+    printed = capsys.readouterr().err
+    assert (ended.value.code, says in printed, "; see gymcp" in printed) == (2, True, True)
 
 
 def test_every_option_in_place_of_one_of_another_framework_exists() -> None:

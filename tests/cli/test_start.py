@@ -99,7 +99,7 @@ def test_help_and_wrong_options_import_nothing_that_runs(started: Started, subte
 
 
 @STARTED
-@pytest.mark.parametrize("words", [("--help",), ("--version",), ("--no-such-option",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("--help",), ("--version",)], ids=" ".join)
 def test_the_first_page_imports_no_verb(words: tuple[str, ...], started: Started) -> None:
     modules, _ = started[words]
     page = {"gymcp.cli.help", "gymcp.cli.help.page", "gymcp.cli.help.parameters"} if words == ("--help",) else set()
@@ -126,7 +126,7 @@ def test_a_verb_imports_only_its_own_part(started: Started) -> None:
 def test_a_recipe_is_refused_before_torch_is_imported(started: Started) -> None:
     modules, _ = started[BAD_RECIPE]
     assert "gymcp.trainers.recipe.load" in modules
-    assert {"torch", "transformers", "gymcp.cli.training.train_plan"} & modules == set()
+    assert {"torch", "transformers", "gymcp.cli.training.train_forecast"} & modules == set()
 
 
 def find_deferred() -> Iterator[tuple[str, Any]]:

@@ -63,6 +63,15 @@ class Scripted:
         return self._reply(found[1], self.asked - 1), SPENT
 
 
+class Yielding(Scripted):
+    """A scripted judge that lets others ask before it answers."""
+
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        answer = await super().ask(messages, sampling)
+        await asyncio.to_thread(int)
+        return answer
+
+
 class Unreachable:
     async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         raise PolicyInfraError("model 'm': status 503")
@@ -117,6 +126,20 @@ def test_a_verdict_is_the_score(reply: Reply, score: float) -> None:
     graded = judge_and_grade(judge_by_rubric(MANNERS), seat(Scripted(reply)))
     assert (graded.outcome, graded.score) == (Outcome.SCORED, score)
     assert graded.components == {"judge.polite": score, "judge.verdicts": 1.0, "judge.unanimous": 1.0}
+
+
+def test_episodes_that_ask_the_same_at_once_ask_it_once() -> None:
+    judge, grader, alike = Yielding(polite), judge_by_rubric(MANNERS, votes=2), remove_grade(PLAYED)
+    once = seat(judge)
+
+    async def ask_all() -> list[EpisodeAnswers]:
+        records = [replace(alike, id=name) for name in ("a", "b", "c")]
+        return await asyncio.gather(*(ask_judge(grader, TASK, each, no_states, once) for each in records))
+
+    first, *others = asyncio.run(ask_all())
+    assert judge.asked == 2, "one for each vote"
+    assert [each.truths for each in others] == [first.truths] * 2
+    assert sum(each.cost for each in (first, *others)) == 2 * SPENT.cost
 
 
 def test_grading_again_asks_no_judge_and_gives_the_same_record() -> None:

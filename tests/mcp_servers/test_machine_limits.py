@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from equipment import lacking
+from equipment import require_cgroup
 
 from gymcp.mcp_servers.machine_limits import MAX_OPEN_FILES, free_memory_mb, read_machine_limits
-from gymcp.mcp_servers.sandbox.cgroup import create, find_own_folder, prepare_moves, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import create, find_own_folder, prepare_moves
 from gymcp.mcp_servers.sandbox.spec import Limits
 
 GIB = 1 << 30
@@ -112,9 +112,7 @@ def report(prepare: str, group: str = "") -> list[str]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if not group:
             return process.communicate("x", timeout=TIMEOUT_S)[0].split()
-        hierarchy = usable_hierarchy()
-        assert hierarchy is not None
-        cgroup = create(hierarchy, group, Limits(memory_mb=300), sandbox_processes=8)
+        cgroup = create(require_cgroup(), group, Limits(memory_mb=300), sandbox_processes=8)
         try:
             cgroup.take([process.pid])
             return process.communicate("x", timeout=TIMEOUT_S)[0].split()
@@ -131,8 +129,7 @@ def test_the_cores_and_files_of_a_process_are_those_that_it_may_use() -> None:
 
 
 def test_a_process_in_a_real_control_group_has_what_that_leaves() -> None:
-    if usable_hierarchy() is None:
-        lacking("cgroup", "no control group can be made here")
+    require_cgroup()
     _, free, _, is_limit, gate = report("", group=f"gymcp-test-limits-{os.getpid()}")
     assert is_limit == "True"
     assert 0 < float(free) <= 300 < free_memory_mb()
@@ -140,8 +137,9 @@ def test_a_process_in_a_real_control_group_has_what_that_leaves() -> None:
 
 
 def test_moves_are_prepared_without_moving_the_harness() -> None:
-    if usable_hierarchy() is None or (own := find_own_folder()) is None:
-        lacking("cgroup", "no control group can be made here")
+    require_cgroup()
+    own = find_own_folder()
+    assert own is not None
     assert str(os.getpid()) in (own / "cgroup.procs").read_text().split()
     before = Path("/proc/self/cgroup").read_text()
     prepare_moves(own)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equipment import require_cgroup
 from sandbox_runs import DAEMON, python
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy, usable_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, create, find_hierarchy
 from gymcp.mcp_servers.sandbox.proctree import uses_swap
 from gymcp.process_owner import owner
 
@@ -87,8 +88,7 @@ def test_below_its_limits_a_server_lives(limited: Bubblewrap, to_end: ToEnd) -> 
 
 
 def test_process_limit_holds(bwrap: Bubblewrap, to_end: ToEnd) -> None:
-    if not bwrap.uses_cgroup:
-        pytest.skip("no writable cgroup with memory and pids")
+    require_cgroup()
     ended = to_end(bwrap, FORKS_UNTIL_REFUSED, Launch(argv=(), limits=Limits(processes=20)))
     assert ended.out == "19\n"  # and itself
 
@@ -237,9 +237,7 @@ HEAP = "b = bytearray(150_000_000); b[::4096] = b'x' * len(b[::4096])"
 @pytest.mark.parametrize(("outer_mb", "own_mb", "kills"), [(400, 60, 1), (60, 400, 0)], ids=["own", "above"])
 def test_lack_of_memory_above_a_servers_cgroup_is_no_limit_of_it(outer_mb: int, own_mb: int, kills: int) -> None:
     """A machine, or a container around the harness, that runs out of memory; control: the cgroup's own limit."""
-    hierarchy = usable_hierarchy()
-    if hierarchy is None:
-        pytest.skip("no writable cgroup with memory and pids")
+    hierarchy = require_cgroup()
     with contextlib.ExitStack() as stack:
         name = f"gymcp-{owner()}-above-{outer_mb}"
         outer = create(hierarchy, name, Limits(memory_mb=outer_mb), sandbox_processes=0)

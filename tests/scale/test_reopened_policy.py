@@ -55,14 +55,15 @@ def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reopened_policy, "SILENT_S", 0.02)
 
 
-def sample_on(*nodes: FakeNode, count: int = 3, limit_s: float = WAIT_S) -> list[Sampled | BaseException]:
-    """Answers of samples at a time, by a policy that is opened on one of the nodes after the other."""
+def sample_on(*nodes: FakeNode | None, count: int = 3, limit_s: float = WAIT_S) -> list[Sampled | BaseException]:
+    """Answers of samples at a time, by a policy that is opened on one node after the other; None: an opening fails."""
     waiting = list(nodes)
 
     async def open_node() -> PolicyNode:
-        if not waiting:
+        node = waiting.pop(0) if waiting else None
+        if node is None:
             raise ConfigError("no node of the cluster has what the plan's policy asks for")
-        return waiting.pop(0)
+        return node
 
     return asyncio.run(run_samples(open_node, count, limit_s))
 
@@ -101,6 +102,15 @@ def test_a_policy_is_opened_only_so_often() -> None:
     (found,) = sample_on(*nodes, count=1)
     assert isinstance(found, PolicyInfraError)
     assert [node.has_ended for node in nodes] == [True, True, True, False]
+
+
+def test_an_opening_that_fails_is_one_of_the_tries() -> None:
+    assert sample_on(FakeNode("a", is_dead=True), None, FakeNode("c")) == [ANSWER] * 3
+    never = FakeNode("d")
+    found = sample_on(FakeNode("a", is_dead=True), None, None, never)
+    assert [str(each) for each in found] == [
+        "policy 'tiny': its node is lost, and the model is open on no other one"
+    ] * 3
 
 
 def test_while_the_policy_is_being_opened_a_sample_is_answered_before_its_limit() -> None:

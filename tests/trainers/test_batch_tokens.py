@@ -76,7 +76,7 @@ def test_a_run_of_trees_samples_its_tokens_and_so_does_one_that_is_interrupted(m
     spent = count_tokens(tmp_path / "whole")
     order = [(task.id, trial) for task, trial in tasks_in_sequence(env, recipe, 0, len(spent))]
     assert set(order) == set(spent)
-    assert {id for id, _ in order} <= {task.id for task in load_tasks(tmp_path / "whole", str(ENV))}
+    assert {id for id, _ in order} <= {task.id for task in load_tasks(tmp_path / "whole", env.spec)}
     for row in read_metrics(tmp_path / "whole")[1:]:
         groups = row["curriculum/groups"]
         tokens = sum(spent[tree] for tree in order[:groups])

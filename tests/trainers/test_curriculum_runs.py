@@ -69,7 +69,7 @@ def test_an_interrupted_run_plays_the_tasks_of_an_uninterrupted_one(
     assert train(recipe, rounds, tmp_path / "cut", resume=True).iterations == 3
     assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
     assert count_played(tmp_path / "cut") == count_played(tmp_path / "whole")
-    assert set(count_played(tmp_path / "whole")) <= {task.id for task in load_tasks(tmp_path / "whole", None)}
+    assert set(count_played(tmp_path / "whole")) <= {task.id for task in load_tasks(tmp_path / "whole", rounds.spec)}
 
 
 def count_played(folder: Path) -> Counter[str]:

@@ -215,7 +215,9 @@ def test_undigested_states_are_refused_by_presets_that_compare_by_state(preset: 
         assign_credit(NO_STATES, preset)
 
 
-@pytest.mark.parametrize("options", [{"anchor": ("group", "turn")}, {"nodes": "text"}, {"nodes": "similar"}])
+@pytest.mark.parametrize(
+    "options", [{"anchor": ("group", "turn")}, {"nodes": "turn"}, {"nodes": "text"}, {"nodes": "similar"}]
+)
 def test_gigpo_needs_no_digests_to_compare_by_turn_or_text(options: dict[str, Any]) -> None:
     preset = make_preset("gigpo", norm="mean", step_weight=1.0, **options)
     assert assign_credit(NO_STATES, preset).advantage.tolist() == [1.0, -1.0]

@@ -20,7 +20,7 @@ from gymcp.trainers.credit.tree.presets import TREE_PRESETS, make_tree_preset
 from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import load_recipe, make_recipe, restore_recipe
 from gymcp.trainers.recipe.paths import with_absolute_paths
-from gymcp.trainers.recipe.preset_check import try_preset
+from gymcp.trainers.recipe.preset_check import try_own_preset, try_preset
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.provenance import check_code_unchanged, record_training_start
 
@@ -221,6 +221,11 @@ def test_a_file_that_raises_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert refusal(lambda: make_preset("gone.py")) == "preset 'gone.py': name the preset in the file: gone.py:NAME"
 
 
+def try_preset_of_recipe(preset: str) -> None:
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset}})
+    try_own_preset(recipe, build_preset(recipe))
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -246,21 +251,38 @@ def test_a_file_that_raises_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_preset_that_could_not_train_is_refused_before_the_first_rollout(name: str, says: str, file: Path) -> None:
-    text = refusal(lambda: make_recipe({"env": "backoffice", "credit": {"preset": f"{file}:{name}"}}))
+    text = refusal(lambda: try_preset_of_recipe(f"{file}:{name}"))
     assert text == f"preset 'mine.py:{name}': {says}"
 
 
 def test_an_error_that_the_made_up_episodes_may_have_caused_is_one_warning(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_recipe({"env": "backoffice", "credit": {"preset": f"{file}:picky"}})
+    try_preset_of_recipe(f"{file}:picky")
     (warning,) = caplog.messages
     where = f"mine.py:{LINES['picky'] + 2}: KeyError: 'weight'; if recorded episodes give this error, too, training"
     assert warning.startswith(f"preset 'mine.py:picky': could not be tried on two made-up episodes: {where}")
     assert "\n" not in warning
 
 
-def test_a_recipe_that_was_not_read_from_a_table_is_tried_before_its_folder_is_made(file: Path, tmp_path: Path) -> None:
+def test_a_preset_is_tried_once_between_its_recipe_and_the_training(tmp_path: Path) -> None:
+    tries, file = tmp_path / "tries", tmp_path / "noted.py"
+    note = f"    with open({str(tries)!r}, 'a') as file:\n        file.write('tried\\n')\n"
+    file.write_text(
+        SOURCE.replace("    return batch.with_columns(double", f"{note}    return batch.with_columns(double")
+    )
+    preset = make_preset(f"{file}:twice")
+    try_preset("preset", preset)
+    calls_of_a_try = tries.read_text()
+    assert calls_of_a_try
+    tries.unlink()
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": f"{file}:twice"}, "model": {"path": "/no/model"}})
+    env = load_env(load_spec("backoffice"))
+    assert "/no/model" in refusal(lambda: train(recipe, env, tmp_path / "run", resume=False))
+    assert tries.read_text() == calls_of_a_try
+
+
+def test_a_recipe_whose_preset_cannot_be_tried_is_refused_before_its_folder_is_made(file: Path, tmp_path: Path) -> None:
     recipe = replace(make_recipe({"env": "backoffice"}), credit={"preset": f"{file}:misreading"})
     env = load_env(load_spec("backoffice"))
     assert "no column 'faild'" in refusal(lambda: train(recipe, env, tmp_path / "run", resume=False))
@@ -269,7 +291,7 @@ def test_a_recipe_that_was_not_read_from_a_table_is_tried_before_its_folder_is_m
 
 @pytest.mark.parametrize("name", ["weigh_components", "golden", "twice"])
 def test_gold_and_components_are_filled_in(name: str, file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make_recipe({"env": "backoffice", "credit": {"preset": f"{file}:{name}"}})
+    try_preset_of_recipe(f"{file}:{name}")
     assert caplog.messages == []
 
 

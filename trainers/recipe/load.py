@@ -20,7 +20,6 @@ from gymcp.trainers.recipe.branching import ALLOCATING, PATCHING, PHASED, check_
 from gymcp.trainers.recipe.build_preset import build_preset, check_loss_settings
 from gymcp.trainers.recipe.drafts import check_draft_keys
 from gymcp.trainers.recipe.paths import place_paths, place_typed_path
-from gymcp.trainers.recipe.preset_check import try_own_preset
 from gymcp.trainers.recipe.recipe import REPEATING, CurriculumRecipe, Recipe, ReplayRecipe
 from gymcp.trainers.recipe.staleness_check import check_stale_loss, check_staleness
 from gymcp.trainers.settings.from_toml import record_of
@@ -117,7 +116,7 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     """The recipe of a table.
 
     Raises ConfigError for an unknown or renamed key, a value that is of another type or out of range, a preset that
-    cannot be made or reads what no batch has, or a setting of the loss that another one makes void.
+    cannot be made or lacks what training needs, or a setting of the loss that another one makes void.
     """
     recipe = _read_recipe(table)
     preset = build_preset(recipe)
@@ -129,7 +128,6 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_replay(recipe, preset)
     check_loss_settings(recipe, preset.loss)
     check_stale_loss(recipe, preset.loss)
-    try_own_preset(recipe, preset)
     return recipe
 
 

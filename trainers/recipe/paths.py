@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.agents.policies.pretrained.folders import names_no_path
+from gymcp.agents.policies.pretrained.folders import is_hub_id, names_no_path, refuse_missing_folder
 from gymcp.agents.programs.settings import PREFIX, is_program, names_path, parse_command
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
@@ -29,7 +29,8 @@ PATH_KEYS = (
 def place_paths(table: dict[str, Json], folder: Path) -> None:
     """Make the paths of a recipe's table absolute, in place: relative ones are below `folder`, that of the recipe.
 
-    Raises ConfigError, which names both places, if a path is not there but exists below the working folder.
+    Raises ConfigError, which names both places, if a path is not there but exists below the working folder; and for a
+    model that is rather a path than a hub id, but is not there.
     """
     for key in PATH_KEYS:
         section, name = _find(table, key)
@@ -43,7 +44,11 @@ def _place(key: str, value: Json, folder: Path) -> Json:
     """The value of a key, absolute if it is a relative path, which is below the folder. Raises ConfigError."""
     if key == AGENT_KEY and _is_command(value):
         return _place_words(value, folder)
-    if not _is_relative_path(key, value) or (key in MODEL_KEYS and _is_model_name(value, folder)):
+    if not _is_relative_path(key, value):
+        return value
+    if key in MODEL_KEYS and _is_model_name(value, folder):
+        if is_hub_id(value):
+            refuse_missing_folder(value, f"recipe: {key}", folder)
         return value
     placed, here = _absolute(folder / value), _absolute(Path(value))
     if not _exists(key, placed) and _exists(key, here):

@@ -28,7 +28,6 @@ from gymcp.trainers.credit.tree.presets import TREE_PRESETS
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.build_preset import build_preset
-from gymcp.trainers.recipe.preset_check import try_own_preset
 from gymcp.trainers.recipe.preset_settings import list_settings
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
@@ -110,7 +109,6 @@ def train(
     refuse_run_in_use(folder)
     find_saved_state(folder, recipe, resume=resume)  # an early refusal leaves no trace
     preset = build_preset(recipe)
-    try_own_preset(recipe, preset)
     check_run(recipe, preset, env, processes)
     if replay is not None:
         check_replay(replay, recipe)

@@ -19,6 +19,7 @@ from gymcp.trainers.recipe.agent import load_demonstrators
 from gymcp.trainers.recipe.drafts import check_draft_model
 from gymcp.trainers.recipe.environment import check_wrappers
 from gymcp.trainers.recipe.model_path import named_model_folder
+from gymcp.trainers.recipe.preset_check import try_own_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.recipe.reward import check_compared_components, check_reward
 from gymcp.trainers.rollouts.curricula.choose import make_curriculum
@@ -33,7 +34,11 @@ from gymcp.trainers.run.experience.recorded_buffer import check_replay
 
 
 def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
-    """Raises ConfigError if the run would lack tasks, gold calls, a sandbox or a model, or has an impossible engine."""
+    """Raises ConfigError if the run would lack tasks, gold calls, a sandbox or a model, or has an impossible engine.
+
+    So it does if a preset of the user reads what no batch has (`try_own_preset`).
+    """
+    try_own_preset(recipe, preset)
     if processes is not None and processes.is_sharded and recipe.rollout.engine == "embedded":
         raise ConfigError(
             f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"

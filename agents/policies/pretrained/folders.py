@@ -18,8 +18,8 @@ _MODEL_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "additional_cha
 def locate_model(model: str, who: str) -> Path:
     """The model's folder. A path that exists comes first; what is missing is fetched.
 
-    Raises ConfigError if a hub id is neither in the local cache nor can be fetched, UsageError if the wheel of smollm2
-    cannot be had.
+    Raises ConfigError if a hub id is neither in the local cache nor can be fetched, or is rather a path; UsageError if
+    the wheel of smollm2 cannot be had.
     """
     precision = precision_of_smollm2(model, who)
     if precision is not None:
@@ -36,6 +36,16 @@ def find_model(model: str) -> Path | None:
     return _find_in_hub_cache(model) if is_hub_id(model) else Path(model)
 
 
+def check_hub_id(model: str, who: str) -> None:
+    """Raise ConfigError, whose message begins with `who`, if a hub id's model cannot be had, as far as it shows without
+    a network: it is not in the hub's cache, and the id is rather a path, or ``HF_HUB_OFFLINE`` is set.
+    """
+    if _find_in_hub_cache(model) is None:
+        refuse_missing_folder(model, who, Path())
+        if _hub_constants().HF_HUB_OFFLINE:
+            _fetch_from_hub(model, who)  # is refused at once
+
+
 def check_model_folder(folder: Path, who: str) -> None:
     """Raise ConfigError, whose message begins with `who`, if the folder holds no model."""
     if not (folder / "config.json").is_file():
@@ -46,6 +56,20 @@ def precision_of_smollm2(model: str, who: str) -> Precision | None:
     """The precision if the name is ``smollm2`` or ``smollm2:PRECISION``, else None. Raises ConfigError."""
     name, _, precision = model.partition(":")
     return parse_precision(precision, who) if name == NAME and not Path(model).exists() else None
+
+
+def refuse_missing_folder(model: str, who: str, place: Path) -> None:
+    """Raise ConfigError, before anything is fetched, if a hub id is rather a path that is wrong: the folder that would
+    hold it is there, below `place`, and the hub's cache does not have the model.
+    """
+    folder = place.absolute() / model
+    if folder.parent.is_dir() and not folder.exists() and _find_in_hub_cache(model) is None:
+        cache = _hub_constants().HF_HUB_CACHE
+        raise ConfigError(
+            f"{who}: there is no folder {folder}, though {folder.parent} is there, so the hub is not asked; and as a"
+            f" hub id, '{model}' is not in the hub's cache ({cache}): correct the path, or fetch the model first:"
+            f" hf download {model}"
+        )
 
 
 def is_hub_id(model: str) -> bool:
@@ -67,16 +91,21 @@ def _find_in_hub_cache(model: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
+def _hub_constants() -> Any:
+    return _import_part("huggingface_hub.constants", "model", package="")
+
+
 def _fetch_from_hub(model: str, who: str) -> Path:
     hub = _import_part("huggingface_hub", who, package="")
     if (cached := _find_in_hub_cache(model)) is not None:
         return cached
+    refuse_missing_folder(model, who, Path())
     try:
         return Path(hub.snapshot_download(model, allow_patterns=list(_MODEL_FILES)))
     except Exception as error:  # the boundary to the hub's client and its network
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{who}: there is no folder '{model}' here, the hub's cache ({hub.constants.HF_HUB_CACHE}) does not have"
+            f"{who}: there is no folder '{model}' here, the hub's cache ({_hub_constants().HF_HUB_CACHE}) does not have"
             f" it, and it cannot be fetched: {why}; give the path of a transformers folder, or fetch it where a hub can"
             f" be reached (hf download {model}) and copy that cache here"
         ) from error

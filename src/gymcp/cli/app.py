@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -13,12 +14,14 @@ from typer.exceptions import TyperException
 from gymcp import __version__
 from gymcp.cli.exit_codes import USAGE_ERROR
 from gymcp.cli.known_names import FOREIGN_OPTIONS
-from gymcp.cli.lazy_verbs import LazyGroup
+from gymcp.cli.lazy_verbs import LazyGroup, list_verbs_with
 from gymcp.cli.output import clean_output, hint_at_debug, in_one_line, print_json, print_traceback
 from gymcp.cli.verbs import VERBS
 from gymcp.errors import GymcpError, UsageError
 
 LOG_FORMAT = "%(asctime)s %(name)s: %(message)s"
+MAX_VERBS_SHOWN = 4
+"""Verbs that an error about an option names."""
 _VARIABLES = (
     "GYMCP_HOME: folder of installed suites, servers and images (default: gymcp in $XDG_CACHE_HOME or ~/.cache).",
     "OPENAI_API_KEY: key of an endpoint; --key-env names another variable.",
@@ -91,10 +94,11 @@ def _fail(error: str, code: int) -> NoReturn:
 def _describe_usage_error(error: TyperException) -> str:
     """One line on what is wrong with the words that were typed."""
     words = getattr(error, "format_message", error.__str__)()
-    words = _describe_foreign_option(error) or in_one_line(words).rstrip(".?")
+    words = _describe_option_elsewhere(error) or in_one_line(words).rstrip(".?")
     for long, short in (("Input should be", "must be"), ("Value error, ", ""), (". Did you mean", "; did you mean")):
         words = words.replace(long, short)
     context = getattr(error, "ctx", None)
+    words += _hint_at_folder_like_command(error)
     typed = next((verb.name for verb in VERBS if verb.name in sys.argv[1:]), "")
     verb = typed if context is None else context.command_path.partition(" ")[2]
     who = f"{verb}: " if verb else ""
@@ -102,15 +106,39 @@ def _describe_usage_error(error: TyperException) -> str:
     return f"{who}{words[:1].lower()}{words[1:]}; see {help_command}"
 
 
-def _describe_foreign_option(error: TyperException) -> str:
-    """Words about an option of another framework, with the verb's own in its place; empty for every other error."""
+def _hint_at_folder_like_command(error: TyperException) -> str:
+    """Words for one who meant a folder by the name of the command that a group runs by default, else empty."""
+    context = getattr(error, "ctx", None)
+    group = getattr(getattr(context, "parent", None), "command", None)
+    name = getattr(context, "info_name", None)
+    if type(error).__name__ != "MissingParameter" or name is None or getattr(group, "default", None) != name:
+        return ""
+    return f"; if the folder '{name}' is meant, write ./{name}" if Path(name).is_dir() else ""
+
+
+def _describe_option_elsewhere(error: TyperException) -> str:
+    """Words about an option of another framework, with the verb's own in its place, or about one that was typed before
+    the verb; empty for every other error."""
     context = getattr(error, "ctx", None)
     if context is None or not hasattr(error, "possibilities"):  # the error about an unknown option, which Typer hides
         return ""
     there = {name for parameter in context.command.params for name in parameter.opts}
     name = str(getattr(error, "option_name", "")).replace("_", "-")
+    if context.parent is None:
+        return _describe_verbs_option(name)
     here = [option for option in FOREIGN_OPTIONS.get(name, ()) if option in there]
     return f"no such option: {name}; here it is {' or '.join(here)}" if here else ""
+
+
+def _describe_verbs_option(name: str) -> str:
+    """Words about an option that was typed without a verb, with the verbs that have it; empty if none has."""
+    for option in FOREIGN_OPTIONS.get(name, (name,)):
+        verbs = list_verbs_with(option)
+        if verbs:
+            shown, more = ", ".join(verbs[:MAX_VERBS_SHOWN]), len(verbs) - MAX_VERBS_SHOWN
+            here = f"here it is {option}, " if option != name else "it is "
+            return f"no such option: {name}; {here}an option of {shown}{f' and {more} more' if more > 0 else ''}"
+    return ""
 
 
 def _log_everything() -> None:

@@ -85,6 +85,17 @@ def load_command(verb: Verb) -> Any:
     return command
 
 
+def list_verbs_with(option: str) -> list[str]:
+    """Verbs, with their commands, that show the option in their help; imports the options of all."""
+    found = []
+    for verb in VERBS:
+        command = load_command(verb)
+        for name, each in {"": command, **getattr(command, "commands", {})}.items():
+            if any(option in parameter.opts and not getattr(parameter, "hidden", False) for parameter in each.params):
+                found.append(f"{verb.name} {name}".rstrip())
+    return found
+
+
 def _print_help(command: Any, context: Any, formatter: Any) -> None:
     """Print the help in place of Typer, which shows Python's types and cuts long words."""
     import_place("help.page:print_help")(command, context)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gymcp.aio import find_deadline
 from gymcp.scale.records import Answer, Question
 from gymcp.types import Sampled, Sampling
 
@@ -20,6 +22,8 @@ class SampleQuestion:
     """Settings of the episode, by which the driver chooses the policy."""
     prompt_ids: tuple[int, ...]
     sampling: Sampling
+    wait_s: float = math.inf
+    """Seconds until the asker's own time is over, and with it the episode."""
 
 
 class AskedPolicy:
@@ -29,7 +33,10 @@ class AskedPolicy:
         self._ask, self._settings = ask, settings
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        question = SampleQuestion(settings=self._settings, prompt_ids=tuple(prompt_ids), sampling=sampling)
+        wait_s = find_deadline() - asyncio.get_running_loop().time()
+        question = SampleQuestion(
+            settings=self._settings, prompt_ids=tuple(prompt_ids), sampling=sampling, wait_s=wait_s
+        )
         sampled: Sampled = await self._ask(question)
         return sampled
 

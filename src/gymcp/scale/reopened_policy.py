@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
@@ -18,9 +19,10 @@ MIN_SILENT_S = 5.0
 PING_SHARE = 0.25
 """Time between two pings, as a share of those seconds."""
 WAIT_SHARE = 0.875
-"""Share of an answer's limit after which a sample waits no longer for the policy to be opened."""
+"""Share of an answer's limit, or of what is left of the episode's, after which a sample waits no longer for the policy
+to be opened."""
 MAX_OPENED = 3
-"""Number of times that the policy is opened in one run."""
+"""Number of times that the policy is opened in one run, those that failed included."""
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +70,12 @@ class ReopenedPolicy:
         self._node = await self._open_node()
         self._watching = None
 
-    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """See `Policy`. Raises PolicyInfraError if the policy is lost and answers too late, and what it raises."""
-        give_up_at = time.monotonic() + WAIT_SHARE * self._limit_s
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling, wait_s: float = math.inf) -> Sampled:
+        """See `Policy`. Raises PolicyInfraError if the policy is lost and answers too late, and what it raises.
+
+        `wait_s`: seconds that are left to the episode that asks, if they are less than the limit of an answer.
+        """
+        give_up_at = time.monotonic() + WAIT_SHARE * min(self._limit_s, wait_s)
         was_lost = False
         while True:
             if self._opening is not None:
@@ -126,12 +131,14 @@ class ReopenedPolicy:
         try:
             lost.end()
             log.warning("node %s: %s: %s; the model is opened again", lost.name, self._who, why)
-            if self._opened >= MAX_OPENED:
-                raise ConfigError(f"it was opened {MAX_OPENED} times")
-            await self.open()
-        except ConfigError as error:
-            log.warning("%s: cannot be opened again: %s", self._who, error)
             self._node = None
+            while self._node is None and self._opened < MAX_OPENED:
+                try:
+                    await self.open()
+                except ConfigError as error:
+                    log.warning("%s: cannot be opened again: %s", self._who, error)
+            if self._node is None:
+                log.warning("%s: is opened no more: %d tries were made", self._who, MAX_OPENED)
         finally:
             self._opening = None
 

@@ -25,6 +25,8 @@ Nodes = Literal[Anchor, "similar"]
 """Rule that says which steps are in one state: an anchor, or resemblance of the last observations."""
 SIMILAR = 0.95
 """Ratio of `difflib` from which on two texts resemble each other, as in verl-agent."""
+KEYLESS: frozenset[Nodes] = frozenset({"turn", "text", "similar"})
+"""Rules that read no state key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class StateNodes:
 
     recorded: the environment's own key, a digest of the world and of the last observation. text: the last observation
     alone, as the authors of these methods have it. similar: the same, and texts that resemble the first one of a state
-    are in that state. Raises ConfigError for records without state keys, unless texts are read.
+    are in that state. turn: the index of the step. Raises ConfigError for records without state keys, unless the rule
+    reads none.
     """
 
     nodes: Nodes = "recorded"
@@ -46,7 +49,7 @@ class StateNodes:
             raise ConfigError(f"credit: nodes = '{self.nodes}' needs recorded trajectories; the batch has bare columns")
         if self.nodes == "similar":
             return batch.with_keys(state=similar_text_codes(batch.sources, SIMILAR)), trackers
-        if self.nodes != "text":
+        if self.nodes not in KEYLESS:
             check_state_keys(batch.sources)
         return batch.with_keys(state=anchor_codes(batch.sources, self.nodes)), trackers
 

@@ -13,7 +13,7 @@ from threading import Event
 import typer
 from rich.table import Table
 
-from gymcp.agents.policies.pretrained.folders import check_model_folder, names_no_path
+from gymcp.agents.policies.pretrained.folders import check_hub_id, check_model_folder, is_hub_id, names_no_path
 from gymcp.agents.runner.run import RunEnd, sum_cost
 from gymcp.cli.agent_options import choose_agent
 from gymcp.cli.configs import EvalConfig
@@ -172,10 +172,16 @@ def _find_fault(check: Callable[[EvalConfig], object], config: EvalConfig) -> Gy
 
 
 def _check_policy(config: EvalConfig) -> None:
-    """Raise ConfigError if the policy cannot be read, lacks a price, or is a folder of this machine without a model."""
+    """Raise ConfigError if the policy cannot be read, lacks a price, is a folder of this machine without a model, or a
+    hub id that is a mistake.
+    """
     if config.policy is not None:
         spec = plan_policy(config.policy, config.model, concurrency=1, max_cost=config.max_cost).spec
-        if config.ray is None and spec.kind == "local" and not names_no_path(spec.model):
+        if config.ray is not None or spec.kind != "local":
+            return
+        if is_hub_id(spec.model):
+            check_hub_id(spec.model, spec.who)
+        elif not names_no_path(spec.model):
             check_model_folder(Path(spec.model), spec.who)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.table import Table
 
 from gymcp.cli.output import console, print_json
-from gymcp.cli.training.credit_run import find_costs, load_tasks
+from gymcp.cli.training.credit_run import find_environment, load_tasks
+from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.evaluators.percent import format_percent
 from gymcp.evaluators.training_curves import read_held_out
@@ -44,7 +45,9 @@ def run(
             f"credit: --diagnose measures no signal of preset '{preset}', which would mislead"
             f" ({find_page('credit.md')}, 'When does step credit pay?'); without --diagnose its advantages are printed"
         )
-    tasks, costs = _find_gold(folder, env), find_costs(folder, env)
+    spec = find_environment(folder, env)
+    tasks = {} if spec is None else _find_gold(folder, spec, is_named=env is not None)
+    costs = None if spec is None else spec.costs
     name = name_variant(preset, options) if options or preset not in PRESETS else ""
     with TrajectoryStore.open(folder) as store:
         records = store.iter_trajectories(latest=True, graded=True)
@@ -83,12 +86,12 @@ def _find_course(folder: Path) -> tuple[float, float] | None:
     return splits[0].first.success, splits[0].last.success
 
 
-def _find_gold(folder: Path, env: str | None) -> Mapping[str, Task]:
-    """Tasks by id; none if the user has named no environment and the run's own cannot be loaded."""
+def _find_gold(folder: Path, spec: EnvSpec, *, is_named: bool) -> Mapping[str, Task]:
+    """Tasks by id; none if the user has not named the environment and its tasks cannot be loaded."""
     try:
-        return {task.id: task for task in load_tasks(folder, env)}
+        return {task.id: task for task in load_tasks(folder, spec)}
     except GymcpError:
-        if env is not None:
+        if is_named:
             raise
         return {}
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.environment_sources import load_recorded
 from gymcp.envs.spec import EnvSpec, load_env
-from gymcp.envs.tool_costs import ToolCosts, check_costs
+from gymcp.envs.tool_costs import check_costs
 from gymcp.envs.wrappers.registry import WrapperSelection
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.store import TrajectoryStore, open_run
@@ -109,24 +109,30 @@ def _tree_batch(folder: Path, preset: Preset, env: str | None) -> tuple[StepBatc
         records = list(store.iter_trajectories(latest=True, graded=True))
         records += [store.load(id, graded=True) for id in rows]
     parents = {id: (row.episode.parent or "", row.shared) for id, row in rows.items()}
-    batch = join_episodes(records, parents, costs=find_costs(folder, env))
+    spec = find_environment(folder, env)
+    batch = join_episodes(records, parents, costs=None if spec is None else spec.costs)
     return batch, {id: row.branch for id, row in rows.items()}
 
 
 def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
     _check_signals(preset)
     tasks: Mapping[str, Task] = {}
+    spec: EnvSpec | None
     if needs_gold(preset):
-        tasks = {task.id: task for task in load_tasks(folder, env)}
-    costs = find_costs(folder, env)
+        spec = _load_environment(folder, env)
+        tasks = {task.id: task for task in load_tasks(folder, spec)}
+    else:
+        spec = find_environment(folder, env)
     with TrajectoryStore.open(folder) as store:
-        return batch_of(store.iter_trajectories(latest=True, graded=True), tasks, costs)
+        records = store.iter_trajectories(latest=True, graded=True)
+        return batch_of(records, tasks, None if spec is None else spec.costs)
 
 
-def find_costs(folder: Path, env: str | None) -> ToolCosts | None:
-    """Costs that the run's environment declares, which no wrapper of a run changes.
+def find_environment(folder: Path, env: str | None) -> EnvSpec | None:
+    """The environment of a run or of a training run, or the one that the user has named, with costs that are valid.
 
-    None if the user has named no environment and the run's own cannot be loaded. Raises GymcpError.
+    No wrapper of a run changes its costs. None if the user has named no environment and the run's own cannot be loaded.
+    Raises GymcpError.
     """
     try:
         spec = _load_environment(folder, env)
@@ -135,12 +141,14 @@ def find_costs(folder: Path, env: str | None) -> ToolCosts | None:
         if env is not None:
             raise
         return None
-    return spec.costs
+    return spec
 
 
-def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
-    """Tasks that the run evaluated, or that a training run practised. Raises GymcpError if they are not at hand."""
-    spec = _load_environment(folder, env)
+def load_tasks(folder: Path, spec: EnvSpec) -> Iterable[Task]:
+    """Tasks that the run evaluated, or that a training run practised. Raises GymcpError if they are not at hand.
+
+    `spec`: the run's environment.
+    """
     if not (folder / TRAINING_FILE).is_file():
         return load_env(spec).suite.tasks
     recipe, curriculum = read_recipe_and_curriculum(folder)
@@ -149,7 +157,7 @@ def load_tasks(folder: Path, env: str | None) -> Iterable[Task]:
 
 
 def _load_environment(folder: Path, env: str | None) -> EnvSpec:
-    """The environment of a run or of a training run, or the one that the user has named. Raises GymcpError."""
+    """Raises GymcpError. Runs the environment's file, so a command does this once."""
     if not (folder / TRAINING_FILE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_recorded(source, given=env, where=f"run folder {folder}: run.json")

@@ -103,7 +103,7 @@ def command(
         raise ConfigError("train: --plan is for the nodes of a Ray cluster; name it: --ray auto or --ray HOST:PORT")
     loaded = _load_recipe(recipe, tuple(options.items()))
     if check or explain:
-        _load_part("train", "train_plan").run(loaded, out, resume=resume, explain=explain, as_json=as_json)
+        _load_part("train", "train_forecast").run(loaded, out, resume=resume, explain=explain, as_json=as_json)
         return
     _load_part("train", "train_run").run(loaded, out, resume=resume, as_json=as_json, replay=replay, ray=ray, plan=plan)
 

@@ -96,7 +96,7 @@ def _open_policy(
 
     async def answer(question: Any) -> Sampled:
         assert isinstance(question, SampleQuestion)
-        return await policy.sample(question.prompt_ids, question.sampling)
+        return await policy.sample(question.prompt_ids, question.sampling, question.wait_s)
 
     try:
         asyncio.run(open_and_try())

@@ -15,7 +15,7 @@ import tomli_w
 from coin_flip_bank import BANK
 from safetensors.torch import load_file
 
-from gymcp.cli.training.train_plan import check_plan, describe_size, make_plan, run
+from gymcp.cli.training.train_forecast import check_forecast, describe_size, forecast_training, run
 from gymcp.cli.training.train_run import run as train
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
@@ -134,18 +134,18 @@ def test_episodes_are_counted_as_training_plays_them() -> None:
     assert count_updates(turn_by_turn) == 5 * turn_by_turn.rollout.max_turns
 
 
-def test_a_plan_says_what_the_run_takes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_says_what_the_run_takes(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_recipe(tmp_path / "recipes", model)
     monkeypatch.chdir(tmp_path)
-    plan = make_plan(load_recipe(path), None, resume=False)
-    assert [finding.check for finding in check_plan(plan) if finding.passed] == [
+    forecast = forecast_training(load_recipe(path), None, resume=False)
+    assert [finding.check for finding in check_forecast(forecast) if finding.passed] == [
         "recipe", "env", "episode", "tokens", "memory",
     ]  # fmt: skip
-    assert plan.played.first.score == 1.0
-    assert plan.tokens.exact
-    assert 0 < plan.tokens.first_prompt < plan.tokens.longest <= plan.tokens.context
+    assert forecast.played.first.score == 1.0
+    assert forecast.tokens.exact
+    assert 0 < forecast.tokens.first_prompt < forecast.tokens.longest <= forecast.tokens.context
     parameters = sum(weight.numel() for weight in load_file(model / "model.safetensors").values())
-    assert plan.memory.weights == 16 * parameters  # weights, gradients and two moments in float32
+    assert forecast.memory.weights == 16 * parameters  # weights, gradients and two moments in float32
     assert not (tmp_path / "runs").exists()
 
 
@@ -197,14 +197,14 @@ def test_the_size_of_a_run_names_the_agent_that_demonstrates_and_includes_the_mo
 
 def test_a_check_times_no_model_and_a_large_one_is_not_timed(model: Path, tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path, model))
-    plan = make_plan(recipe, None, resume=False)
-    assert (plan.speed, plan.duration) == ("it was not timed", None)
+    forecast = forecast_training(recipe, None, resume=False)
+    assert (forecast.speed, forecast.duration) == ("it was not timed", None)
     shape = ModelShape(
         parameters=8_000_000_000, trained=1, vocabulary=1, hidden=1, layers=1, cache_width=1
     )  # fmt: skip
-    why = asyncio.run(time_model(recipe, plan.played, plan.tokens, shape, model, together=4))
+    why = asyncio.run(time_model(recipe, forecast.played, forecast.tokens, shape, model, together=4))
     assert why == "a model of 8,000 million weights takes longer than the few seconds of this test"
-    last = describe_size(replace(plan, speed=str(why)))[-1]
+    last = describe_size(replace(forecast, speed=str(why)))[-1]
     assert last.endswith(f"the time of the model comes on top and is not estimated: {why}")
 
 
@@ -268,8 +268,10 @@ def test_a_recipe_that_training_would_refuse_is_one_line(
 
 
 def test_prompts_that_fill_the_context_fail_the_check(model: Path, tmp_path: Path) -> None:
-    plan = make_plan(load_recipe(write_recipe(tmp_path, model), [("model.context", 20)]), None, resume=False)
-    failed = [finding for finding in check_plan(plan) if not finding.passed]
+    forecast = forecast_training(
+        load_recipe(write_recipe(tmp_path, model), [("model.context", 20)]), None, resume=False
+    )
+    failed = [finding for finding in check_forecast(forecast) if not finding.passed]
     assert [finding.check for finding in failed] == ["tokens"]
     assert "no space for an answer; raise model.context" in failed[0].detail
 

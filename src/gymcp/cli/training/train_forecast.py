@@ -58,7 +58,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
+class TrainingForecast:
     """A training run that could start, measured by its recipe and one episode."""
 
     recipe: Recipe
@@ -94,12 +94,12 @@ def run(
     as_json: bool,
 ) -> None:
     """Print what was checked, or with `explain` what would be trained and how much. Exit code 1 if a check fails."""
-    plan = make_plan(recipe, out, resume=resume, timed=explain)
-    findings = check_plan(plan)
+    forecast = forecast_training(recipe, out, resume=resume, timed=explain)
+    findings = check_forecast(forecast)
     passed = all(finding.passed for finding in findings)
-    lines = explain_plan(plan) if explain else []
+    lines = explain_forecast(forecast) if explain else []
     if as_json:
-        print_json(_to_json(plan, findings, lines, passed=passed))
+        print_json(_to_json(forecast, findings, lines, passed=passed))
     else:
         for finding in findings if not explain else [finding for finding in findings if not finding.passed]:
             console.print("pass" if finding.passed else "FAIL", style="green" if finding.passed else "red", end="")
@@ -111,12 +111,16 @@ def run(
         raise typer.Exit(1)
 
 
-def explain_plan(plan: RunPlan) -> list[str]:
+def explain_forecast(forecast: TrainingForecast) -> list[str]:
     """Lines on the preset, on the choice of tasks and earlier episodes, and on the size of the run."""
-    return [*explain_preset(plan.preset), *explain_experience(plan.recipe, plan.env), *describe_size(plan)]
+    return [
+        *explain_preset(forecast.preset),
+        *explain_experience(forecast.recipe, forecast.env),
+        *describe_size(forecast),
+    ]
 
 
-def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = False) -> RunPlan:
+def forecast_training(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = False) -> TrainingForecast:
     """The run that `gymcp train` would start; with `timed`, some seconds of the model's work are timed.
 
     Raises as training would, before it does anything.
@@ -140,7 +144,7 @@ def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = F
         if timed:
             speed = asyncio.run(time_model(recipe, played, tokens, shape, model, together=concurrency.episodes))
     on_gpu = torch.cuda.is_available()
-    return RunPlan(
+    return TrainingForecast(
         recipe=recipe,
         preset=preset,
         env=env,
@@ -156,27 +160,32 @@ def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = F
     )
 
 
-def check_plan(plan: RunPlan) -> list[Finding]:
-    """The checks that end with a finding; whatever is wrong before them is an error of `make_plan`."""
-    recipe, first = plan.recipe, plan.played.first
+def check_forecast(forecast: TrainingForecast) -> list[Finding]:
+    """The checks that end with a finding; whatever is wrong before them is an error of `forecast_training`."""
+    recipe, first = forecast.recipe, forecast.played.first
     recipe_words = (
-        f"'{recipe.name}': preset {recipe.preset_name}, {recipe.learn.iterations} iterations, into {plan.folder}"
+        f"'{recipe.name}': preset {recipe.preset_name}, {recipe.learn.iterations} iterations, into {forecast.folder}"
     )
     env_words = (
-        f"{plan.env.spec.name}: {len(plan.env.suite.tasks)} tasks in its suite, sandbox {recipe.rollout.sandbox}"
+        f"{forecast.env.spec.name}: {len(forecast.env.suite.tasks)} tasks in its suite,"
+        f" sandbox {recipe.rollout.sandbox}"
     )
-    agent = plan.played.agent
+    agent = forecast.played.agent
     odd = ", though gold should score 1" if agent == "oracle" and first.score != 1.0 else ""
     episode = (
-        f"{agent} scored {first.score:g} on '{first.task}' in {len(first.steps)} steps, {plan.played.seconds:.2f} s"
+        f"{agent} scored {first.score:g} on '{first.task}' in {len(first.steps)} steps, {forecast.played.seconds:.2f} s"
     )
     return [
         Finding(check="recipe", passed=True, detail=recipe_words),
         Finding(check="env", passed=True, detail=env_words),
-        *([Finding(check="agent", passed=True, detail=_describe_agent(plan.agent))] if plan.agent is not None else []),
+        *(
+            [Finding(check="agent", passed=True, detail=_describe_agent(forecast.agent))]
+            if forecast.agent is not None
+            else []
+        ),
         Finding(check="episode", passed=True, detail=episode + odd),
-        _check_tokens(plan),
-        _check_memory(plan),
+        _check_tokens(forecast),
+        _check_memory(forecast),
     ]
 
 
@@ -189,8 +198,8 @@ def _describe_agent(agent: RolloutAgent) -> str:
     return f"{agent.name} plays over the model {confined}, {processes}{mounts_text}"
 
 
-def _check_tokens(plan: RunPlan) -> Finding:
-    tokens, most = plan.tokens, plan.recipe.rollout.max_tokens
+def _check_tokens(forecast: TrainingForecast) -> Finding:
+    tokens, most = forecast.tokens, forecast.recipe.rollout.max_tokens
     about = "" if tokens.exact else "about "
     detail = (
         f"that episode takes {about}{tokens.longest:,} of {tokens.context:,} tokens, its first prompt"
@@ -205,12 +214,12 @@ def _check_tokens(plan: RunPlan) -> Finding:
     return Finding(check="tokens", passed=True, detail=detail)
 
 
-def _check_memory(plan: RunPlan) -> Finding:
-    memory, available = plan.memory, plan.available
+def _check_memory(forecast: TrainingForecast) -> Finding:
+    memory, available = forecast.memory, forecast.available
     detail = (
         f"about {memory.all / GB:.2g} GB of {available / GB:.3g} GB: weights and optimiser {memory.weights / GB:.2g},"
         f" a micro-batch {memory.activations / GB:.2g}, reference {memory.reference / GB:.2g},"
-        f" {plan.recipe.rollout.slots} slots {memory.cache / GB:.2g}"
+        f" {forecast.recipe.rollout.slots} slots {memory.cache / GB:.2g}"
     )
     if memory.weights > available:
         return Finding(check="memory", passed=False, detail=f"{detail}; set model.lora_rank, or take a smaller model")
@@ -219,9 +228,9 @@ def _check_memory(plan: RunPlan) -> Finding:
     return Finding(check="memory", passed=True, detail=detail)
 
 
-def describe_size(plan: RunPlan) -> list[str]:
+def describe_size(forecast: TrainingForecast) -> list[str]:
     """Lines on what the run will take: episodes, tokens, updates, memory, and time by what was measured."""
-    recipe, episodes, tokens = plan.recipe, plan.episodes, plan.tokens
+    recipe, episodes, tokens = forecast.recipe, forecast.episodes, forecast.tokens
     rollout = recipe.rollout
     about = "" if tokens.exact else "about "
     warm_epochs = recipe.warm_start.epochs if recipe.warm_start.tasks else 0
@@ -234,23 +243,23 @@ def describe_size(plan: RunPlan) -> list[str]:
         f" drawn; all episodes to learn from {about}{tokens.longest * episodes.rollouts:,}, of which"
         f" {tokens.drawn * episodes.rollouts:,} are drawn",
         f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
-        f"memory: {_check_memory(plan).detail}",
-        f"concurrency: {plan.concurrency.describe('rollout.concurrency')}",
-        *_describe_time(plan),
+        f"memory: {_check_memory(forecast).detail}",
+        f"concurrency: {forecast.concurrency.describe('rollout.concurrency')}",
+        *_describe_time(forecast),
     ]
 
 
-def _describe_time(plan: RunPlan) -> list[str]:
+def _describe_time(forecast: TrainingForecast) -> list[str]:
     """Lines on the time of the run: the sum first, then each part with the measurement that it is estimated from."""
-    episodes, speed, duration = plan.episodes, plan.speed, plan.duration
+    episodes, speed, duration = forecast.episodes, forecast.speed, forecast.duration
     environment = (
-        f"{_format_time(episodes.all * plan.played.seconds)} for the environment: {episodes.all:,} episodes, one after"
-        f" the other, each as long as that of {plan.played.agent}, which took {plan.played.seconds:.2g} s"
+        f"{_format_time(episodes.all * forecast.played.seconds)} for the environment: {episodes.all:,} episodes, one"
+        f" after the other, each as long as that of {forecast.played.agent}, which took {forecast.played.seconds:.2g} s"
     )
     if isinstance(speed, str) or duration is None:
         return [f"time: {environment}; the time of the model comes on top and is not estimated: {speed}"]
-    drawn = plan.tokens.drawn * (episodes.rollouts + episodes.heldout)
-    warm = count_warm_updates(plan.recipe, episodes)
+    drawn = forecast.tokens.drawn * (episodes.rollouts + episodes.heldout)
+    warm = count_warm_updates(forecast.recipe, episodes)
     return [
         f"time: about {_format_time(duration.all)}, an estimate: counts of the recipe times what was measured just now"
         " on this machine, one part after the other:",
@@ -259,7 +268,7 @@ def _describe_time(plan: RunPlan) -> list[str]:
         f" in {speed.together} episodes at a time, which the model with its first weights drew",
         f"  {_format_time(duration.warm_start)} for the warm start: {warm:,} updates of"
         f" {_describe_update(speed.warm_update)}",
-        f"  {_format_time(duration.updates)} for updates after it: {count_updates(plan.recipe):,} of"
+        f"  {_format_time(duration.updates)} for updates after it: {count_updates(forecast.recipe):,} of"
         f" {_describe_update(speed.update)}",
         "  not in it: passes of the model that credit or a reference takes, refilled batches, checkpoints, the start",
     ]
@@ -276,18 +285,24 @@ def _format_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _to_json(plan: RunPlan, findings: Sequence[Finding], lines: Sequence[str], *, passed: bool) -> dict[str, Json]:
+def _to_json(
+    forecast: TrainingForecast, findings: Sequence[Finding], lines: Sequence[str], *, passed: bool
+) -> dict[str, Json]:
     return {
-        "recipe": plan.recipe.name,
-        "env": plan.recipe.env,
-        "run": str(plan.folder),
+        "recipe": forecast.recipe.name,
+        "env": forecast.recipe.env,
+        "run": str(forecast.folder),
         "passed": passed,
         "checks": {finding.check: {"passed": finding.passed, "detail": finding.detail} for finding in findings},
-        "episodes": asdict(plan.episodes),
-        "tokens": asdict(plan.tokens),
-        "updates": count_updates(plan.recipe),
-        "memory_bytes": {**asdict(plan.memory), "available": plan.available},
-        "episode_s": plan.played.seconds,
-        **({"run_s": {**asdict(plan.duration), "all": plan.duration.all}} if plan.duration is not None else {}),
+        "episodes": asdict(forecast.episodes),
+        "tokens": asdict(forecast.tokens),
+        "updates": count_updates(forecast.recipe),
+        "memory_bytes": {**asdict(forecast.memory), "available": forecast.available},
+        "episode_s": forecast.played.seconds,
+        **(
+            {"run_s": {**asdict(forecast.duration), "all": forecast.duration.all}}
+            if forecast.duration is not None
+            else {}
+        ),
         **({"explanation": list(lines)} if lines else {}),
     }
