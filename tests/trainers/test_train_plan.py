@@ -22,6 +22,7 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.run.checkpoints import find_saved_state, recipe_as_json
+from gymcp.trainers.run.forecasts.disk import LEAST_EPISODE_BYTES
 from gymcp.trainers.run.forecasts.model_speed import time_model
 from gymcp.trainers.run.forecasts.size import ModelShape, count_episodes, count_updates
 from gymcp.types import Json
@@ -139,13 +140,17 @@ def test_a_plan_says_what_the_run_takes(model: Path, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     plan = make_plan(load_recipe(path), None, resume=False)
     assert [finding.check for finding in check_plan(plan) if finding.passed] == [
-        "recipe", "env", "episode", "tokens", "memory",
+        "recipe", "env", "episode", "tokens", "memory", "disk",
     ]  # fmt: skip
     assert plan.played.first.score == 1.0
     assert plan.tokens.exact
     assert 0 < plan.tokens.first_prompt < plan.tokens.longest <= plan.tokens.context
     parameters = sum(weight.numel() for weight in load_file(model / "model.safetensors").values())
     assert plan.memory.weights == 16 * parameters  # weights, gradients and two moments in float32
+    assert plan.disk.episodes == 5 * 2 * 4
+    assert plan.disk.weights == 2 * 12 * parameters  # two checkpoints: weights and two moments in float32
+    assert plan.tokens.record > LEAST_EPISODE_BYTES
+    assert plan.disk.count_bytes(plan.tokens.record) == 24 * parameters + 40 * plan.tokens.record
     assert not (tmp_path / "runs").exists()
 
 

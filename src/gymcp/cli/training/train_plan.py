@@ -29,6 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
+from gymcp.trainers.run.forecasts.disk import DiskForecast, check_disk, forecast_disk
 from gymcp.trainers.run.forecasts.duration import Duration, forecast_duration
 from gymcp.trainers.run.forecasts.model_speed import ModelSpeed, UpdateSpeed, time_model
 from gymcp.trainers.run.forecasts.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
@@ -72,6 +73,7 @@ class RunPlan:
     tokens: TokenCounts
     episodes: EpisodeCounts
     memory: MemoryForecast
+    disk: DiskForecast
     available: int
     """Bytes of memory of the machine, or of its GPU."""
     speed: ModelSpeed | str
@@ -129,6 +131,7 @@ def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = F
     if find_saved_state(folder, recipe, resume=resume) is not None:
         check_tasks_unchanged(folder, recipe, env)
     check_run(recipe, preset, env, None)
+    check_disk(recipe, preset, folder)
     agent = load_rollout_agent(recipe)
     concurrency = choose_rollout_concurrency(recipe, env, agent)
     played = asyncio.run(rehearse(recipe, env))
@@ -151,6 +154,7 @@ def make_plan(recipe: Recipe, out: Path | None, *, resume: bool, timed: bool = F
         tokens=tokens,
         episodes=count_episodes(recipe, env),
         memory=forecast_memory(recipe, preset, shape, on_gpu=on_gpu),
+        disk=forecast_disk(recipe, preset, shape, folder),
         available=torch.cuda.mem_get_info()[1] if on_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         speed=speed,
     )
@@ -177,6 +181,7 @@ def check_plan(plan: RunPlan) -> list[Finding]:
         Finding(check="episode", passed=True, detail=episode + odd),
         _check_tokens(plan),
         _check_memory(plan),
+        _describe_disk(plan),
     ]
 
 
@@ -219,6 +224,15 @@ def _check_memory(plan: RunPlan) -> Finding:
     return Finding(check="memory", passed=True, detail=detail)
 
 
+def _describe_disk(plan: RunPlan) -> Finding:
+    """An estimate by the episode that was played; a disk that cannot hold the least is an error of `make_plan`."""
+    size = plan.tokens.record
+    detail = f"about {plan.disk.describe(size)}"
+    if plan.disk.count_bytes(size) > plan.disk.free:
+        detail += "; it may not fit: free some, or lower learn.iterations, rollout.groups or rollout.episodes"
+    return Finding(check="disk", passed=True, detail=detail)
+
+
 def describe_size(plan: RunPlan) -> list[str]:
     """Lines on what the run will take: episodes, tokens, updates, memory, and time by what was measured."""
     recipe, episodes, tokens = plan.recipe, plan.episodes, plan.tokens
@@ -235,6 +249,7 @@ def describe_size(plan: RunPlan) -> list[str]:
         f" {tokens.drawn * episodes.rollouts:,} are drawn",
         f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
         f"memory: {_check_memory(plan).detail}",
+        f"disk: {_describe_disk(plan).detail}",
         f"concurrency: {plan.concurrency.describe('rollout.concurrency')}",
         *_describe_time(plan),
     ]
@@ -287,6 +302,7 @@ def _to_json(plan: RunPlan, findings: Sequence[Finding], lines: Sequence[str], *
         "tokens": asdict(plan.tokens),
         "updates": count_updates(plan.recipe),
         "memory_bytes": {**asdict(plan.memory), "available": plan.available},
+        "disk_bytes": {"about": plan.disk.count_bytes(plan.tokens.record), "free": plan.disk.free},
         "episode_s": plan.played.seconds,
         **({"run_s": {**asdict(plan.duration), "all": plan.duration.all}} if plan.duration is not None else {}),
         **({"explanation": list(lines)} if lines else {}),
