@@ -379,6 +379,12 @@ CASES: tuple[Case, ...] = (
         given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
     ),
     Case(
+        "serving with a number of drafted tokens, and without drafts",
+        "serve mine --draft-tokens 3",
+        "serve: --draft-tokens 3: nothing drafts without --draft; add --draft ngram, or --draft FOLDER with a smaller",
+        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
+    ),
+    Case(
         "a training that no disk can hold",
         "train mine.toml",
         (
