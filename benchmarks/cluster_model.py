@@ -3,7 +3,8 @@
 The driver is one process: it answers one node at a time, and recording an attempt takes its time. A node plays
 `concurrency` episodes at a time; it has at most one exchange with the driver under way, as `gymcp.scale.distribution`
 has it, and sends everything that has finished meanwhile. Episodes wait for a policy most of their time; if they need
-more CPU than the node has, all of them take longer.
+more CPU than the node has, all of them take longer. If samples go through the driver, as those of a training and of a
+policy that is placed on a node do, an episode waits for its exchange and its turn there.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class Costs:
     """The driver's time for one attempt: unpickled, recorded, shown."""
     exchange_s: float
     """The driver's time for one exchange without an attempt."""
+    sample_s: float = 0.0
+    """The driver's time for one sample that goes through it, beside its exchange: asked for, answered."""
+    samples: int = 0
+    """Number of such samples in an episode, at equal distances."""
     spread: float = 0.0
     """Standard deviation of the logarithm of an episode's length."""
 
@@ -77,6 +82,8 @@ class _Node:
     waiting: deque[int] = field(default_factory=deque)
     """Leases that no place is free for."""
     finished: list[int] = field(default_factory=list)
+    asking: list[Callable[[], None]] = field(default_factory=list)
+    """Episodes that wait for a sample which the driver has not been asked for; a call lets one go on."""
     playing: int = 0
     is_answering: bool = False
     """True while the driver has, or waits for, the node's report."""
@@ -137,7 +144,11 @@ class _Simulation:
         self._driver_works = True
         node = self._queue.popleft()
         finished, node.finished = node.finished, []
+        asking, node.asking = node.asking, []
         seconds = self._costs.exchange_s + len(finished) * self._costs.record_s
+        for go_on in asking:
+            seconds += self._costs.sample_s
+            self._after(seconds, go_on)
         self._busy_s += seconds
         self._exchanges += 1
         self._after(seconds, lambda: self._answer(node, finished))
@@ -153,7 +164,7 @@ class _Simulation:
         node.waiting.extend(lease.number for lease in self._book.lend(node.name, room))
         node.is_answering = False
         self._fill(node)
-        if node.finished:
+        if node.finished or node.asking:
             self._report(node)
         self._serve_next()
 
@@ -161,7 +172,19 @@ class _Simulation:
         while node.waiting and node.playing < self._cluster.concurrency:
             lease = node.waiting.popleft()
             node.playing += 1
-            self._after(self._length(), partial(self._finish, node, lease))
+            self._play(node, lease, self._length() / (self._costs.samples + 1), self._costs.samples)
+
+    def _play(self, node: _Node, lease: int, seconds: float, samples: int) -> None:
+        """Play the episode to its next sample or, if it needs none, to its end. `seconds`: of each such part."""
+        if samples:
+            self._after(seconds, partial(self._ask, node, partial(self._play, node, lease, seconds, samples - 1)))
+        else:
+            self._after(seconds, partial(self._finish, node, lease))
+
+    def _ask(self, node: _Node, go_on: Callable[[], None]) -> None:
+        node.asking.append(go_on)
+        if not node.is_answering:
+            self._report(node)
 
     def _finish(self, node: _Node, lease: int) -> None:
         node.playing -= 1

@@ -5,6 +5,9 @@ an episode on its node, and the driver's CPU time for an episode, from two runs 
 (`cluster_model.py`) has the driver's real book of leases. It is checked against real runs on 2 and 4 nodes, which were
 not used to fit it: the error of the rate is printed. Then come three workloads on clusters of growing size, each node
 with 16 cores and as many episodes at a time: the largest size whose steady rate is at least 90 % of the ideal one.
+Each workload is modelled twice: with a policy that nodes reach themselves, and with one whose samples go through the
+driver, as in a training. What such a sample costs the driver is measured with a tiny model that is placed on one of two
+nodes; its own computing is not counted.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster_model import Cluster, Costs, Outcome, simulate
+from counter import TURNS
 from ray_nodes import RayCluster, run_cluster
-from ray_scale import ENV, PER_NODE, measure_rate, play_run
+from ray_scale import BANK, ENV, PER_NODE, measure_rate, play_run
 from report_table import Result, options, show
 
 from gymcp.store import TrajectoryStore
@@ -35,6 +39,8 @@ SPREAD = 0.5
 """Standard deviation of the logarithm of an episode's length in the workloads: one in 100 takes three times as long."""
 PLACES_FILLED = 6
 """Episodes that each place of the modelled nodes plays."""
+PLAN = "[policy]\nresources = { policy = 1 }\n"
+"""A model on a node, whose samples go through the driver."""
 ENOUGH = 0.9
 """Share of the ideal rate below which a cluster counts as saturated."""
 
@@ -47,17 +53,23 @@ def main() -> None:
         at = Path(folder)
         with run_cluster([{}]) as cluster:
             costs = _measure_costs(at, rounds, few, many, cluster)
+        with run_cluster([{}, {}], [{"resources": {"policy": 1}}, {}]) as cluster:
+            sample_s = _measure_sample(at, few, many, costs.exchange_s, cluster)
         checks = [_check(at, nodes, rounds, costs) for nodes in CHECKED]
     results = [
         Result(metric="an episode of 10 turns on one node", value=costs.episode_s, unit="s"),
         Result(metric="CPU time of an episode on its node", value=1e3 * costs.episode_cpu_s, unit="ms"),
         Result(metric="the driver's CPU time for a record", value=1e3 * costs.record_s, unit="ms"),
         Result(metric="the driver's CPU time for an exchange", value=1e3 * costs.exchange_s, unit="ms"),
+        Result(metric="the driver's CPU time for a sample, beside its exchange", value=1e3 * sample_s, unit="ms"),
         *(result for check in checks for result in check),
     ]
     sizes = [size for size in SIZES if size <= 1_000] if args.quick else SIZES
     for name, seconds in WORKLOADS.items():
-        results += _find_limit(name, replace(costs, episode_s=seconds, spread=SPREAD), sizes)
+        workload = replace(costs, episode_s=seconds, spread=SPREAD)
+        results += _find_limit(f"episodes of {name}", workload, sizes)
+        sampled = replace(workload, samples=TURNS, sample_s=sample_s)
+        results += _find_limit(f"episodes of {name}, {TURNS} samples through the driver", sampled, sizes)
     show("scale_simulation", results, as_json=args.json)
 
 
@@ -77,6 +89,19 @@ def _measure_costs(at: Path, rounds: int, few: int, many: int, cluster: RayClust
         record_s=record_s,
         exchange_s=max(0.0, driver_s - record_s),
     )
+
+
+def _measure_sample(at: Path, few: int, many: int, exchange_s: float, cluster: RayCluster) -> float:
+    """The driver's CPU seconds for a sample, beside its exchange. Each asks alone, because the driver is idle."""
+    plan = at / "plan.toml"
+    plan.write_text(PLAN)
+    words = [BANK, "--tasks", "pay_back_5", "--policy", "tiny", "--max-tokens", 8, "--plan", plan]
+    episode_s = _measure_slope(at / "samples", words, few, many, cluster)
+    run = at / f"samples-{many}"
+    with TrajectoryStore.open(run) as store:
+        counts = [sum(step.sampled is not None for step in episode.steps) for episode in store.iter_trajectories()]
+    samples = sum(counts) / len(counts)
+    return max(0.0, (episode_s - exchange_s - _measure_record(run)) / samples - exchange_s)
 
 
 def _measure_slope(run: Path, words: Sequence[object], few: int, many: int, cluster: RayCluster | None) -> float:
@@ -119,14 +144,18 @@ def _check(at: Path, nodes: int, rounds: int, costs: Costs) -> tuple[Result, Res
     )
 
 
-def _find_limit(name: str, costs: Costs, sizes: Sequence[int]) -> list[Result]:
-    """Rates at the sizes, the driver's share of the time, and the largest size that is not saturated."""
+def _find_limit(line: str, costs: Costs, sizes: Sequence[int]) -> list[Result]:
+    """Rates at the sizes, the driver's share of the time, and the largest size that is not saturated.
+
+    With samples, a larger size than the first that is saturated is left out: it would take minutes.
+    """
     outcomes: dict[int, Outcome] = {}
     for size in sizes:
         episodes = size * NODE.concurrency * PLACES_FILLED
         outcomes[size] = simulate(replace(NODE, nodes=size), costs, episodes=episodes)
+        if costs.samples and outcomes[size].efficiency < ENOUGH:
+            break
     fit = [size for size, outcome in outcomes.items() if outcome.efficiency >= ENOUGH]
-    line = f"episodes of {name}"
     rates = [
         Result(metric=f"{line}, {size} nodes", value=outcome.steady_rate, unit="episodes/s")
         for size, outcome in outcomes.items()

@@ -379,6 +379,23 @@ CASES: tuple[Case, ...] = (
         given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
     ),
     Case(
+        "serving with a number of drafted tokens, and without drafts",
+        "serve mine --draft-tokens 3",
+        "serve: --draft-tokens 3: nothing drafts without --draft; add --draft ngram, or --draft FOLDER with a smaller",
+        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
+    ),
+    Case(
+        "a training that no disk can hold",
+        "train mine.toml",
+        (
+            "training run runs/train-mine: its disk is too small: the run writes at least 38,400,000 GB (0 GB for"
+            " checkpoints and model, 128,000,000,000,000 episodes of 300 bytes) of ",
+            " GB that are free at ",
+            "; free some, name a folder on another disk with --out, lower learn.iterations, rollout.groups or ",
+        ),
+        given=recipe("[learn]\niterations = 1_000_000_000_000"),
+    ),
+    Case(
         "a recipe that drafts without vLLM",
         "train mine.toml --check",
         "recipe 'mine': rollout.draft is for rollout.engine = 'vllm': the embedded engine samples every token itself",

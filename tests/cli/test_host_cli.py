@@ -20,14 +20,14 @@ from page_player import play_page
 
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
 from gymcp.host.openapi import describe_api
-from gymcp.store import open_run
+from gymcp.store import TrajectoryStore, open_run
 
 MARK = re.compile(r"RECORD ([0-9a-f]{16})")
 
 
 def test_the_page_plays_and_its_run_is_read_as_any(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    assert play_page(DOCS / "host.md", tmp_path) == 1
+    assert play_page(DOCS / "host.md", tmp_path) == 2
     run = tmp_path / "runs" / "hosted" / "bank-payer"
     gold = tmp_path / "runs" / "gold"
     assert gymcp("eval", BANK, "--out", gold).returncode == 0
@@ -37,6 +37,11 @@ def test_the_page_plays_and_its_run_is_read_as_any(tmp_path: Path) -> None:
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (run, gold)]
     assert [(each["episodes"], each["success"]) for each in summaries] == [(3, 1.0), (3, 1.0)]
     assert [path.name for path in (tmp_path / "runs" / "hosted").iterdir()] == ["bank-payer"]
+    tasks = []
+    for folder in ("first", "second"):
+        with TrajectoryStore.open(tmp_path / "runs" / folder / "bank-payer") as store:
+            tasks += [(row.task, row.score) for row in store.summaries()]
+    assert sorted(tasks) == [("pay_back_100", 1.0), ("pay_back_30", 1.0), ("pay_back_5", 1.0)]
 
 
 def test_the_openapi_document_needs_no_environment() -> None:

@@ -29,6 +29,8 @@ class FakeNode:
     def __init__(self, name: str, outcome: Outcome = Outcome.SCORED, *, is_late: bool = False) -> None:
         self._name, self._outcome, self._is_late = name, outcome, is_late
         self._serial = 0
+        self._lent_beside: list[Lease] = []
+        """Leases that came beside an exchange."""
         self.was_lent = asyncio.Event()
         self.has_ended = False
 
@@ -43,7 +45,8 @@ class FakeNode:
     async def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         self.was_lent.set()
         await wait_turns(TURNS if self._is_late else 1)
-        return Report(finished=tuple(self._finish(lease) for lease in leases))
+        beside, self._lent_beside = self._lent_beside, []
+        return Report(finished=tuple(self._finish(lease) for lease in (*leases, *beside)))
 
     def _finish(self, lease: Lease) -> FinishedAttempt:
         self._serial += 1
@@ -59,6 +62,9 @@ class FakeNode:
         return FinishedAttempt(
             serial=self._serial, lease=lease.number, trajectory=record, states={}, branches=(), last=True
         )
+
+    async def lend(self, leases: Sequence[Lease]) -> None:
+        self._lent_beside += leases
 
     async def answer(self, answers: Sequence[Answer]) -> None:
         pass

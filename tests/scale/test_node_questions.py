@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from worker_nodes import WAIT_S
@@ -62,6 +63,20 @@ def test_leases_of_different_settings_are_played_side_by_side_and_each_asker_get
         worker.answer([Answer(number=number, content=settings) for (settings, _), number in asked.items()])
         again = collect_questions(worker, [], 2)
     assert {question.content for question in again} == {"warm", "greedy"}
+
+
+def test_a_job_that_is_lent_beside_an_exchange_is_played() -> None:
+    async def ask_about_two(jobs: LeasedJobs) -> None:
+        first, second = await jobs.take(), await jobs.take()
+        assert first is not None
+        assert second is not None
+        await jobs.ask((first.seed, second.seed))
+
+    with run_worker(ask_about_two) as worker:
+        for number in (1, 2):
+            worker.lend([replace(make_lease(number, ""), trial=number, seed=number)])
+        (question,) = collect_questions(worker, [], 1)
+    assert question.content == (1, 2)
 
 
 def test_an_answer_that_is_an_error_is_raised_to_the_asker() -> None:

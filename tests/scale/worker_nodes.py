@@ -83,6 +83,9 @@ class WorkerNode:
             raise NodeLost("the answer was lost on its way")
         return report
 
+    async def lend(self, leases: Sequence[Lease]) -> None:
+        await asyncio.to_thread(self._worker.lend, leases)
+
     async def answer(self, answers: Sequence[Answer]) -> None:
         await asyncio.to_thread(self._worker.answer, answers)
 

@@ -22,6 +22,7 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.run.checkpoints import find_saved_state, recipe_as_json
+from gymcp.trainers.run.forecasts.disk import LEAST_EPISODE_BYTES
 from gymcp.trainers.run.forecasts.model_speed import time_model
 from gymcp.trainers.run.forecasts.size import ModelShape, count_episodes, count_updates
 from gymcp.types import Json
@@ -139,13 +140,17 @@ def test_a_forecast_says_what_the_run_takes(model: Path, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     forecast = forecast_training(load_recipe(path), None, resume=False)
     assert [finding.check for finding in check_forecast(forecast) if finding.passed] == [
-        "recipe", "env", "episode", "tokens", "memory",
+        "recipe", "env", "episode", "tokens", "memory", "disk",
     ]  # fmt: skip
     assert forecast.played.first.score == 1.0
     assert forecast.tokens.exact
     assert 0 < forecast.tokens.first_prompt < forecast.tokens.longest <= forecast.tokens.context
     parameters = sum(weight.numel() for weight in load_file(model / "model.safetensors").values())
     assert forecast.memory.weights == 16 * parameters  # weights, gradients and two moments in float32
+    assert forecast.disk.episodes == 5 * 2 * 4
+    assert forecast.disk.weights == 2 * 12 * parameters  # two checkpoints: weights and two moments in float32
+    assert forecast.tokens.record > LEAST_EPISODE_BYTES
+    assert forecast.disk.count_bytes(forecast.tokens.record) == 24 * parameters + 40 * forecast.tokens.record
     assert not (tmp_path / "runs").exists()
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,7 @@ from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.errors import ConfigError, GymcpError, NodeLost
 from gymcp.outcome import Outcome
 from gymcp.scale.leases import AHEAD_SHARE, Batch, LeaseBook, count_room
-from gymcp.scale.records import Answer, FinishedAttempt, Node, NodePool, Question, Report
+from gymcp.scale.records import Answer, FinishedAttempt, Lease, Node, NodePool, Question, Report
 from gymcp.types import Task, Trajectory, Usage
 
 NODE_KEY = "node"
@@ -100,6 +100,8 @@ class Distribution:
         self._answer = answer
         self._nodes: dict[str, _Served] = {}
         """Nodes that are not lost, by name."""
+        self._short: dict[str, _Served] = {}
+        """Nodes with a free place and an exchange under way, which takes seconds if there is no news, by name."""
         self._last_loss = ""
         """Name of the node that was lost last, and why, as a part of a sentence."""
         self._working: set[asyncio.Task[None]] = set()
@@ -201,11 +203,12 @@ class Distribution:
         node = served.node
         limit = self._limit_of(node)
         while self._is_live(served) and not self._budget.is_spent:
-            room = count_room(self._book, node.name, concurrency=limit, nodes=len(self._nodes))
-            leases = self._book.lend(node.name, room, self._nodes)
+            leases = self._take_leases(served)
             if not self._book.count_lent(node.name):
                 await self._changed.wait()  # for another job, or one that another node gives back
                 continue
+            served.is_asked = True
+            self._note_free_place(served)
             try:
                 report = await node.exchange(leases, served.acknowledged, self._spent_beside(served))
             except NodeLost as error:
@@ -213,6 +216,8 @@ class Distribution:
                 return
             if not self._is_live(served):  # an answer broke off meanwhile
                 return
+            served.is_asked = False
+            self._short.pop(node.name, None)
             self._record(served, report)
             self._take_questions(served, report)
             if served.failed >= limit and len(self._nodes) > 1:
@@ -223,6 +228,40 @@ class Distribution:
                 self._budget.end()
                 self._tell_change()
                 return
+
+    def _take_leases(self, served: _Served) -> Sequence[Lease]:
+        """Jobs for the node, as many as it may have now."""
+        name = served.node.name
+        room = count_room(self._book, name, concurrency=self._limit_of(served.node), nodes=len(self._nodes))
+        return self._book.lend(name, room, self._nodes)
+
+    def _note_free_place(self, served: _Served) -> None:
+        """Let the node get jobs that come during its exchange, if it has a place for them."""
+        name = served.node.name
+        if served.is_asked and self._is_live(served) and self._book.count_lent(name) < self._limit_of(served.node):
+            self._short[name] = served
+
+    def _fill_places(self) -> None:
+        """Lend waiting jobs to the nodes that have a free place and an exchange under way."""
+        refused = {}
+        while self._short and self._book.waiting and not self._budget.is_spent:
+            name = next(iter(self._short))
+            served = self._short.pop(name)
+            if leases := self._take_leases(served):
+                self._start(self._lend(served, leases))
+            else:
+                refused[name] = served
+        self._short |= refused
+
+    async def _lend(self, served: _Served, leases: Sequence[Lease]) -> None:
+        """Lend the node jobs beside its exchange; jobs that come meanwhile follow together, in one more message."""
+        try:
+            await served.node.lend(leases)
+        except NodeLost as error:
+            self._lose(served, str(error))
+            return
+        self._note_free_place(served)
+        self._fill_places()
 
     def _is_live(self, served: _Served) -> bool:
         """False once the node is lost, also if another worker has its name."""
@@ -289,6 +328,7 @@ class Distribution:
             return  # an exchange and an answer broke off together
         node = served.node
         del self._nodes[node.name]
+        self._short.pop(node.name, None)
         self._last_loss = f"; the last was {node.name}, lost because: {why}"
         for answering in served.asked.values():
             answering.cancel()
@@ -302,6 +342,7 @@ class Distribution:
 
     def _tell_change(self) -> None:
         """Wake up all that wait for a job, for a free place, or for the end."""
+        self._fill_places()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -322,6 +363,8 @@ class _Served:
     """A node with what the driver knows of it."""
 
     node: Node
+    is_asked: bool = False
+    """True while an exchange with it is under way."""
     acknowledged: int = 0
     """The largest serial of an attempt that has been recorded."""
     spent: float = 0.0

@@ -39,7 +39,7 @@ REOPEN_S = 30.0
 MAX_WORKERS = 3
 """Number of workers that a node may have in one run, one after another."""
 MAX_CALLS = 8
-"""Calls of a worker that may be under way at a time: an exchange, its end, and answers."""
+"""Calls of a worker that may be under way at a time: an exchange, its end, answers, and leases."""
 
 T = TypeVar("T")
 
@@ -66,6 +66,10 @@ class _Actor:
     def exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         assert self._worker is not None
         return self._worker.exchange(leases, acknowledged, spent_elsewhere)
+
+    def lend(self, leases: Sequence[Lease]) -> None:
+        assert self._worker is not None
+        self._worker.lend(leases)
 
     def answer(self, answers: Sequence[Answer]) -> None:
         assert self._worker is not None
@@ -131,6 +135,10 @@ class RayNode:
         answer = self._actor.exchange.remote(leases, acknowledged, spent_elsewhere)
         report: Report = await self._ask_worker(answer, EXCHANGE_S + self._parked_s)
         return report
+
+    async def lend(self, leases: Sequence[Lease]) -> None:
+        """See `records.Node`."""
+        await self._ask_worker(self._actor.lend.remote(leases), self._parked_s)
 
     async def answer(self, answers: Sequence[Answer]) -> None:
         """See `records.Node`."""

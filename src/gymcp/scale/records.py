@@ -110,6 +110,10 @@ class Node(Protocol):
         """
         ...
 
+    async def lend(self, leases: Sequence[Lease]) -> None:
+        """Lend jobs while an exchange is under way, which goes on. Raises NodeLost."""
+        ...
+
     async def answer(self, answers: Sequence[Answer]) -> None:
         """Answer questions; may be called while an exchange is under way. Raises NodeLost."""
         ...

@@ -113,6 +113,10 @@ class Worker:
         """See `records.Node.exchange`. Raises EnvInfraError if the worker has ended."""
         return self._call(partial(self._exchange, leases, acknowledged, spent_elsewhere))
 
+    def lend(self, leases: Sequence[Lease]) -> None:
+        """See `records.Node.lend`. Raises EnvInfraError if the worker has ended."""
+        self._call(partial(self._take_leases, leases))
+
     def answer(self, answers: Sequence[Answer]) -> None:
         """See `records.Node.answer`. Raises EnvInfraError if the worker has ended."""
         self._call(partial(self._take_answers, answers))
@@ -152,7 +156,12 @@ class Worker:
         self._stop.set()
         self._closing.set()
 
-    def _lend(self, lease: Lease) -> None:
+    async def _take_leases(self, leases: Sequence[Lease]) -> None:
+        if not self._stop.is_set():
+            for lease in leases:
+                self._begin(lease)
+
+    def _begin(self, lease: Lease) -> None:
         """Let a scheduler play the lease; a new one if it is the first with its settings."""
         jobs = self._jobs.get(lease.settings)
         if jobs is None:
@@ -179,9 +188,7 @@ class Worker:
 
     async def _exchange(self, leases: Sequence[Lease], acknowledged: int, spent_elsewhere: float) -> Report:
         self._acknowledge(acknowledged)
-        if not self._stop.is_set():
-            for lease in leases:
-                self._lend(lease)
+        await self._take_leases(leases)
         budget = self._thread.wait_until_open(0).budget
         budget.spend(spent_elsewhere - self._spent_elsewhere)
         self._spent_elsewhere = spent_elsewhere

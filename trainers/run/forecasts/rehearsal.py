@@ -25,6 +25,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstration_tasks, training_tasks
 from gymcp.trainers.rollouts.demonstration_rows import tokenize_record
 from gymcp.trainers.rollouts.judge import open_judge
+from gymcp.trainers.run.forecasts.disk import measure_record
 from gymcp.types import Task, Trajectory
 
 CORPUS_EPISODES = 16
@@ -56,6 +57,8 @@ class TokenCounts:
     """Tokens of the longest context of the episode, actions included."""
     drawn: int
     """Tokens of all actions together."""
+    record: int
+    """Bytes of the episode's record with these tokens, without its states."""
     exact: bool
     """False for a tiny model, whose tokenizer will learn from more episodes."""
 
@@ -121,11 +124,13 @@ def count_tokens(recipe: Recipe, played: Rehearsal, model: Path) -> TokenCounts:
     tokenizer, end_ids = load_tokenizer(model, who)
     choose_format(None, tokenizer, who)
     renderer = Renderer(tokenizer, who, end_ids)
-    samples = [step.sampled for step in tokenize_record(played.first, renderer).steps if step.sampled is not None]
+    record = tokenize_record(played.first, renderer)
+    samples = [step.sampled for step in record.steps if step.sampled is not None]
     return TokenCounts(
         context=context,
         first_prompt=len(samples[0].prompt_ids) if samples else 0,
         longest=max((len(sample.prompt_ids) + len(sample.ids) for sample in samples), default=0),
         drawn=sum(len(sample.ids) for sample in samples),
+        record=measure_record(record),
         exact=bool(recipe.model.path),
     )

@@ -78,7 +78,7 @@ def count_episodes(recipe: Recipe, env: LoadedEnv) -> EpisodeCounts:
     ``rollout.batch_tokens``), and branches, come on top."""
     rule, iterations = recipe.evaluation, recipe.learn.iterations
     ends = sorted({0, iterations})
-    between = list(range(rule.every, iterations, rule.every)) if rule.every else []
+    between = len(range(rule.every, iterations, rule.every)) if rule.every else 0
     final_most = rule.final_tasks or rule.tasks
     at_ends = sum(len(heldout_tasks(env, recipe, split, final_most)) for split in rule.final_splits or rule.splits)
     at_others = sum(len(heldout_tasks(env, recipe, split, rule.tasks)) for split in rule.splits) if between else 0
@@ -86,8 +86,8 @@ def count_episodes(recipe: Recipe, env: LoadedEnv) -> EpisodeCounts:
     return EpisodeCounts(
         demonstrations=min(shown, len(env.suite.tasks)) if env.spec.more_tasks is None else shown,
         rollouts=iterations * recipe.rollout.groups * recipe.rollout.episodes,
-        evaluations=len(ends) + len(between),
-        heldout=len(ends) * at_ends + len(between) * at_others,
+        evaluations=len(ends) + between,
+        heldout=len(ends) * at_ends + between * at_others,
     )
 
 

@@ -78,8 +78,9 @@ def serve(
         ),
     ] = "",
     draft_tokens: Annotated[
-        int, typer.Option(min=1, help="Drafted tokens per forward pass of the model, with --draft.")
-    ] = 4,
+        int | None,
+        typer.Option(min=1, help="Drafted tokens per forward pass of the model, with --draft; default: 4."),
+    ] = None,
     training: Annotated[
         bool, typer.Option("--training", help="Accept new weights while it runs, as rollout.server of a recipe.")
     ] = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 from gymcp.agents.policies.pretrained.folders import locate_model
 from gymcp.agents.policies.vllm.drafts import DraftOptions
@@ -20,12 +21,12 @@ def execute(
     max_context: int,
     lora_rank: int,
     draft: str,
-    draft_tokens: int,
+    draft_tokens: int | None,
     training: bool,
 ) -> None:
     """Serve a model with vLLM on 127.0.0.1 until Ctrl-C, and print the value for --policy.
 
-    Raises UsageError if the server ends by itself.
+    Raises UsageError for options that contradict each other, and if the server ends by itself.
     """
     signal.signal(signal.SIGTERM, _interrupt)
 
@@ -53,12 +54,17 @@ def execute(
     raise UsageError(f"vllm: the server ended by itself with code {code}")
 
 
-def _choose_drafts(draft: str, tokens: int) -> DraftOptions | None:
+def _choose_drafts(draft: str, tokens: int | None) -> DraftOptions | None:
+    """Raises UsageError for a number of tokens without a method."""
     if not draft:
+        if tokens is not None:
+            why = "nothing drafts without --draft; add --draft ngram, or --draft FOLDER with a smaller model"
+            raise UsageError(f"serve: --draft-tokens {tokens}: {why}")
         return None
-    if draft == "ngram":
-        return DraftOptions(method="ngram", tokens=tokens)
-    return DraftOptions(method="draft_model", tokens=tokens, model=locate_model(draft, f"draft model '{draft}'"))
+    drafts = DraftOptions(method="ngram")
+    if draft != "ngram":
+        drafts = DraftOptions(method="draft_model", model=locate_model(draft, f"draft model '{draft}'"))
+    return drafts if tokens is None else replace(drafts, tokens=tokens)
 
 
 def _interrupt(*_: object) -> None:

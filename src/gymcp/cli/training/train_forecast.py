@@ -29,6 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
+from gymcp.trainers.run.forecasts.disk import DiskForecast, check_disk, forecast_disk
 from gymcp.trainers.run.forecasts.duration import Duration, forecast_duration
 from gymcp.trainers.run.forecasts.model_speed import ModelSpeed, UpdateSpeed, time_model
 from gymcp.trainers.run.forecasts.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
@@ -72,6 +73,7 @@ class TrainingForecast:
     tokens: TokenCounts
     episodes: EpisodeCounts
     memory: MemoryForecast
+    disk: DiskForecast
     available: int
     """Bytes of memory of the machine, or of its GPU."""
     speed: ModelSpeed | str
@@ -133,6 +135,7 @@ def forecast_training(recipe: Recipe, out: Path | None, *, resume: bool, timed: 
     if find_saved_state(folder, recipe, resume=resume) is not None:
         check_tasks_unchanged(folder, recipe, env)
     check_run(recipe, preset, env, None)
+    check_disk(recipe, preset, folder)
     agent = load_rollout_agent(recipe)
     concurrency = choose_rollout_concurrency(recipe, env, agent)
     played = asyncio.run(rehearse(recipe, env))
@@ -155,6 +158,7 @@ def forecast_training(recipe: Recipe, out: Path | None, *, resume: bool, timed: 
         tokens=tokens,
         episodes=count_episodes(recipe, env),
         memory=forecast_memory(recipe, preset, shape, on_gpu=on_gpu),
+        disk=forecast_disk(recipe, preset, shape, folder),
         available=torch.cuda.mem_get_info()[1] if on_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         speed=speed,
     )
@@ -186,6 +190,7 @@ def check_forecast(forecast: TrainingForecast) -> list[Finding]:
         Finding(check="episode", passed=True, detail=episode + odd),
         _check_tokens(forecast),
         _check_memory(forecast),
+        _describe_disk(forecast),
     ]
 
 
@@ -228,6 +233,15 @@ def _check_memory(forecast: TrainingForecast) -> Finding:
     return Finding(check="memory", passed=True, detail=detail)
 
 
+def _describe_disk(forecast: TrainingForecast) -> Finding:
+    """An estimate by the episode that was played; a disk that cannot hold the least is an error before it."""
+    size = forecast.tokens.record
+    detail = f"about {forecast.disk.describe(size)}"
+    if forecast.disk.count_bytes(size) > forecast.disk.free:
+        detail += "; it may not fit: free some, or lower learn.iterations, rollout.groups or rollout.episodes"
+    return Finding(check="disk", passed=True, detail=detail)
+
+
 def describe_size(forecast: TrainingForecast) -> list[str]:
     """Lines on what the run will take: episodes, tokens, updates, memory, and time by what was measured."""
     recipe, episodes, tokens = forecast.recipe, forecast.episodes, forecast.tokens
@@ -244,6 +258,7 @@ def describe_size(forecast: TrainingForecast) -> list[str]:
         f" {tokens.drawn * episodes.rollouts:,} are drawn",
         f"updates: {count_updates(recipe):,} at most, after {warm_epochs} epochs of warm start",
         f"memory: {_check_memory(forecast).detail}",
+        f"disk: {_describe_disk(forecast).detail}",
         f"concurrency: {forecast.concurrency.describe('rollout.concurrency')}",
         *_describe_time(forecast),
     ]
@@ -298,6 +313,7 @@ def _to_json(
         "tokens": asdict(forecast.tokens),
         "updates": count_updates(forecast.recipe),
         "memory_bytes": {**asdict(forecast.memory), "available": forecast.available},
+        "disk_bytes": {"about": forecast.disk.count_bytes(forecast.tokens.record), "free": forecast.disk.free},
         "episode_s": forecast.played.seconds,
         **(
             {"run_s": {**asdict(forecast.duration), "all": forecast.duration.all}}
