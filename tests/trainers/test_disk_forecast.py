@@ -66,7 +66,7 @@ def test_a_disk_is_too_small_from_one_byte_on(tmp_path: Path) -> None:
     assert (exact.is_too_small, replace(exact, free=least - 1).is_too_small) == (False, True)
 
 
-def test_what_the_folder_holds_already_counts_as_free(tmp_path: Path) -> None:
+def test_content_of_the_folder_counts_as_free(tmp_path: Path) -> None:
     """A run that is resumed replaces its checkpoint, and has its episodes."""
     run = tmp_path / "run"
     run.mkdir()

@@ -47,7 +47,6 @@ from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reas
 from gymcp.trainers.run.experience.collection import Rollouts, collect
 from gymcp.trainers.run.experience.recall import recall_episodes
 from gymcp.trainers.run.experience.replay_buffer import remember
-from gymcp.trainers.run.forecasts.disk import check_disk
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
@@ -110,11 +109,9 @@ def train(
     refuse_run_in_use(folder)
     find_saved_state(folder, recipe, resume=resume)  # an early refusal leaves no trace
     preset = build_preset(recipe)
-    check_run(recipe, preset, env, processes)
+    check_run(recipe, preset, env, processes, folder if replay is None else None)
     if replay is not None:
         check_replay(replay, recipe)
-    else:
-        check_disk(recipe, preset, folder)
     agent = load_rollout_agent(recipe)
     own_preset = (
         None if recipe.preset_name in {*PRESETS, *TREE_PRESETS} else find_user_preset(recipe.preset_name, PRESETS)

@@ -31,12 +31,16 @@ from gymcp.trainers.rollouts.curriculum import (
 )
 from gymcp.trainers.rollouts.recorded_demonstrations import load_shown_actions, select_demonstrations
 from gymcp.trainers.run.experience.recorded_buffer import check_replay
+from gymcp.trainers.run.forecasts.disk import check_disk
 
 
-def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
-    """Raises ConfigError if the run would lack tasks, gold calls, a sandbox or a model, or has an impossible engine.
+def check_run(
+    recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None, folder: Path | None = None
+) -> None:
+    """Raise ConfigError if the run would lack tasks, gold, a sandbox, a model or disk, or has an impossible engine.
 
-    So it does if a preset of the user reads what no batch has (`try_own_preset`).
+    So it does if a preset of the user reads what no batch has (`try_own_preset`). `folder`: where rollouts are
+    recorded; None: there are none.
     """
     try_own_preset(recipe, preset)
     if processes is not None and processes.is_sharded and recipe.rollout.engine == "embedded":
@@ -55,6 +59,8 @@ def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Acceler
     if recipe.model.path:
         read_context_length(named_model_folder(recipe.model), f"model '{recipe.model.path}'")
     check_draft_model(recipe)
+    if folder is not None:
+        check_disk(recipe, preset, folder)
 
 
 @contextmanager

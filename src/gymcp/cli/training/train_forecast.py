@@ -29,7 +29,7 @@ from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.concurrency import choose_rollout_concurrency
 from gymcp.trainers.rollouts.curricula.explanation import explain_experience
 from gymcp.trainers.run.checkpoints import find_saved_state
-from gymcp.trainers.run.forecasts.disk import DiskForecast, check_disk, forecast_disk
+from gymcp.trainers.run.forecasts.disk import DiskForecast, forecast_disk
 from gymcp.trainers.run.forecasts.duration import Duration, forecast_duration
 from gymcp.trainers.run.forecasts.model_speed import ModelSpeed, UpdateSpeed, time_model
 from gymcp.trainers.run.forecasts.rehearsal import Rehearsal, TokenCounts, count_tokens, model_for_check, rehearse
@@ -134,8 +134,7 @@ def forecast_training(recipe: Recipe, out: Path | None, *, resume: bool, timed: 
     refuse_run_in_use(folder)
     if find_saved_state(folder, recipe, resume=resume) is not None:
         check_tasks_unchanged(folder, recipe, env)
-    check_run(recipe, preset, env, None)
-    check_disk(recipe, preset, folder)
+    check_run(recipe, preset, env, None, folder)
     agent = load_rollout_agent(recipe)
     concurrency = choose_rollout_concurrency(recipe, env, agent)
     played = asyncio.run(rehearse(recipe, env))
