@@ -22,6 +22,8 @@ judge = "openai:http://10.0.0.9:8000/v1#judge"
 nodes = "gpu-*"
 num_gpus = 1
 resources = { policy = 0.5 }
+engine = "vllm"
+vllm_args = ["--max-model-len", "4096"]
 [[group]]
 nodes = "cpu-*"
 labels = { zone = "b" }
@@ -43,7 +45,13 @@ def test_a_plan_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "envs" / "bank.py").write_text(BANK.read_text())
     assert read(tmp_path, PLAN) == RunPlan(
         judge="openai:http://10.0.0.9:8000/v1#judge",
-        policy=PolicyPlace(nodes="gpu-*", num_gpus=1, resources={"policy": 0.5}),
+        policy=PolicyPlace(
+            nodes="gpu-*",
+            num_gpus=1,
+            resources={"policy": 0.5},
+            engine="vllm",
+            vllm_args=["--max-model-len", "4096"],
+        ),
         group=[
             NodeGroup(
                 nodes="cpu-*",
@@ -85,7 +93,9 @@ def test_the_first_group_of_a_node_counts_and_a_node_in_none_plays_nothing() -> 
             "[[group]]\nnode = 1",
             "no key 'group.1.node'; have nodes, labels, resources, environments, concurrency, policy",
         ),
-        ("[policy]\ngpus = 1", "no key 'policy.gpus'; have nodes, labels, num_gpus, resources"),
+        ("[policy]\ngpus = 1", "no key 'policy.gpus'; have nodes, labels, num_gpus, resources, engine, vllm_args"),
+        ("[policy]\nengine = 'sglang'", "policy.engine: must be 'embedded' or 'vllm'"),
+        ("[policy]\nvllm_args = ['--seed', '1']", "policy.vllm_args is for policy.engine = 'vllm'"),
         ("[[group]]\n[[group]]\nconcurrency = 0", "group.2.concurrency: must be greater than or equal to 1"),
         ("[[group]]\nconcurrency = '8'", "group.1.concurrency: must be a valid integer"),
         ("[policy]\nnum_gpus = -1", "policy.num_gpus: must be greater than or equal to 0"),

@@ -7,6 +7,7 @@
     [policy]                        # the model of --policy, a local one: opened on one node for all others
     nodes = "gpu-*"
     num_gpus = 1
+    engine = "vllm"                 # default: embedded
 
     [[group]]                       # the first group that a node belongs to counts; a node in none plays nothing
     nodes = "cpu-*"                 # glob over HOST, or over HOST/ID as messages name it
@@ -24,6 +25,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -87,6 +89,15 @@ class PolicyPlace(_Record):
     num_gpus: float = Field(default=0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict)
     """Amounts of other resources, by name."""
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """Engine that samples: the actor's own, or a vLLM server that it starts."""
+    vllm_args: list[str] = Field(default_factory=list)
+    """Extra command-line arguments for the vLLM server, passed on unchanged."""
+
+    @property
+    def serves_on_cpu(self) -> bool:
+        """True if its vLLM server computes on a CPU: no GPU is reserved."""
+        return not self.num_gpus
 
     def fits(self, node: ClusterNode) -> bool:
         """True if the actor can be on that node."""
@@ -124,6 +135,8 @@ def read_plan(path: Path) -> RunPlan:
         raise ConfigError(f"{who}: {_describe_fault(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{who}: is not TOML: {error}") from error
+    if plan.policy is not None and plan.policy.vllm_args and plan.policy.engine != "vllm":
+        raise ConfigError(f"{who}: policy.vllm_args is for policy.engine = 'vllm'")
     for place, text in (("judge", plan.judge), *((f"{_name(n)}.policy", each.policy) for n, each in _number(plan))):
         try:
             _ = text and parse_policy(text)
