@@ -157,7 +157,7 @@ def test_a_plan_that_fits_is_accepted() -> None:
     check_plan(RunPlan(policy=place, group=[NodeGroup(nodes="cpu-*")]), "plan", [BIG, SMALL, HEAD], "backoffice")
 
 
-def test_the_learner_is_where_the_command_is_typed() -> None:
+def test_a_learner_on_another_node_than_the_plan_asks_for_is_refused() -> None:
     nodes = [BIG, SMALL, HEAD]
     on_gpu = RunPlan(learner=NodePlace(nodes="gpu-*", num_gpus=1, resources={"CPU": 8}))
     check_learner(RunPlan(), "plan", nodes, HEAD.id)

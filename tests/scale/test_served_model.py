@@ -47,7 +47,7 @@ def test_models_of_this_process_can_be_served(tmp_path: Path) -> None:
     ("lacks", "says"),
     [("config.json", "no model in {}: it has no config.json"), ("tokenizer.json", "no tokenizer in {}: it has no")],
 )
-def test_a_folder_that_cannot_be_served_is_refused(lacks: str, says: str, tmp_path: Path) -> None:
+def test_an_incomplete_model_folder_is_refused(lacks: str, says: str, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(TRAINED, model)
     (model / lacks).unlink()

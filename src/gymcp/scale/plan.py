@@ -86,7 +86,7 @@ class NodeGroup(_Record):
 
 
 class NodePlace(_Record):
-    """What one process needs of its node."""
+    """A process of the run, by the node that it needs."""
 
     nodes: str = "*"
     """Glob over their names."""
