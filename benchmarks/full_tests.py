@@ -27,6 +27,7 @@ TESTS = (
     "tests/scale/long_ray_files.py",
     "tests/scale/long_ray_plan.py",
     "tests/scale/long_ray_runs.py",
+    "tests/scale/long_ray_vllm.py",
     "tests/suites/test_bfcl_parity.py",
     "tests/suites/test_bfcl_recorded.py",
     "tests/suites/test_bfcl_tasks.py",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from equipment import lacking, usable
+from equipment import is_required, lacking, usable
 from hypothesis import HealthCheck, settings
 from tiers import mark
 
+from gymcp.agents.policies.vllm.install import CPU, ensure_vllm, vllm_python
 from gymcp.envs.suites.scienceworld.java import JavaRuntime, find_java
 from gymcp.errors import UsageError
 
@@ -52,6 +55,19 @@ def java() -> JavaRuntime:
         return find_java()
     except UsageError as error:
         lacking("java", str(error))
+
+
+@pytest.fixture(scope="session")
+def vllm_is_installed() -> None:
+    """Install vLLM if no test may be skipped, which takes minutes and 3 GB; else skip the tests if it is missing."""
+    if vllm_python(CPU) is not None:
+        return
+    if not is_required("vllm"):
+        pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
+    began = time.monotonic()
+    print("installing vLLM for its tests: some minutes, 3 GB", file=sys.__stderr__, flush=True)
+    ensure_vllm(CPU, lambda line: None)
+    print(f"vLLM is installed after {time.monotonic() - began:.0f} s", file=sys.__stderr__, flush=True)
 
 
 @pytest.fixture(scope="session")

@@ -108,6 +108,20 @@ def locate_folder(spec: PolicySpec) -> Path:
     return locate_model(spec.text if spec.kind == NAME else spec.model, spec.who)
 
 
+def open_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack | contextlib.ExitStack) -> Path:
+    """The folder of a model without a server; one with random weights is made, and removed when the stack closes.
+
+    Raises UsageError if it cannot be had.
+    """
+    if spec.kind in ("local", NAME):
+        return locate_folder(spec)
+    if not spec.model:
+        return TRAINED
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))
+    model_folder: Path = _import_part("tiny_model", spec).make_tiny_model(folder, spec.model)
+    return model_folder
+
+
 @contextlib.asynccontextmanager
 async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[Model]:
     """The model, ready for requests; everything started for it is closed on exit. Raises ConfigError."""
@@ -123,7 +137,7 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
         if spec.kind == "vllm":
             yield await _open_vllm_model(spec, options, stack)
             return
-        folder = _local_folder(spec, stack)
+        folder = open_folder(spec, stack)
         model = _read_local_model(spec, options, folder)  # before the weights, because this reports what is missing
         if options.device in (None, "cpu"):
             stack.enter_context(_import_part("local_model", spec).limit_threads(folder))
@@ -137,7 +151,7 @@ def read_without_weights(spec: PolicySpec, options: ModelOptions) -> TokenModel:
     Raises ConfigError.
     """
     with contextlib.ExitStack() as stack:
-        return _read_local_model(spec, options, _local_folder(spec, stack))
+        return _read_local_model(spec, options, open_folder(spec, stack))
 
 
 def _read_local_model(spec: PolicySpec, options: ModelOptions, folder: Path) -> TokenModel:
@@ -197,17 +211,6 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
         price=_price(spec, options),
         timeout_s=None if spec.kind == "vllm" else options.timeout_s,  # a server's client has its own
     )
-
-
-def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack | contextlib.ExitStack) -> Path:
-    """The folder of the model; one with random weights is created, and removed when the stack closes."""
-    if spec.kind in ("local", NAME):
-        return locate_folder(spec)
-    if not spec.model:
-        return TRAINED
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))
-    model_folder: Path = _import_part("tiny_model", spec).make_tiny_model(folder, spec.model)
-    return model_folder
 
 
 def _import_part(name: str, spec: PolicySpec) -> Any:

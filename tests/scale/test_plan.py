@@ -10,7 +10,17 @@ from cli_runner import BANK
 from page_blocks import DOCS
 
 from gymcp.errors import ConfigError
-from gymcp.scale.plan import ClusterNode, NodeGroup, PolicyPlace, RunPlan, check_plan, check_policies, read_plan
+from gymcp.scale.plan import (
+    ClusterNode,
+    NodeGroup,
+    NodePlace,
+    PolicyPlace,
+    RunPlan,
+    check_learner,
+    check_plan,
+    check_policies,
+    read_plan,
+)
 
 BIG = ClusterNode(id="1", name="gpu-1/aa", resources={"CPU": 8, "GPU": 2, "memory": 1e9}, labels={"zone": "a"})
 SMALL = ClusterNode(id="2", name="cpu-1/bb", resources={"CPU": 4, "bubblewrap": 1}, labels={"zone": "b"})
@@ -22,6 +32,8 @@ judge = "openai:http://10.0.0.9:8000/v1#judge"
 nodes = "gpu-*"
 num_gpus = 1
 resources = { policy = 0.5 }
+engine = "vllm"
+vllm_args = ["--max-model-len", "4096"]
 [[group]]
 nodes = "cpu-*"
 labels = { zone = "b" }
@@ -43,7 +55,13 @@ def test_a_plan_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "envs" / "bank.py").write_text(BANK.read_text())
     assert read(tmp_path, PLAN) == RunPlan(
         judge="openai:http://10.0.0.9:8000/v1#judge",
-        policy=PolicyPlace(nodes="gpu-*", num_gpus=1, resources={"policy": 0.5}),
+        policy=PolicyPlace(
+            nodes="gpu-*",
+            num_gpus=1,
+            resources={"policy": 0.5},
+            engine="vllm",
+            vllm_args=["--max-model-len", "4096"],
+        ),
         group=[
             NodeGroup(
                 nodes="cpu-*",
@@ -80,12 +98,15 @@ def test_the_first_group_of_a_node_counts_and_a_node_in_none_plays_nothing() -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("groups = []", "no key 'groups'; have judge, policy, group"),
+        ("groups = []", "no key 'groups'; have judge, policy, learner, group"),
         (
             "[[group]]\nnode = 1",
             "no key 'group.1.node'; have nodes, labels, resources, environments, concurrency, policy",
         ),
-        ("[policy]\ngpus = 1", "no key 'policy.gpus'; have nodes, labels, num_gpus, resources"),
+        ("[policy]\ngpus = 1", "no key 'policy.gpus'; have nodes, labels, num_gpus, resources, engine, vllm_args"),
+        ("[learner]\nengine = 'vllm'", "no key 'learner.engine'; have nodes, labels, num_gpus, resources"),
+        ("[policy]\nengine = 'sglang'", "policy.engine: must be 'embedded' or 'vllm'"),
+        ("[policy]\nvllm_args = ['--seed', '1']", "policy.vllm_args is for policy.engine = 'vllm'"),
         ("[[group]]\n[[group]]\nconcurrency = 0", "group.2.concurrency: must be greater than or equal to 1"),
         ("[[group]]\nconcurrency = '8'", "group.1.concurrency: must be a valid integer"),
         ("[policy]\nnum_gpus = -1", "policy.num_gpus: must be greater than or equal to 0"),
@@ -120,6 +141,7 @@ def test_a_plan_that_is_not_there_is_refused(tmp_path: Path) -> None:
             "policy: no node is named 'cpu-*' and has the resource GPU 1",
         ),
         (RunPlan(policy=PolicyPlace(resources={"policy": 1})), "policy: no node has the resource policy 1"),
+        (RunPlan(learner=NodePlace(labels={"zone": "c"})), "learner: no node has the label zone=c"),
         (RunPlan(group=[NodeGroup(environments=["bfcl"])]), "no node with a CPU plays 'backoffice' by its groups"),
         (RunPlan(group=[NodeGroup(nodes="head")]), "no node with a CPU plays 'backoffice' by its groups"),
     ],
@@ -133,6 +155,20 @@ def test_a_plan_that_the_cluster_does_not_fit_is_refused(plan: RunPlan, says: st
 def test_a_plan_that_fits_is_accepted() -> None:
     place = PolicyPlace(nodes="gpu-*", labels={"zone": "a"}, num_gpus=2)
     check_plan(RunPlan(policy=place, group=[NodeGroup(nodes="cpu-*")]), "plan", [BIG, SMALL, HEAD], "backoffice")
+
+
+def test_a_learner_on_another_node_than_the_plan_asks_for_is_refused() -> None:
+    nodes = [BIG, SMALL, HEAD]
+    on_gpu = RunPlan(learner=NodePlace(nodes="gpu-*", num_gpus=1, resources={"CPU": 8}))
+    check_learner(RunPlan(), "plan", nodes, HEAD.id)
+    check_learner(RunPlan(learner=NodePlace()), "plan", nodes, HEAD.id)
+    check_learner(on_gpu, "plan", nodes, BIG.id)
+    with pytest.raises(ConfigError) as raised:
+        check_learner(on_gpu, "plan", nodes, SMALL.id)
+    assert str(raised.value) == (
+        "plan: learner: must be on a node that is named 'gpu-*' and has the resource CPU 8 and has the resource GPU 1,"
+        " and the command runs on cpu-1/bb (CPU 4, bubblewrap 1, zone=b); type it on gpu-1/aa (CPU 8, GPU 2, zone=a)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,42 @@ PLAN = 'judge = "openai:http://127.0.0.1:1/v1#m"\n[policy]\nnum_gpus = 1\n'
         (["--plan", "{plan}"], "--plan: places a run on the nodes of a Ray cluster; name it: --ray auto"),
         (["--ray", "auto", "--plan", "{plan}", "--judge", "tiny"], "judge: is 'openai:http://127.0.0.1:1/v1#m', and"),
         (["--ray", "auto", "--plan", "{plan}"], "policy: places the model of --policy, and the command names none"),
+        (["--ray", "auto", "--plan", "{learner}"], "learner: is the driver of a training, and an evaluation has none"),
+        (
+            ["--ray", "auto", "--plan", "{served}", "--policy", "tiny", "--top-p", "0.9"],
+            "served.toml': policy.engine: vllm: top-p and top-k change the logprobs it reports",
+        ),
         (["--ray", "auto", "--cassette", "record"], "record without --ray, then replay"),
     ],
-    ids=["no cluster", "no address", "client address", "judge", "no ray", "two judges", "no policy", "recording"],
+    ids=[
+        "no cluster",
+        "no address",
+        "client address",
+        "judge",
+        "no ray",
+        "two judges",
+        "no policy",
+        "learner",
+        "top-p",
+        "recording",
+    ],
 )
 def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], says: str, tmp_path: Path) -> None:
     with refusing_port() as port:
         plan = tmp_path / "plan.toml"
         plan.write_text(PLAN)
+        served, learner = tmp_path / "served.toml", tmp_path / "learner.toml"
+        served.write_text("[policy]\nengine = 'vllm'\n")
+        learner.write_text("[learner]\n")
         rubric = tmp_path / "rubric.toml"
         rubric.write_text(RUBRIC)
-        filled = {"port": str(port), "plan": str(plan), "rubric": str(rubric)}
+        filled = {
+            "port": str(port),
+            "plan": str(plan),
+            "rubric": str(rubric),
+            "served": str(served),
+            "learner": str(learner),
+        }
         words = [option.format(**filled) for option in options]
         done = gymcp("eval", BANK, *words, "--out", tmp_path / "run")
     assert done.returncode == 2
@@ -55,7 +80,7 @@ def test_an_option_that_does_not_fit_is_refused(ray: None, options: list[str], s
         (["--set", "reward.judge=openai:http://127.0.0.1:1/v1#m"], "names reward.judge, whose answers are kept"),
         (
             ["--plan", "{plan}"],
-            "places a policy or a judge, and the model of a training is the driver's: keep its groups",
+            "places a policy or a judge, and the model of a training is the driver's: keep its groups, without",
         ),
     ],
     ids=["check", "judge", "policy of a plan"],

@@ -44,6 +44,9 @@ class FakeNode:
         if not self._pings_left:
             self._may_answer.set()
 
+    async def close(self) -> None:
+        self.end()
+
     def end(self) -> None:
         self.has_ended = True
 

@@ -109,11 +109,8 @@ class VllmPolicy:
         A request that an update of the weights has cut short is continued from the tokens it has, so that every token's
         logprob is the one that a plain forward pass with the weights of its own version gives.
         """
-        if (sampling.top_p < 1.0 or sampling.top_k) and not self._settings.allow_restricted:
-            raise ConfigError(
-                "vllm: top-p and top-k change the logprobs it reports: leave them out, or evaluate without tokens"
-                " through openai:URL/v1#MODEL (in Python: VllmSettings.allow_restricted)"
-            )
+        if not self._settings.allow_restricted:
+            check_unrestricted(sampling)
         prompt = tuple(prompt_ids)
         max_tokens = min(sampling.max_tokens, self.max_context - len(prompt))
         ids: list[int] = []
@@ -275,6 +272,15 @@ class VllmPolicy:
             if answer.status < 500 and answer.status not in _RETRY_STATUSES:
                 break
         raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
+
+
+def check_unrestricted(sampling: Sampling) -> None:
+    """Raise ConfigError for settings with which vLLM's logprobs are not those of the whole distribution."""
+    if sampling.top_p < 1.0 or sampling.top_k:
+        raise ConfigError(
+            "vllm: top-p and top-k change the logprobs it reports: leave them out, or evaluate without tokens"
+            " through openai:URL/v1#MODEL (in Python: VllmSettings.allow_restricted)"
+        )
 
 
 async def _request(http: HttpClient, method: str, path: str, body: Json, timeout_s: float | None) -> Response:

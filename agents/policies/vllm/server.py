@@ -105,10 +105,7 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
 
     Raises UsageError with the server's last lines if it does not start.
     """
-    if not (plan.model / "config.json").is_file():
-        raise ConfigError(f"vllm: no model in {plan.model}: it has no config.json")
-    if not (plan.model / "tokenizer.json").is_file():
-        raise ConfigError(f"vllm: no tokenizer in {plan.model}: it has no tokenizer.json")
+    check_served_folder(plan.model)
     if plan.draft is not None:
         check_drafts(plan.draft, plan.model, "vllm")
     port = plan.port or _free_port()
@@ -152,6 +149,14 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
             yield server
         finally:
             stop_group(process)
+
+
+def check_served_folder(model: Path) -> None:
+    """Raise ConfigError if the folder lacks a file that every server needs."""
+    if not (model / "config.json").is_file():
+        raise ConfigError(f"vllm: no model in {model}: it has no config.json")
+    if not (model / "tokenizer.json").is_file():
+        raise ConfigError(f"vllm: no tokenizer in {model}: it has no tokenizer.json")
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:

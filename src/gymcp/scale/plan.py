@@ -7,6 +7,11 @@
     [policy]                        # the model of --policy, a local one: opened on one node for all others
     nodes = "gpu-*"
     num_gpus = 1
+    engine = "vllm"                 # default: embedded
+
+    [learner]                       # of a training: the node on which the command is typed
+    nodes = "gpu-*"
+    num_gpus = 1
 
     [[group]]                       # the first group that a node belongs to counts; a node in none plays nothing
     nodes = "cpu-*"                 # glob over HOST, or over HOST/ID as messages name it
@@ -24,6 +29,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -79,20 +85,41 @@ class NodeGroup(_Record):
         return not self.environments or env in map(catalog.source_of, self.environments)
 
 
-class PolicyPlace(_Record):
-    """The node that holds the model, and what its actor reserves there."""
+class NodePlace(_Record):
+    """A process of the run, by the node that it needs."""
 
     nodes: str = "*"
+    """Glob over their names."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that the node has."""
     num_gpus: float = Field(default=0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict)
     """Amounts of other resources, by name."""
 
     def fits(self, node: ClusterNode) -> bool:
-        """True if the actor can be on that node."""
+        """True if the process can be on that node."""
         needs = {**self.resources, "GPU": self.num_gpus}
         has = node.resources
         return _matches(self.nodes, self.labels, node) and all(has.get(name, 0) >= much for name, much in needs.items())
+
+    def describe_needs(self) -> str:
+        """Continues "a node that"."""
+        amounts = {**self.resources, **({"GPU": self.num_gpus} if self.num_gpus else {})}
+        return _describe_needs(self.nodes, self.labels, [f"{name} {much:g}" for name, much in amounts.items()])
+
+
+class PolicyPlace(NodePlace):
+    """The node that holds the model, what its actor reserves there, and its engine."""
+
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """Engine that samples: the actor's own, or a vLLM server that it starts."""
+    vllm_args: list[str] = Field(default_factory=list)
+    """Extra command-line arguments for the vLLM server, passed on unchanged."""
+
+    @property
+    def serves_on_cpu(self) -> bool:
+        """True if its vLLM server computes on a CPU: no GPU is reserved."""
+        return not self.num_gpus
 
 
 class RunPlan(_Record):
@@ -102,6 +129,8 @@ class RunPlan(_Record):
     """The model that the environment's grader asks; empty: that of the command."""
     policy: PolicyPlace | None = None
     """None: the model is at an address, or is opened on each node."""
+    learner: NodePlace | None = None
+    """Node of a training's driver, which learns and samples; None: any."""
     group: list[NodeGroup] = Field(default_factory=list)
     """Empty: all nodes play."""
 
@@ -124,6 +153,8 @@ def read_plan(path: Path) -> RunPlan:
         raise ConfigError(f"{who}: {_describe_fault(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{who}: is not TOML: {error}") from error
+    if plan.policy is not None and plan.policy.vllm_args and plan.policy.engine != "vllm":
+        raise ConfigError(f"{who}: policy.vllm_args is for policy.engine = 'vllm'")
     for place, text in (("judge", plan.judge), *((f"{_name(n)}.policy", each.policy) for n, each in _number(plan))):
         try:
             _ = text and parse_policy(text)
@@ -153,13 +184,24 @@ def check_plan(plan: RunPlan, who: str, nodes: Sequence[ClusterNode], env: str) 
         if not any(map(group.has, nodes)):
             needs = _describe_needs(group.nodes, group.labels, group.resources)
             raise ConfigError(f"{who}: {_name(number)}: no node {needs}; {have}")
-    place = plan.policy
-    if place is not None and not any(map(place.fits, nodes)):
-        amounts = {**place.resources, **({"GPU": place.num_gpus} if place.num_gpus else {})}
-        needs = _describe_needs(place.nodes, place.labels, [f"{name} {much:g}" for name, much in amounts.items()])
-        raise ConfigError(f"{who}: policy: no node {needs}; {have}")
+    for what, place in (("policy", plan.policy), ("learner", plan.learner)):
+        if place is not None and not any(map(place.fits, nodes)):
+            raise ConfigError(f"{who}: {what}: no node {place.describe_needs()}; {have}")
     if not any(plan.find_group(node, env) is not None and node.resources.get("CPU") for node in nodes):
         raise ConfigError(f"{who}: no node with a CPU plays '{env}' by its groups; {have}")
+
+
+def check_learner(plan: RunPlan, who: str, nodes: Sequence[ClusterNode], own: str) -> None:
+    """Raise ConfigError if the driver's node, whose id is `own`, lacks what a checked plan asks for its learner."""
+    place = plan.learner
+    if place is None or any(node.id == own and place.fits(node) for node in nodes):
+        return
+    here = next((node.describe() for node in nodes if node.id == own), "none of them")
+    fit = ", ".join(node.describe() for node in nodes if place.fits(node))
+    raise ConfigError(
+        f"{who}: learner: must be on a node that {place.describe_needs()}, and the command runs on {here};"
+        f" type it on {fit}"
+    )
 
 
 def check_policies(plan: RunPlan, who: str, policy: str | None) -> None:
@@ -219,7 +261,7 @@ def _describe_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        kinds: dict[str, type[_Record]] = {"group": NodeGroup, "policy": PolicyPlace}
+        kinds: dict[str, type[_Record]] = {"group": NodeGroup, "policy": PolicyPlace, "learner": NodePlace}
         kind = kinds.get(str(first["loc"][0]), RunPlan) if first["loc"][1:] else RunPlan
         return f"no key '{where}'; have {', '.join(kind.model_fields)}"
     what = first["msg"].replace("Input should be", "must be")

@@ -73,6 +73,11 @@ def list_cluster() -> Sequence[ClusterNode]:
     ]
 
 
+def find_own_node() -> str:
+    """Id of the node of this process, which is connected."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
 @contextlib.contextmanager
 def connect_ray(address: str) -> Iterator[None]:
     """Connect to the cluster at ``HOST:PORT``, or to the one that `auto` finds on this machine. Raises ConfigError."""

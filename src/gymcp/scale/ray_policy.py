@@ -13,10 +13,10 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.models import Model, TokenModel
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model
 from gymcp.aio import run_in_own_task
-from gymcp.errors import ConfigError, GymcpError, NodeLost
+from gymcp.errors import ConfigError, GymcpError, NodeLost, PolicyInfraError
 from gymcp.protocols import Policy
 from gymcp.scale.agreement import compare_facts, describe_machine
 from gymcp.scale.copies.records import PlacedFiles
@@ -25,6 +25,7 @@ from gymcp.scale.plan import ClusterNode, PolicyPlace
 from gymcp.scale.ray_calls import await_answer, end_with_parent, list_cluster
 from gymcp.scale.records import NodeFacts
 from gymcp.scale.reopened_policy import PolicyNode
+from gymcp.scale.served_model import ServedModel, check_vllm, open_served_model
 from gymcp.types import Sampled, Sampling
 
 START_S = 120.0
@@ -33,6 +34,8 @@ OPEN_S = 900.0
 """Seconds until the model is loaded."""
 SAMPLE_S = 7200.0
 """Seconds for one sample, after which the actor counts as lost. An agent's own limit is shorter."""
+CLOSE_S = 60.0
+"""Seconds that the model has to close by itself."""
 MAX_CALLS = 10_000
 """Calls of the actor that may be under way at a time: samples, and a ping that must not wait behind them."""
 
@@ -43,26 +46,43 @@ class _Actor:
     def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
         self._policy: Policy | None = None
+        self._served: ServedModel | None = None
         threading.Thread(target=end_with_parent, name="gymcp watch", daemon=True).start()
 
     async def describe(self) -> NodeFacts:
         return describe_machine()
 
     async def ping(self) -> None:
-        pass
+        if self._served is not None:
+            self._served.check_alive()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.to_thread(function, *arguments)
 
-    async def open(self, spec: PolicySpec, options: ModelOptions, placed: PlacedFiles) -> None:
+    async def open(self, spec: PolicySpec, options: ModelOptions, place: PolicyPlace, placed: PlacedFiles) -> int:
+        """Number of tokens of prompt and answer together that the open model takes."""
         placed.enter()
-        model = await self._stack.enter_async_context(run_in_own_task(open_model(placed.locate(spec), options)))
+        spec = placed.locate(spec)
+        if place.engine == "vllm":
+            opening = open_served_model(spec, options, place)
+            self._served = await self._stack.enter_async_context(run_in_own_task(opening))
+            model: Model = self._served.model
+        else:
+            model = await self._stack.enter_async_context(run_in_own_task(open_model(spec, options)))
         assert isinstance(model, TokenModel)
         self._policy = model.policy
+        return model.context
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
         assert self._policy is not None
-        return await self._policy.sample(prompt_ids, sampling)
+        try:
+            return await self._policy.sample(prompt_ids, sampling)
+        except PolicyInfraError:
+            await self.ping()
+            raise
+
+    async def close(self) -> None:
+        await self._stack.aclose()
 
 
 class _RayPolicyNode:
@@ -100,6 +120,12 @@ class _RayPolicyNode:
         """See `PolicyNode`."""
         await await_answer(self.actor.ping.remote(), timeout_s)
 
+    async def close(self) -> None:
+        """See `PolicyNode`."""
+        with contextlib.suppress(GymcpError):
+            await await_answer(self.actor.close.remote(), CLOSE_S)
+        self.end()
+
     def end(self) -> None:
         """End the actor at once."""
         with contextlib.suppress(RayError, ValueError):  # it is dead already
@@ -120,6 +146,8 @@ class RayPolicyOpener:
         """`files`: those of the model's folder. `say`: gets a line about files that were copied."""
         self._spec, self._options, self._place = spec, options, place
         self._files, self._say = files, say
+        self.context = 0
+        """Number of tokens of prompt and answer together that the model takes, once it has been opened."""
         self._opened: Counter[str] = Counter()
         """Number of times that the model was opened, by the id of the node."""
 
@@ -136,8 +164,10 @@ class RayPolicyOpener:
         there = _RayPolicyNode(node, self._place)
         try:
             await self._load(there)
-        except GymcpError as error:
+        except BaseException as error:
             there.end()
+            if not isinstance(error, GymcpError):
+                raise
             raise ConfigError(f"node {node.name}: {self._spec.who}: {error}") from error
         return there
 
@@ -151,7 +181,12 @@ class RayPolicyOpener:
             ) from error
         if different := compare_facts(describe_machine(), facts):
             raise ConfigError("; ".join(different))
+        if self._place.engine == "vllm":
+            await there.call(check_vllm, self._place, timeout_s=START_S)
         (placed,) = await copy_files([there], self._files, ray.put, self._say)
         if isinstance(placed, GymcpError):
             raise placed
-        await await_answer(there.actor.open.remote(self._spec, self._options, placed), OPEN_S)
+        if self._place.engine == "vllm":
+            self._say(f"node {there.name}: starts vLLM for {self._spec.who}")
+        opening = there.actor.open.remote(self._spec, self._options, self._place, placed)
+        self.context = await await_answer(opening, OPEN_S)

@@ -43,6 +43,10 @@ class PolicyNode(Protocol):
         """Return once the policy's process answers. Raises NodeLost."""
         ...
 
+    async def close(self) -> None:
+        """End the policy's process, and let it close what it has opened before."""
+        ...
+
     def end(self) -> None:
         """End the policy's process at once."""
         ...
@@ -142,7 +146,7 @@ class ReopenedPolicy:
         finally:
             self._opening = None
 
-    def end(self) -> None:
-        """End the policy's process."""
+    async def close(self) -> None:
+        """Close the policy and end its process."""
         if self._node is not None:
-            self._node.end()
+            await self._node.close()

@@ -20,14 +20,16 @@ from gymcp.cli.evaluation.cluster.placement import describe_plan, load_plan, pla
 from gymcp.cli.evaluation.eval_run import PreparedRun
 from gymcp.cli.policy_options import OpenedModel
 from gymcp.envs.catalog import source_of
+from gymcp.errors import ConfigError, UsageError
 from gymcp.scale.copies.collect import FileCollector
 from gymcp.scale.distribution import AnswerQuestion, DistributionSettings, answer_nothing, distribute
-from gymcp.scale.plan import PolicyPlace, check_policies
+from gymcp.scale.plan import PolicyPlace, RunPlan, check_policies
 from gymcp.scale.questions import SampleQuestion
 from gymcp.scale.ray_calls import connect_ray, list_cluster
 from gymcp.scale.ray_cluster import RayPool, RunToOpen
 from gymcp.scale.ray_policy import RayPolicyOpener
 from gymcp.scale.reopened_policy import ReopenedPolicy
+from gymcp.scale.served_model import check_servable
 from gymcp.types import Sampled, Sampling
 
 
@@ -37,6 +39,7 @@ def open_cluster(prepared: PreparedRun) -> Iterator[PlayedElsewhere]:
     config = prepared.config
     plan = load_plan(config.plan)
     check_policies(plan, describe_plan(config.plan), config.policy)
+    _check_engine(plan, prepared)
     settings = DistributionSettings(
         env=prepared.env.spec.name,
         concurrency=prepared.schedule.concurrency,
@@ -100,9 +103,21 @@ def _open_policy(
 
     try:
         asyncio.run(open_and_try())
+        model = replace(model, context=min(model.context, opener.context))
         yield answer, OpenedModel(model=model, weights=prepared.recorded.get("weights", ""))
     finally:
-        policy.end()
+        asyncio.run(policy.close())
+
+
+def _check_engine(plan: RunPlan, prepared: PreparedRun) -> None:
+    """Raise ConfigError if the plan asks for a vLLM server that cannot sample the model."""
+    planned = prepared.agent.policy
+    if plan.policy is None or plan.policy.engine != "vllm" or planned is None:
+        return
+    try:
+        check_servable(planned.spec, planned.settings.sampling)
+    except UsageError as error:
+        raise ConfigError(f"{describe_plan(prepared.config.plan)}: policy.engine: {error}") from error
 
 
 def say(line: str) -> None:

@@ -17,8 +17,10 @@ def apply_plan(config: EvalConfig) -> EvalConfig:
     """The config with the judge that its plan names. Raises ConfigError."""
     if config.ray is None:
         raise ConfigError("--plan: places a run on the nodes of a Ray cluster; name it: --ray auto or --ray HOST:PORT")
-    plan = load_plan(config.plan)
-    return replace(config, judge=choose_judge(plan, describe_plan(config.plan), config.judge))
+    plan, who = load_plan(config.plan), describe_plan(config.plan)
+    if plan.learner is not None:
+        raise ConfigError(f"{who}: learner: is the driver of a training, and an evaluation has none: take it out")
+    return replace(config, judge=choose_judge(plan, who, config.judge))
 
 
 def load_plan(path: Path | None) -> RunPlan:

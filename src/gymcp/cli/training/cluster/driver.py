@@ -18,7 +18,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.scale.copies.collect import FileCollector
 from gymcp.scale.distribution import DistributionSettings
-from gymcp.scale.ray_calls import connect_ray, list_cluster
+from gymcp.scale.plan import check_learner
+from gymcp.scale.ray_calls import connect_ray, find_own_node, list_cluster
 from gymcp.scale.ray_cluster import RayPool, RunToOpen
 from gymcp.trainers.recipe.agent import load_rollout_agent
 from gymcp.trainers.recipe.recipe import Recipe
@@ -35,7 +36,7 @@ def open_cluster(address: str, plan_file: Path | None, recipe: Recipe, env: Load
     if plan.policy is not None or plan.judge or any(group.policy for group in plan.group):
         raise ConfigError(
             f"{describe_plan(plan_file)}: places a policy or a judge, and the model of a training is the driver's: keep"
-            " its groups alone, without policy"
+            " its groups, without policy, and its learner"
         )
     if recipe.reward.judge:
         raise ConfigError(
@@ -53,7 +54,9 @@ def open_cluster(address: str, plan_file: Path | None, recipe: Recipe, env: Load
     collector = FileCollector()
     files = find_needed_files(recipe, env, collector)
     with connect_ray(address):
-        find_group = place_groups(plan, plan_file, recipe.env, list_cluster())
+        nodes = list_cluster()
+        find_group = place_groups(plan, plan_file, recipe.env, nodes)
+        check_learner(plan, describe_plan(plan_file), nodes, find_own_node())
         for note in collector.notes:
             say(note)
         run = RunToOpen(open_play=partial(open_play, recipe), config=config, files=files, find_group=find_group)
