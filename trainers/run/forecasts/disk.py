@@ -59,7 +59,8 @@ def check_disk(recipe: Recipe, preset: Preset, folder: Path) -> None:
     """Raise ConfigError if the disk cannot hold what a run of this recipe writes into `folder` at the least."""
     shape = read_shape(recipe, named_model_folder(recipe.model)) if recipe.model.path else None
     disk = forecast_disk(recipe, preset, shape, folder)
-    if disk.is_too_small:
+    is_counted = shutil.disk_usage(disk.place).total > 0  # not on a file system without files of its own, such as /proc
+    if disk.is_too_small and is_counted:
         raise ConfigError(
             f"training run {folder}: its disk is too small: the run writes at least {disk.describe()};"
             " free some, name a folder on another disk with --out, lower learn.iterations, rollout.groups or"
