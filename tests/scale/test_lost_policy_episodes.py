@@ -33,6 +33,9 @@ class DeadNode:
     async def ping(self, timeout_s: float) -> None:
         pass
 
+    async def close(self) -> None:
+        pass
+
     def end(self) -> None:
         pass
 
