@@ -121,7 +121,7 @@ curves-report: setup
 	$(PY) benchmarks/credit.py --report
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
-NIGHTLY := bfcl_gates demo_seeds full_tests precomputed kill_resume env_throughput concurrency start_cost mend_costs resets worlds containers engine chaos flood rollouts training grading intervals store vllm_killed viewer agentdojo_gates suite_gates scienceworld_anchors tool_scale programs programs_engine programs_killed gateway fuzz host_guard machines host own_servers cli_start walks docs_walk random_trees tree_cost search ray_scale ray_copies scale_simulation update_shortcuts ask_look_act
+NIGHTLY := bfcl_gates demo_seeds full_tests precomputed kill_resume env_throughput concurrency start_cost mend_costs resets worlds containers engine chaos flood rollouts training grading intervals store vllm_killed viewer agentdojo_gates suite_gates scienceworld_anchors tool_scale programs programs_engine programs_killed gateway fuzz host_guard machines host own_servers cli_start walks docs_walk random_trees tree_cost search ray_scale ray_copies scale_simulation update_shortcuts ask_look_act warm_start_ratio
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap java
