@@ -273,6 +273,8 @@ def test_a_run_learns_from_the_episodes_of_another(bank: LoadedEnv, model: Path,
         ({"replay": {"keep": 4}, "credit": {"preset": "epo"}}, "preset 'epo' remembers"),
         ({"replay": {"keep": 4}, "credit": {"preset": "ppo"}, "rollout": {"episodes": 1}}, "rollout.episodes is 1"),
         ({"replay": {"max_age": 4}}, "replay.max_age is set, and replay.keep is 0"),
+        ({"replay": {"reflect": 4}}, "replay.reflect is set, and replay.keep is 0"),
+        ({"replay": {"keep": 4, "reflect": 4}}, r"keeps no failed episode to reflect on: set replay\.recall"),
     ],
 )
 def test_a_replay_that_would_mislead_or_do_nothing_is_refused(table: Mapping[str, Any], said: str) -> None:

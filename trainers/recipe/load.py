@@ -306,10 +306,15 @@ def _check_replay(recipe: Recipe, preset: Preset) -> None:
     rule, who = recipe.replay, f"recipe '{recipe.name}'"
     if not rule.keep:
         default = ReplayRecipe()
-        for key in ("recall", "per_group", "max_age"):
+        for key in ("recall", "per_group", "max_age", "reflect"):
             if getattr(rule, key) != getattr(default, key):
                 raise ConfigError(f"{who}: replay.{key} is set, and replay.keep is 0: set it to the episodes of a task")
         return
+    if rule.reflect and rule.recall != "alike":
+        raise ConfigError(
+            f"{who}: replay.reflect is {rule.reflect}, and with replay.recall = '{rule.recall}' the buffer keeps no failed"
+            " episode to reflect on: set replay.recall = 'alike'"
+        )
     if recipe.rollout.episodes < 2:
         raise ConfigError(f"{who}: rollout.episodes is 1: replay leaves a group one new episode; take 2 or more")
     if any(isinstance(shaper, SuccessBaseline | EarlierScores | EntropySmoothing) for shaper in preset.shapers):

@@ -298,6 +298,9 @@ class ReplayRecipe:
     """Maximum age, in iterations, of the weights that played an episode; 0: no limit."""
     run: str = ""
     """Folder of a training run whose episodes are in the buffer from the start; empty: it starts empty."""
+    reflect: int = 0
+    """Last calls of a failed episode that the prompt of its task shows when the task is tried again, as long as the
+    buffer has only failures of it, with `recall` = alike; 0: the prompt stays as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,8 +114,8 @@ def expert_iteration() -> Preset:
 def r3(*, scale: float = 0.1, singleton: Singleton = "zero") -> Preset:
     """GRPO in which unsolved episodes are ranked by how sure the policy was, beside replayed ones. arXiv:2601.19620.
 
-    ``[replay]`` recalls episodes of the same task into groups that all scored alike. The paper's reflection, a second
-    attempt with the failed one in the prompt, is not a part of it.
+    ``[replay]`` recalls episodes of the same task into groups that all scored alike. ``replay.reflect`` shows
+    a task that keeps failing with a failed attempt in its prompt.
     """
     advantage = AdvantageTerm(signal="ranked", scale=StdScale(), singleton=singleton)
     return make_single_loss(

@@ -117,3 +117,8 @@ def _explain_replay(recipe: Recipe) -> Iterator[str]:
     start = f"; at the start those of {rule.run}" if rule.run else ""
     most = f"at most {rule.per_group} in place of new ones{age}"
     yield f"replay: {rule.keep} episodes kept of each task; {when}, {most}{start}"
+    if rule.reflect:
+        yield (
+            f"reflection: while only failures of a task are kept, its prompt begins with the last {rule.reflect} calls of"
+            " the newest one"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from gymcp.trainers.rollouts.curricula.phases import begin_phases, extend_groups
 from gymcp.trainers.rollouts.curricula.protocol import CurriculumState, GroupResult, PlannedGroup
 from gymcp.trainers.rollouts.rollouts import describe_text
 from gymcp.trainers.run.checkpoints import TrainingState
+from gymcp.trainers.run.experience.recall import load_kept
+from gymcp.trainers.run.experience.reflection import add_reflections
 from gymcp.trainers.run.training_run import TrainingRun
 from gymcp.types import Json, Task, Trajectory
 
@@ -72,9 +75,13 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
     records: list[Trajectory] = []
     branches: list[Trajectory] = []
     forks: dict[str, tuple[str, int]] | None = {} if plays_trees(recipe) else None
-    tokens = 0
+    tokens = reflected = 0
     while count > 0:
         groups, curriculum = run.curriculum.plan(curriculum, count)
+        if recipe.replay.reflect:
+            shown = add_reflections(groups, state.replay, recipe.replay.reflect, partial(load_kept, run))
+            reflected += sum(one is not other for one, other in zip(groups, shown, strict=True))
+            groups = shown
         if recipe.rollout.controller == PHASED:
             groups, played = await _play_phases(run, groups, state.iteration)
         elif recipe.rollout.controller == MONITORED:
@@ -106,6 +113,7 @@ async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
             SAMPLED_TOKENS: tokens,
             **curriculum_metrics(recipe, state.iteration, planned, curriculum, waves),
             **(branch_metrics(records, branches) if forks is not None else {}),
+            **({"replay/reflected": reflected} if recipe.replay.reflect else {}),
         },
     )
 

@@ -30,11 +30,12 @@ def recall_episodes(
     for name, members in group_records(scored).items():
         chosen = choose_recalled(state.replay, members, rule, state.iteration, recipe.seed)
         if chosen:
-            recalled[name] = [_load(run, each) for each in chosen]
+            recalled[name] = [load_kept(run, each) for each in chosen]
     count = sum(len(records) for records in recalled.values())
     return replace_in_groups(scored, recalled), {"replay/recalled": count, "replay/kept": state.replay.size}
 
 
-def _load(run: TrainingRun, kept: KeptEpisode) -> Trajectory:
+def load_kept(run: TrainingRun, kept: KeptEpisode) -> Trajectory:
+    """The record of an episode in the buffer."""
     recorded = run.recorded.get(kept.id)
     return run.episodes.store.load(kept.id) if recorded is None else recorded

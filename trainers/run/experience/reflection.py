@@ -1,0 +1,52 @@
+"""Reflection: a task that keeps failing is tried again with a failed attempt in its prompt. A script writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gymcp.trainers.rollouts.curricula.protocol import PlannedGroup
+from gymcp.trainers.run.experience.replay_buffer import KeptEpisode, ReplayBuffer
+from gymcp.types import ToolCall, Trajectory
+
+
+def add_reflections(
+    groups: Sequence[PlannedGroup], buffer: ReplayBuffer, most_calls: int, load: Callable[[KeptEpisode], Trajectory]
+) -> list[PlannedGroup]:
+    """The groups; the prompt of a task whose kept episodes all failed begins with a reflection on the newest of them.
+
+    The task is otherwise the same, so its episodes are graded as before. `load`: the record of a kept episode.
+
+    Source: the in-context self-reflection of arXiv:2601.19620 (R3), where the model reflects; here a script does.
+    """
+    found = []
+    for group in groups:
+        failed = find_failed(buffer, group.task.id)
+        if failed is not None:
+            first, *later = group.task.prompts
+            reflection = write_reflection(load(failed), most_calls)
+            group = replace(group, task=replace(group.task, prompts=(f"{reflection}\n\n{first}", *later)))
+        found.append(group)
+    return found
+
+
+def find_failed(buffer: ReplayBuffer, task: str) -> KeptEpisode | None:
+    """The newest kept episode of a task, if none of those that are kept is solved."""
+    kept = buffer.tasks.get(task, ())
+    return kept[-1] if kept and not any(each.is_solved for each in kept) else None
+
+
+def write_reflection(record: Trajectory, most_calls: int) -> str:
+    """What a failed episode did, its last calls at most, and the advice to do something else."""
+    calls = [call for step in record.steps for call in step.action.tool_calls]
+    shown = [_write_call(call) for call in calls[-most_calls:]]
+    left = len(calls) - len(shown)
+    what = ", then ".join(([f"{left} other calls"] if left else []) + shown) or "no call"
+    return f"An earlier try at this failed. It made: {what}. Do something else."
+
+
+def _write_call(call: ToolCall) -> str:
+    given = call.arguments
+    arguments = given if isinstance(given, str) else ", ".join(f"{key}={json.dumps(each)}" for key, each in given.items())
+    return f"{call.name}({arguments})"
