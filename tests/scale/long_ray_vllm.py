@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,11 +13,9 @@ from pathlib import Path
 import pytest
 from cli_runner import gymcp
 from long_ray_plan import WORDS, read_samples
-from ray_nodes import RayCluster, run_cluster
+from ray_nodes import RayCluster, descendants, run_cluster
 from test_ray_runs import attempts
 
-from gymcp.process_owner import OWNER_VARIABLE
-from gymcp.scale import vllm_process
 from gymcp.scale.distribution import NODE_KEY
 from gymcp.store import TrajectoryStore
 
@@ -50,18 +47,18 @@ def _is_server(at: Path, mark: str) -> bool:
     return False
 
 
-def find_server(mark: str, module: str) -> int:
-    """The process that runs this module."""
-    (found,) = [pid for pid in list_servers(mark) if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+def find_server(mark: str) -> int:
+    """The process that answers requests, and has started the others."""
+    name = b"vllm.entrypoints"
+    (found,) = [pid for pid in list_servers(mark) if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 
-def find_actor(mark: str) -> int:
-    """The owner of the process that holds the server."""
-    environment = Path(f"/proc/{find_server(mark, vllm_process.__name__)}/environ").read_bytes().decode()
-    owner = re.search(rf"{OWNER_VARIABLE}=(\d+)-", environment)
-    assert owner is not None
-    return int(owner[1])
+def find_actor(cluster: RayCluster) -> int:
+    """The actor on the first node, which plays nothing."""
+    below = descendants(cluster.pids[0])
+    (found,) = [pid for pid in below if b"_Actor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return found
 
 
 def wait_until_ended(servers: list[int], mark: str) -> None:
@@ -106,11 +103,11 @@ def test_server_and_actor_end_together_and_the_model_is_served_again(
         process = start(cluster, plan, run)
         wait_for_episode(run, process)
         servers = list_servers(mark)
-        os.kill(find_actor(mark), signal.SIGKILL)
+        os.kill(find_actor(cluster), signal.SIGKILL)
         wait_until_ended(servers, mark)
         wait_for_episode(run, process)
         servers = list_servers(mark)
-        os.kill(find_server(mark, "vllm.entrypoints"), signal.SIGKILL)
+        os.kill(find_server(mark), signal.SIGKILL)
         wait_until_ended(servers, mark)
         _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, said

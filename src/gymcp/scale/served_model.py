@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import select
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from gymcp.agents.policies.vllm.client import check_unrestricted
 from gymcp.agents.policies.vllm.install import CPU, GPU, vllm_folder, vllm_python
 from gymcp.agents.policies.vllm.server import check_served_folder
 from gymcp.errors import ConfigError, NodeLost
-from gymcp.process_owner import environment_with_owner
+from gymcp.process_owner import OWNER_VARIABLE
 from gymcp.scale import vllm_process
 from gymcp.scale.plan import PolicyPlace
 from gymcp.types import Sampling
@@ -99,12 +100,14 @@ async def _hold_server(folder: Path, place: PolicyPlace) -> AsyncIterator[subpro
 
 
 def _start_holder(folder: Path, place: PolicyPlace) -> subprocess.Popen[str]:
+    # without an owner, so that no other gymcp takes it for a leftover while it stops the server of a dead actor
+    environment = {name: value for name, value in os.environ.items() if name != OWNER_VARIABLE}
     device = "cpu" if place.serves_on_cpu else "gpu"
     return subprocess.Popen(
         [sys.executable, "-P", "-m", vllm_process.__name__, str(folder), device, *place.vllm_args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment_with_owner(),
+        env=environment,
         start_new_session=True,
     )

@@ -28,7 +28,8 @@ START_S = 840.0
 def main() -> None:
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ray ignores it
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # threads of an actor block SIGINT, and their children inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_interrupt_at_end, daemon=True).start()
     folder, device, *arguments = sys.argv[1:]
     plan = VllmServerOptions(model=Path(folder), cpu=device == "cpu", start_timeout_s=START_S, extra=tuple(arguments))
