@@ -312,8 +312,8 @@ def _check_replay(recipe: Recipe, preset: Preset) -> None:
         return
     if rule.reflect and rule.recall != "alike":
         raise ConfigError(
-            f"{who}: replay.reflect is {rule.reflect}, and with replay.recall = '{rule.recall}' the buffer keeps no failed"
-            " episode to reflect on: set replay.recall = 'alike'"
+            f"{who}: replay.reflect is {rule.reflect}, and with replay.recall = '{rule.recall}' the buffer keeps no"
+            " failed episode to reflect on: set replay.recall = 'alike'"
         )
     if recipe.rollout.episodes < 2:
         raise ConfigError(f"{who}: rollout.episodes is 1: replay leaves a group one new episode; take 2 or more")

@@ -119,6 +119,6 @@ def _explain_replay(recipe: Recipe) -> Iterator[str]:
     yield f"replay: {rule.keep} episodes kept of each task; {when}, {most}{start}"
     if rule.reflect:
         yield (
-            f"reflection: while only failures of a task are kept, its prompt begins with the last {rule.reflect} calls of"
-            " the newest one"
+            f"reflection: while only failures of a task are kept, its prompt begins with the last {rule.reflect} calls"
+            " of the newest one"
         )

@@ -20,15 +20,11 @@ def add_reflections(
 
     Source: the in-context self-reflection of arXiv:2601.19620 (R3), where the model reflects; here a script does.
     """
-    found = []
-    for group in groups:
-        failed = find_failed(buffer, group.task.id)
-        if failed is not None:
-            first, *later = group.task.prompts
-            reflection = write_reflection(load(failed), most_calls)
-            group = replace(group, task=replace(group.task, prompts=(f"{reflection}\n\n{first}", *later)))
-        found.append(group)
-    return found
+    failures = [find_failed(buffer, group.task.id) for group in groups]
+    return [
+        group if failed is None else _begin_with(write_reflection(load(failed), most_calls), group)
+        for group, failed in zip(groups, failures, strict=True)
+    ]
 
 
 def find_failed(buffer: ReplayBuffer, task: str) -> KeptEpisode | None:
@@ -46,7 +42,13 @@ def write_reflection(record: Trajectory, most_calls: int) -> str:
     return f"An earlier try at this failed. It made: {what}. Do something else."
 
 
+def _begin_with(text: str, group: PlannedGroup) -> PlannedGroup:
+    first, *later = group.task.prompts
+    return replace(group, task=replace(group.task, prompts=(f"{text}\n\n{first}", *later)))
+
+
 def _write_call(call: ToolCall) -> str:
     given = call.arguments
-    arguments = given if isinstance(given, str) else ", ".join(f"{key}={json.dumps(each)}" for key, each in given.items())
-    return f"{call.name}({arguments})"
+    if not isinstance(given, str):
+        given = ", ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+    return f"{call.name}({given})"
