@@ -34,7 +34,7 @@ def find_failed(buffer: ReplayBuffer, task: str) -> KeptEpisode | None:
 
 
 def write_reflection(record: Trajectory, most_calls: int) -> str:
-    """What a failed episode did, its last calls at most, and the advice to do something else."""
+    """A text on the last calls of a failed episode, with the advice to do something else."""
     calls = [call for step in record.steps for call in step.action.tool_calls]
     shown = [_write_call(call) for call in calls[-most_calls:]]
     left = len(calls) - len(shown)
