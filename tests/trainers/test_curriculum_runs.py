@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interruption import train_until
 
 from gymcp.cli.training.credit_run import load_tasks
 from gymcp.envs import load_env, load_spec
@@ -20,7 +20,6 @@ from gymcp.store.metric_rows import METRICS_FILE
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
-from gymcp.types import Json
 
 TABLE: dict[str, Any] = {
     "env": "rounds",
@@ -31,10 +30,6 @@ TABLE: dict[str, Any] = {
     "learn": {"iterations": 3, "drop_uninformative": True},
     "evaluation": {"every": 0, "tasks": 1},
 }
-
-
-class Interruption(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +50,8 @@ def test_an_interrupted_run_plays_the_tasks_of_an_uninterrupted_one(
 ) -> None:
     recipe = make_recipe({**TABLE, "model": {"path": str(model)}, "curriculum": rule})
 
-    def interrupt(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 2:
-            raise Interruption
-
     assert train(recipe, rounds, tmp_path / "whole", resume=False).iterations == 3
-    with pytest.raises(Interruption):
-        train(recipe, rounds, tmp_path / "cut", resume=False, on_row=interrupt)
+    train_until(2, recipe, rounds, tmp_path / "cut")
     saved = json.loads((tmp_path / "cut" / "training.json").read_text())
     assert (saved["iteration"], sum(each["made"] for each in saved["curriculum"]["kinds"].values())) == (
         1, saved["curriculum"]["groups"],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interruption import train_until
 
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
@@ -78,14 +79,6 @@ def test_episodes_are_learnt_with_the_reflection_and_a_resumed_run_writes_the_sa
         firsts = [store.load(row.id).steps[0].observation.messages[-1].content for row in store.summaries()]
     assert sum("An earlier try" in each for each in firsts) == 2 * sum(row["replay/reflected"] for row in rows)
 
-    class Interruption(Exception):
-        pass
-
-    def interrupt(row: Any) -> None:
-        if row.get("iteration") == 3:
-            raise Interruption
-
-    with pytest.raises(Interruption):
-        train(recipe, bank, tmp_path / "cut", resume=False, on_row=interrupt)
+    train_until(3, recipe, bank, tmp_path / "cut")
     train(recipe, bank, tmp_path / "cut", resume=True)
     assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from coin_flip_bank import BANK, make_coin_flip_bank
+from interruption import train_until
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.envs import load_env, load_spec
@@ -236,15 +237,7 @@ def test_a_run_recalls_its_own_episodes_and_a_resumed_one_recalls_the_same(
     for row in rows:
         assert (row["tokens/stale"] > 0) == (row["replay/recalled"] > 0)
 
-    class Interruption(Exception):
-        pass
-
-    def interrupt(row: Any) -> None:
-        if row.get("iteration") == 3:
-            raise Interruption
-
-    with pytest.raises(Interruption):
-        train(recipe, env, tmp_path / "cut", resume=False, on_row=interrupt)
+    train_until(3, recipe, env, tmp_path / "cut")
     train(recipe, env, tmp_path / "cut", resume=True)
     assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interruption import train_until
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.specs import TRAINED
@@ -151,16 +152,8 @@ def test_a_run_whose_recipe_this_version_cannot_read_is_refused_with_the_way_out
 
 
 def test_an_interrupted_run_continues_after_its_last_complete_iteration(env: LoadedEnv, tmp_path: Path) -> None:
-    class Interruption(Exception):
-        pass
-
-    def interrupt(row: Any) -> None:
-        if row.get("iteration") == 1:
-            raise Interruption
-
     recipe = make_recipe({**SHORT, "learn": {"iterations": 2}})
-    with pytest.raises(Interruption):
-        train(recipe, env, tmp_path / "run", resume=False, on_row=interrupt)
+    train_until(1, recipe, env, tmp_path / "run")
     with (tmp_path / "run" / METRICS_FILE).open("a") as file:
         file.write('{"iteration": 7')  # a kill may leave this
     assert train(recipe, env, tmp_path / "run", resume=True).iterations == 2

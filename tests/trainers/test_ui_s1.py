@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coin_flip_bank import BANK
+from interruption import train_until
 
 from gymcp.agents import Plan, Schedule, run_plan
 from gymcp.envs import load_env, load_spec
@@ -23,7 +23,7 @@ from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.run.iteration import make_examples
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
-from gymcp.types import Action, Json, Observation, Sampled, SideAnswer, Step, Trajectory
+from gymcp.types import Action, Observation, Sampled, SideAnswer, Step, Trajectory
 
 NOTHING = Observation(messages=(), tools=())
 TABLE: dict[str, Any] = {
@@ -40,10 +40,6 @@ TABLE: dict[str, Any] = {
     "evaluation": {"every": 0, "tasks": 1},
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Interruption(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +104,8 @@ def test_a_run_that_is_interrupted_learns_the_same_and_the_credit_is_that_of_its
     rollout = {**TABLE["rollout"], "demonstrations": str(oracle_run)}
     recipe = make_recipe({**TABLE, "rollout": rollout})
 
-    def interrupt(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 2:
-            raise Interruption
-
     assert train(recipe, env, tmp_path / "whole", resume=False).iterations == 3
-    with pytest.raises(Interruption):
-        train(recipe, env, tmp_path / "cut", resume=False, on_row=interrupt)
+    train_until(2, recipe, env, tmp_path / "cut")
     assert train(recipe, env, tmp_path / "cut", resume=True).iterations == 3
     assert (tmp_path / "cut" / METRICS_FILE).read_bytes() == (tmp_path / "whole" / METRICS_FILE).read_bytes()
     rows = [row for row in read_metrics(tmp_path / "whole") if row["iteration"] > 0]
