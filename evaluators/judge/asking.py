@@ -91,11 +91,10 @@ async def _ask_once(
     Raises PolicyInfraError, TimeoutError.
     """
     key = answer_key(request.question, seat.name, sampling)
-    async with keyed_lock(f"answer {id(seat.answers)} {key}"):
+    async with asyncio.timeout(seat.timeout_s), keyed_lock(f"answer {id(seat.answers)} {key}"):
         if (known := seat.answers.get(key)) is not None:
             return known
-        async with asyncio.timeout(seat.timeout_s):
-            text, spent = await seat.judge.ask(request.question.messages, sampling)
+        text, spent = await seat.judge.ask(request.question.messages, sampling)
         answer = Answer(text=text, spent=spent, grader=request.key)
         costs.append(spent.cost if spent else 0.0)
         seat.answers.add(key, answer, {"episode": record.id, "vote": vote, "judge": seat.name})
