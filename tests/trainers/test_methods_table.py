@@ -80,7 +80,8 @@ def test_every_preset_has_a_row_or_a_reason_why_not() -> None:
     assert not rows & left_out
     for each in tables:
         assert not each.by_default
-        assert (each.tuning_seeds, each.shown_seeds, len(each.seeds), each.near_best) == ((100,), 3, 5, 0.05)
+        assert each.tuning_seeds in ((100,), (100, 101, 102))
+        assert (each.shown_seeds, len(each.seeds), each.near_best) == (3, 5, 0.05)
         assert all(arm.paper is not None for arm in each.arms)
 
 
