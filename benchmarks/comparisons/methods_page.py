@@ -66,11 +66,11 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     registration = ground.registration
     first = ", ".join(map(str, registration.seeds[: registration.shown_seeds]))
     further = ", ".join(map(str, registration.seeds[registration.shown_seeds :]))
+    tuning = f"seed{'s' * (len(registration.tuning_seeds) > 1)} {', '.join(map(str, registration.tuning_seeds))}"
     yield f"## {registration.title}"
     yield (
         f"Registration `{registration.name}`, digest `{registration.digest[:16]}`: {registration.iterations} iterations"
-        f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on seed"
-        f" {', '.join(map(str, registration.tuning_seeds))}; seeds {first}, and {further} for rows whose score is at"
+        f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on {tuning}; seeds {first}, and {further} for rows whose score is at"
         f" most {registration.near_best:g} below the best. Rows compare on their first {registration.shown_seeds}"
         f" seeds, the other figures are over all seeds of the row.{_describe_time(ground)}"
     )

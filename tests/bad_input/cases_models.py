@@ -1,4 +1,4 @@
-"""Endpoints that answer as none should, rubrics, and labels of people."""
+"""Endpoints that answer as none should, models that cannot be served, rubrics, and labels of people."""
 
 from __future__ import annotations
 
@@ -263,5 +263,31 @@ CASES: tuple[Case, ...] = (
         "judge agreement labels.csv",
         "labels labels.csv: is not CSV in UTF-8:",
         given={"labels.csv": "label,judge\n" + "x" * 1_000_000 + ",pass\n"},
+    ),
+    Case("serving a model that is not there", "serve nowhere", "vllm: no model in nowhere: it has no config.json"),
+    Case(
+        "serving a folder without a model",
+        "serve mine",
+        "vllm: no model in mine: it has no config.json",
+        given={"mine/x.txt": "x"},
+    ),
+    Case("serving a file", "serve mine", "vllm: no model in mine: it has no config.json", given={"mine": "x"}),
+    Case(
+        "serving a broken model",
+        "serve mine",
+        "vllm: no tokenizer in mine: it has no tokenizer.json",
+        given={"mine/config.json": "{"},
+    ),
+    Case(
+        "serving with a draft model that is not there",
+        "serve mine --draft nowhere",
+        "vllm: no draft model in nowhere: it has no config.json",
+        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
+    ),
+    Case(
+        "serving with a number of drafted tokens, and without drafts",
+        "serve mine --draft-tokens 3",
+        "serve: --draft-tokens 3: nothing drafts without --draft; add --draft ngram, or --draft FOLDER with a smaller",
+        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
     ),
 )

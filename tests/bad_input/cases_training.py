@@ -358,32 +358,6 @@ CASES: tuple[Case, ...] = (
         "--preset: has been replaced by: --set credit.preset=NAME, or gymcp credit RUN --preset NAME",
         given=MINE,
     ),
-    Case("serving a model that is not there", "serve nowhere", "vllm: no model in nowhere: it has no config.json"),
-    Case(
-        "serving a folder without a model",
-        "serve mine",
-        "vllm: no model in mine: it has no config.json",
-        given={"mine/x.txt": "x"},
-    ),
-    Case("serving a file", "serve mine", "vllm: no model in mine: it has no config.json", given={"mine": "x"}),
-    Case(
-        "serving a broken model",
-        "serve mine",
-        "vllm: no tokenizer in mine: it has no tokenizer.json",
-        given={"mine/config.json": "{"},
-    ),
-    Case(
-        "serving with a draft model that is not there",
-        "serve mine --draft nowhere",
-        "vllm: no draft model in nowhere: it has no config.json",
-        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
-    ),
-    Case(
-        "serving with a number of drafted tokens, and without drafts",
-        "serve mine --draft-tokens 3",
-        "serve: --draft-tokens 3: nothing drafts without --draft; add --draft ngram, or --draft FOLDER with a smaller",
-        given={"mine/config.json": "{}", "mine/tokenizer.json": "{}"},
-    ),
     Case(
         "a training that no disk can hold",
         "train mine.toml",
