@@ -70,8 +70,8 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     yield f"## {registration.title}"
     yield (
         f"Registration `{registration.name}`, digest `{registration.digest[:16]}`: {registration.iterations} iterations"
-        f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on {tuning}; seeds {first}, and {further} for rows whose score is at"
-        f" most {registration.near_best:g} below the best. Rows compare on their first {registration.shown_seeds}"
+        f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on {tuning};"
+        f" seeds {first}, and {further} for rows whose score is at most {registration.near_best:g} below the best. Rows compare on their first {registration.shown_seeds}"
         f" seeds, the other figures are over all seeds of the row.{_describe_time(ground)}"
     )
     shared = f"{FIGURES['success'].title}, first {registration.shown_seeds} seeds"
