@@ -71,8 +71,9 @@ def _describe_ground(ground: Ground, reasons: Reasons) -> Iterator[str]:
     yield (
         f"Registration `{registration.name}`, digest `{registration.digest[:16]}`: {registration.iterations} iterations"
         f" of {registration.batch:,} {registration.batch_unit} in every row; rates chosen on {tuning};"
-        f" seeds {first}, and {further} for rows whose score is at most {registration.near_best:g} below the best. Rows compare on their first {registration.shown_seeds}"
-        f" seeds, the other figures are over all seeds of the row.{_describe_time(ground)}"
+        f" seeds {first}, and {further} for rows whose score is at most {registration.near_best:g} below the best. Rows"
+        f" compare on their first {registration.shown_seeds} seeds, the other figures are over all seeds of the"
+        f" row.{_describe_time(ground)}"
     )
     shared = f"{FIGURES['success'].title}, first {registration.shown_seeds} seeds"
     headings = ("method", "seeds", "rate", shared, *(FIGURES[name].title for name in registration.figures), "runs")
