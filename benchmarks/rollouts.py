@@ -2,7 +2,9 @@
 
 The policy is a process on loopback with a chat endpoint (`stub_policy.py`); it counts the turns and takes the time from
 its first request to its last answer, for every framework alike. In gymcp each episode has a native server of its own,
-started in its sandbox, whose state is recorded after every turn; in the peers it has a function (`rollout_peers.py`).
+forked in its sandbox as those of all environments that come with gymcp, whose state is recorded after every turn; in
+the peers it has a function (`rollout_peers.py`). What is made once for all episodes is made before, in gymcp (a first
+episode) as in the peers (their imports).
 Then come 2,000 episodes, 256 at a time, after which no process and no descriptor may be left, and one episode at a time
 to break down the harness's CPU time. Exit code 1 if an episode was not scored 1.0, or something is left.
 """
@@ -17,11 +19,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from child_processes import run_port_server
-from counter import ENV, TURNS
+from counter import ENV, TURNS, Counter
 from report_table import Result, against, options, show
 from rollout_peers import PEERS, install, play
 
@@ -35,6 +38,7 @@ from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.spec import load_env
 from gymcp.envs.worlds.toolbox import Toolbox
 from gymcp.envs.worlds.world import World
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner
@@ -42,6 +46,7 @@ from gymcp.protocols import Agent
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Decision, GiveUp, Observation, Task, Trajectory
 
+FORKED = replace(ENV, servers=(native_server("counter", Counter, start="fork"),))
 LATENCY_S = 0.05
 STUB = Path(__file__).with_name("stub_policy.py")
 PEER_TIMEOUT_S = 1200.0
@@ -98,13 +103,14 @@ def main() -> None:
     args = parser.parse_args()
     at_once, many = (64, 256) if args.quick else (256, args.episodes)
     results, wrong = _steady(at_once)
-    own = results[0]
+    own = {"": results[0], ", starts and ends included": results[3]}
     for peer in () if args.without_peers else PEERS:
         python = install(peer)
         with run_policy(LATENCY_S) as server:
             play(peer, python, server.url, at_once, PEER_TIMEOUT_S)
         theirs = Result(metric=f"{peer.name}, a function as tool, no server", value=server.rate, unit="turns/s")
-        results += [theirs, against(f"gymcp against {peer.name}", own.value, "turns/s", theirs)]
+        ratios = [against(f"gymcp against {peer.name}{what}", r.value, "turns/s", theirs) for what, r in own.items()]
+        results += [theirs, *ratios]
     long_results, left = _long(many, at_once)
     results += [*long_results, *_breakdown(10 if args.quick else 40)]
     wrong += left
@@ -128,7 +134,7 @@ def run_policy(latency_s: float) -> Iterator[PolicyServer]:
 def play_rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:
     """Play episodes through scheduler and store, as `gymcp eval` does it."""
     ended: list[Trajectory] = []
-    env = load_env(ENV)
+    env = load_env(FORKED)
 
     async def run(store: TrajectoryStore) -> None:
         def store_rollout(done: Rollout, last: bool) -> None:
@@ -151,6 +157,8 @@ def play_rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None =
 
 
 def _steady(episodes: int) -> tuple[list[Result], list[str]]:
+    with run_policy(LATENCY_S) as server:
+        play_rollouts(server.url, 2, 2)  # makes what is made once
     gate = Gate(episodes)
     with run_policy(LATENCY_S) as server:
         started = time.perf_counter()
