@@ -3,7 +3,8 @@
 Five parts, which run one by one and resume where they were cut off:
 
 - ``base-bfcl``, ``trained-bfcl``: 60 tasks of BFCL whose tools are those of one class, so that the list is short.
-- ``base-backoffice``, ``trained-backoffice``: 96 held-out tasks of `backoffice`, level 1.
+- ``base-backoffice``, ``trained-backoffice``: 96 held-out tasks of `backoffice`, level 1: new companies, new wordings
+  and new values, 32 of each.
 - ``train``: the warm start, which the trained ones need first.
 
 Greedy answers of at most 64 tokens, 8 of them in an episode. Success has Wilson's 95 % interval and n beside it.
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parents[1]
 NAME = "pretrained"
 PARTS = ("base-bfcl", "base-backoffice", "train", "trained-bfcl", "trained-backoffice")
 BFCL_TASKS, BACKOFFICE_TASKS = 60, 96
+BACKOFFICE_SPLITS = ("seeds", "wordings", "values")
 TAGS_OF_ONE_CLASS = 2
 """Tags of a BFCL task whose tools are those of one class: its category, and the class."""
 QUICK_TASKS = 2
@@ -55,7 +57,7 @@ def play(model: str, ground: str, folder: Path, *, quick: bool) -> list[Result]:
         tasks = load_env(load_spec("bfcl")).suite.tasks
         patterns, limit = list_short(tasks, QUICK_TASKS if quick else BFCL_TASKS), None
     else:
-        patterns, limit = ["seeds-*-1-*"], QUICK_TASKS if quick else BACKOFFICE_TASKS
+        patterns, limit = [f"{split}-*-1-*" for split in BACKOFFICE_SPLITS], QUICK_TASKS if quick else BACKOFFICE_TASKS
     config = EvalConfig(
         env=ground,
         agent="react",
