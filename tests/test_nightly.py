@@ -69,8 +69,10 @@ def test_its_list_names_benchmarks_that_print_json() -> None:
 
 
 NOT_NIGHTLY = {
+    "async_training": "compares two ways of training, while nothing else runs",
     "before_after": "compares two commits, while nothing else runs",
     "http_client": "compares with a package that gymcp does not need",
+    "pretrained": "trains and plays for half an hour, in parts",
     "tiny": "trains for hours",
 }
 """Benchmarks with a committed result that are run by hand -> the reason."""
