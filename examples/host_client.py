@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import httpx2
-from mcp import ClientSession
+from mcp import ClientSession, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 TOKEN = os.environ.get("GYMCP_HOST_TOKEN")
@@ -31,19 +31,22 @@ async def play(host: httpx.AsyncClient, environment: str, task: str) -> dict[str
         streamable_http_client(episode["mcp"]["url"], http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as tools,
     ):
-        await tools.initialize()
-        while messages:  # the user has said something
-            text = await answer_user(messages[-1]["content"], tools)
-            reply = await ask(host, f"{path}/say", {"text": text})
-            messages = reply["messages"]
+        try:
+            await tools.initialize()
+            while messages:  # the user has said something
+                text = await answer_user(messages[-1]["content"], tools)
+                messages = (await ask(host, f"{path}/say", {"text": text}))["messages"]
+        except (MCPError, httpx.HTTPStatusError):  # refused: a budget is spent, if the episode is over
+            if not (await host.get(path)).raise_for_status().json()["over"]:
+                raise
     return await ask(host, f"{path}/finish", {})
 
 
 async def ask(host: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = await host.post(path, json=body)
-    if answer.is_error:
+    if answer.is_error and answer.status_code != httpx.codes.CONFLICT:
         sys.exit(answer.json()["error"]["message"])
-    return dict(answer.json())
+    return dict(answer.raise_for_status().json())
 
 
 async def main(address: str, environment: str) -> None:

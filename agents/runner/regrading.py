@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from gymcp.agents.strategies.budgets import RunBudget
@@ -30,21 +31,44 @@ Truths = Mapping[str, Mapping[str, Json]]
 
 @dataclass(slots=True)
 class PaidJudge:
-    """A judge that is paid by the run, and not asked any more once the money is spent."""
+    """A judge that is paid by the run, and not asked any more once the money is spent.
+
+    A question waits as long as those under way may spend what is left, each as much as the dearest answer so far. So
+    they exceed the limit by less than one answer, as if they were asked one after another, unless prices jump.
+    """
 
     judge: Judge
     budget: RunBudget
     has_refused: bool = False
     """True once a question was not asked for want of money."""
+    _under_way: int = 0
+    """Questions that have no answer yet."""
+    _dearest: float = math.inf
+    """Cost of the dearest answer; infinite before the first one."""
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         """The judge's answer. Raises PolicyInfraError if the money is spent, and what the judge raises."""
-        if self.budget.is_spent:
-            self.has_refused = True
-            raise PolicyInfraError("it was not asked, because the money of the run (--max-cost) is spent")
-        text, spent = await self.judge.ask(messages, sampling)
-        self.budget.spend(spent.cost if spent else 0.0)
-        return text, spent
+        async with self._changed:
+            await self._changed.wait_for(self._need_not_wait)
+            if self.budget.is_spent:
+                self.has_refused = True
+                raise PolicyInfraError("it was not asked, because the money of the run (--max-cost) is spent")
+            self._under_way += 1
+        try:
+            text, spent = await self.judge.ask(messages, sampling)
+            cost = spent.cost if spent else 0.0
+            self.budget.spend(cost)
+            self._dearest = cost if math.isinf(self._dearest) else max(cost, self._dearest)
+            return text, spent
+        finally:
+            self._under_way -= 1
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _need_not_wait(self) -> bool:
+        is_alone = not self._under_way
+        return is_alone or self.budget.is_spent or self.budget.has_room_for(self._under_way * self._dearest)
 
 
 async def ask_again(env: LoadedEnv, store: TrajectoryStore, rows: Sequence[EpisodeRow]) -> dict[str, EpisodeAnswers]:

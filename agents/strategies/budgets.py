@@ -125,3 +125,7 @@ class RunBudget:
     def is_spent(self) -> bool:
         """True if there is a limit and it has been reached."""
         return self._cost is not None and self._spent >= self._cost
+
+    def has_room_for(self, cost: float) -> bool:
+        """True if the limit, if there is one, would not be reached by spending as much more."""
+        return self._cost is None or self._spent + cost < self._cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,13 @@ EPISODES = (
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    folder = tmp_path / "run"
+    return record(tmp_path / "run", EPISODES)
+
+
+def record(folder: Path, episodes: Sequence[Trajectory]) -> Path:
     config = {"env": "backoffice", "source": "backoffice", "agent": "react"}
     with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
-        for episode in EPISODES:
+        for episode in episodes:
             store.append(episode, {})
     return folder
 
@@ -110,6 +114,23 @@ def test_a_run_is_judged_once_and_then_from_the_stored_verdicts(run: Path, rubri
         assert len(store.grades("episode good")) == 1, "an equal verdict is no news"
         assert store.load("episode good") == EPISODES[0]
     assert json.loads((run / "summary.json").read_text())["judge"]["newest_grades"] == 3
+
+
+def test_episodes_that_are_alike_are_one_question_which_is_paid_for_once(tmp_path: Path, rubric: Path) -> None:
+    """Two trials of a task are alike, and so is an episode of another task with the same points."""
+    places = (("pay", 0), ("pay", 1), ("thank", 0))
+    alike = [make_trajectory(task, "Paid, and thank you.", id=f"{task} {trial}", trial=trial) for task, trial in places]
+    folder = record(tmp_path / "run", [*alike, make_trajectory("rude", "Paid.")])
+    words = ("judge", folder, "--rubric", rubric, "--votes", 3, "--json")
+    with chat_server(fair) as server:
+        done = gymcp(*words, "--policy", f"openai:{server.url}#m")
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert len(server.requests) == 6
+    figures = json.loads(done.stdout)["judge"]
+    assert (figures["judged"], figures["asked"]) == (4, 6)
+    assert (figures["prompt_tokens"], figures["completion_tokens"]) == (300, 42)
+    with TrajectoryStore.open(folder) as store:
+        assert [row.score for row in sorted(store.summaries(), key=lambda row: row.seq)] == [1.0, 1.0, 1.0, 0.5]
 
 
 def test_a_verdict_beside_the_score_does_not_change_it(run: Path, rubric: Path) -> None:

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from gymcp.agents.policies.models import TokenModel
 from gymcp.agents.policies.pretrained.convert import make_smollm2
-from gymcp.agents.policies.pretrained.folders import check_hub_id, locate_model
+from gymcp.agents.policies.pretrained.folders import check_hub_id, locate_model, names_no_path
 from gymcp.agents.policies.pretrained.gguf import read_gguf
 from gymcp.agents.policies.pretrained.smollm2 import WHEEL, cached_folder, with_tools
 from gymcp.agents.policies.specs import ModelOptions, locate_folder, open_model, parse_policy
@@ -163,8 +163,8 @@ def test_a_hub_id_is_found_in_the_cache(hub: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('env = "backoffice"\nmodel = {path = "mine/small"}\n')
     assert named_model_folder(load_recipe(recipe).model) == folder
-    (tmp_path / "mine" / "small").mkdir(parents=True)  # a folder beside the recipe comes first
-    assert load_recipe(recipe).model.path == str(tmp_path / "mine" / "small")
+    beside = make_tiny_model(tmp_path / "mine" / "small", size=TinySize(hidden=32, layers=1))  # comes first
+    assert load_recipe(recipe).model.path == str(beside)
 
 
 def test_a_wrong_path_that_could_be_a_hub_id_is_refused_without_asking_the_hub(
@@ -185,6 +185,45 @@ def test_a_wrong_path_that_could_be_a_hub_id_is_refused_without_asking_the_hub(
     with pytest.raises(ConfigError) as of_policy:
         locate_folder(parse_policy("local:models/small"))
     assert str(of_policy.value) == f"policy 'local:models/small': {says}"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    ["other/config.json", "small/model.safetensors", "demo/run.json", "demo/final/config.json", "run.json"],
+)
+def test_a_path_with_a_mistake_beside_models_or_runs_is_no_hub_id(
+    beside: str, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / beside).parent.mkdir(parents=True)
+    (tmp_path / "runs" / beside).touch()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('env = "backoffice"\nmodel = {path = "runs/small"}\n')
+    monkeypatch.chdir(tmp_path)
+    for ask in (lambda: load_recipe(recipe), lambda: locate_folder(parse_policy("local:runs/small"))):
+        with pytest.raises(ConfigError, match=f"{tmp_path}/runs/small.*, so the hub is not asked; .* hf download"):
+            ask()
+
+
+@pytest.mark.parametrize("notes", ["Qwen/notes.txt", "Qwen/Qwen9/notes.txt"])
+def test_a_folder_with_the_name_of_an_owner_does_not_hide_the_hub(
+    notes: str, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no model, so the id is that of the hub, which is asked; one in the hub's cache is found."""
+    (tmp_path / notes).parent.mkdir(parents=True)
+    (tmp_path / notes).touch()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('env = "backoffice"\nmodel = {path = "Qwen/Qwen9"}\n')
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(recipe).model.path == "Qwen/Qwen9"
+    assert load_recipe(recipe, [("model.path", "Qwen/Qwen9")]).model.path == "Qwen/Qwen9"
+    check_hub_id("Qwen/Qwen9", "policy 'local:Qwen/Qwen9'")  # may be there
+    with pytest.raises(ConfigError, match="the hub's cache .* does not have it, and it cannot be fetched: "):
+        locate_folder(parse_policy("local:Qwen/Qwen9"))
+    cached = cache_model(hub)
+    (tmp_path / "mine" / "small").mkdir(parents=True)
+    assert locate_folder(parse_policy("local:mine/small")) == cached
+    (tmp_path / "smollm2").mkdir()
+    assert names_no_path("smollm2")
 
 
 def test_a_hub_id_that_is_cached_may_have_the_name_of_a_folder_beside_the_recipe(hub: Path, tmp_path: Path) -> None:

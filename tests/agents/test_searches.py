@@ -19,12 +19,19 @@ LENGTH = 2
 
 
 def play_by_hand(
-    search: Search, scores: Mapping[str, float], fails: str = "", *, length: int = LENGTH, letters: str = "ab"
+    search: Search,
+    scores: Mapping[str, float],
+    fails: str = "",
+    *,
+    length: int = LENGTH,
+    letters: str = "ab",
+    ends: str = "",
 ) -> tuple[list[str], str]:
     """The paths that the search plays, and the one that it chooses, in a world of `length` steps, each a letter.
 
     An episode that goes on from a point does what has not been done there: first a, then b, then a again. After that it
-    goes on with a. A call on one of the paths in `fails` fails. The path is the state of the world.
+    goes on with a. A call on one of the paths in `fails` fails, and one of those in `ends` is the agent's last. The path
+    is the state of the world.
     """
     moves, tried = search.moves(), Counter[str]()
     played: list[str] = []
@@ -37,12 +44,13 @@ def play_by_hand(
         path += letters[(tried[path] - 1) % len(letters)]
         end: End | None = None
         while end is None:
+            is_over = len(path) == length or path in ends.split()
             if move.until_failure and path in fails.split():
                 end = End.FAILED
-            elif move.steps is not None and len(path) - move.at >= move.steps and len(path) < length:
-                end = End.PAUSED
-            elif len(path) == length:
+            elif is_over:
                 end = End.FINISHED
+            elif move.steps is not None and len(path) - move.at >= move.steps:
+                end = End.PAUSED
             else:
                 tried[path] += 1
                 path += "a"
@@ -112,6 +120,25 @@ def test_looking_ahead_loses_no_episode_that_it_knows(
 ) -> None:
     search, _ = parse_search(f"lookahead,width=2,rollouts={rollouts},value=verdict")
     assert play_by_hand(search, scores, length=length, letters=letters) == (played.split(), chosen)
+
+
+@pytest.mark.parametrize(
+    ("width", "value", "played", "chosen"),
+    [
+        # a comes before b, which is worth the same, and both of its continuations are worth less than b, which ended
+        (1, "clean", "a b aa ab", "b"),
+        # c does not end, and is worth less than both
+        (2, "clean", "a b c aa ab ac", "b"),
+        # as it stands, a is solved, and what follows undoes it
+        (1, "verdict", "a b aa ab", "a"),
+    ],
+)
+def test_a_beam_takes_an_episode_that_it_did_not_keep_if_it_is_the_best(
+    width: int, value: str, played: str, chosen: str
+) -> None:
+    search, _ = parse_search(f"beam,width={width},ways={width + 1},value={value}")
+    found = play_by_hand(search, {"a": 1.0, "b": 0.8}, "aa ab ac c", letters="abc"[: width + 1], ends="b")
+    assert found == (played.split(), chosen)
 
 
 def test_depth_first_search_goes_back_from_a_call_that_failed_to_the_deepest_other_way() -> None:

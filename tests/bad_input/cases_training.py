@@ -375,4 +375,10 @@ CASES: tuple[Case, ...] = (
         "recipe 'mine': rollout.draft is for rollout.engine = 'vllm': the embedded engine samples every token itself",
         given=recipe('[rollout.draft]\nmethod = "ngram"'),
     ),
+    Case(
+        "a recipe with the default number of drafted tokens, and without a method",
+        "train mine.toml --check",
+        "recipe 'mine': rollout.draft has no method: write method = 'ngram', or method = 'draft_model' with the folder of",
+        given=recipe("[rollout.draft]\ntokens = 4"),
+    ),
 )

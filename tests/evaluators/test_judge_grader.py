@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from records import episode
 
-from gymcp.agents.runner.regrading import ask_again
+from gymcp.agents.runner.regrading import PaidJudge, ask_again
+from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.generated_tasks import GENERATED, GeneratedTask
 from gymcp.envs.spec import load_env
@@ -24,6 +25,7 @@ from gymcp.evaluators.judge.agreement import judge_passes
 from gymcp.evaluators.judge.answers import JudgeAnswers, open_answers, read_answers, usage_of_grader
 from gymcp.evaluators.judge.asking import EpisodeAnswers, JudgeSeat, ask_judge
 from gymcp.evaluators.judge.coverage import judge_coverage
+from gymcp.evaluators.judge.prompt import question
 from gymcp.evaluators.names import find_judged_points
 from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
@@ -69,6 +71,23 @@ class Yielding(Scripted):
     async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         answer = await super().ask(messages, sampling)
         await asyncio.to_thread(int)
+        return answer
+
+
+class Together(Scripted):
+    """A scripted judge that answers the first question at once, and the others when so many have been asked."""
+
+    def __init__(self, reply: Reply, count: int) -> None:
+        super().__init__(reply)
+        self._count = count
+        self._all_asked = asyncio.Event()
+
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        answer = await super().ask(messages, sampling)
+        if self.asked == self._count:
+            self._all_asked.set()
+        if self.asked > 1:
+            await self._all_asked.wait()
         return answer
 
 
@@ -140,6 +159,36 @@ def test_episodes_that_ask_the_same_at_once_ask_it_once() -> None:
     assert judge.asked == 2, "one for each vote"
     assert [each.truths for each in others] == [first.truths] * 2
     assert sum(each.cost for each in (first, *others)) == 2 * SPENT.cost
+
+
+def ask_at_once(paid: PaidJudge, count: int) -> list[object]:
+    """The answers to so many questions, and the errors."""
+    asked = question(MANNERS, remove_grade(PLAYED)).messages
+
+    async def ask_all() -> list[object]:
+        asking = (paid.ask(asked, Sampling(seed=number)) for number in range(count))
+        return await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 60)
+
+    return asyncio.run(ask_all())
+
+
+def test_questions_at_once_stop_at_the_money_as_one_after_another() -> None:
+    """An answer costs 0.5: of 2, 0.9 are spent, so that there is money for three."""
+    judge, budget = Yielding(polite), RunBudget(2.0, spent=0.9)
+    paid = PaidJudge(judge, budget)
+    refused = [each for each in ask_at_once(paid, 16) if isinstance(each, PolicyInfraError)]
+    assert (judge.asked, len(refused), paid.has_refused) == (3, 13, True)
+    assert budget.spent == pytest.approx(2.4)
+    spent = Yielding(polite)
+    assert len(ask_at_once(PaidJudge(spent, RunBudget(2.0, spent=2.0)), 16)) == 16
+    assert spent.asked == 0
+
+
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_questions_do_not_wait_for_each_other_while_there_is_money(limit: float | None) -> None:
+    judge = Together(polite, 16)
+    assert not any(isinstance(each, Exception) for each in ask_at_once(PaidJudge(judge, RunBudget(limit)), 16))
+    assert judge.asked == 16
 
 
 def test_grading_again_asks_no_judge_and_gives_the_same_record() -> None:

@@ -101,6 +101,7 @@ def test_settings_override_the_file(tmp_path: Path) -> None:
             "method 'ngram' drafts from earlier text, without a model",
         ),
         ({"rollout": {"draft": {"tokens": 2}}}, "rollout.draft has no method"),
+        ({"rollout": {"draft": {"tokens": 4}}}, "rollout.draft has no method"),
         ({"rollout": {"draft": {"method": "eagle"}}}, "have '', 'ngram', 'draft_model'"),
         ({"rollout": {"draft": "ngram"}}, "rollout.draft is 'ngram'; it must be a section"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gymcp.agents.policies.pretrained.folders import locate_model
 from gymcp.agents.policies.vllm.drafts import MAX_TOKENS, DraftOptions, check_drafts
 from gymcp.errors import ConfigError
@@ -9,11 +11,15 @@ from gymcp.trainers.recipe.model_path import named_model_folder
 from gymcp.trainers.recipe.recipe import DraftRecipe, Recipe
 
 
-def check_draft_keys(recipe: Recipe) -> None:
-    """Raise ConfigError if the drafts lack what they need, or nothing would draft."""
+def check_draft_keys(recipe: Recipe, given: Collection[str]) -> None:
+    """Raise ConfigError if the drafts lack what they need, or nothing would draft.
+
+    `given`: keys of ``rollout.draft`` in the recipe's table; a default that is written down is as wrong without a
+    method as any other value.
+    """
     draft, rollout, who = recipe.rollout.draft, recipe.rollout, f"recipe '{recipe.name}'"
     if not draft.method:
-        if draft != DraftRecipe():
+        if draft != DraftRecipe() or (given and "method" not in given):
             raise ConfigError(
                 f"{who}: rollout.draft has no method: write method = 'ngram', or method = 'draft_model' with the folder"
                 " of a smaller model"

@@ -142,7 +142,7 @@ def _read_recipe(table: Mapping[str, Json]) -> Recipe:
     _check_curriculum(recipe)
     _check_demonstrations(recipe)
     _check_engine(recipe)
-    check_draft_keys(recipe)
+    check_draft_keys(recipe, _find_section(table, "rollout.draft.method")[0])
     check_staleness(recipe)
     _check_batch_tokens(recipe)
     _check_program(recipe)

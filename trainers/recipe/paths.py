@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.agents.policies.pretrained.folders import is_hub_id, names_no_path, refuse_missing_folder
+from gymcp.agents.policies.pretrained.folders import holds_model, is_hub_id, names_no_path, refuse_wrong_path
 from gymcp.agents.programs.settings import PREFIX, is_program, names_path, parse_command
 from gymcp.envs import catalog
 from gymcp.errors import ConfigError
@@ -48,7 +48,7 @@ def _place(key: str, value: Json, folder: Path) -> Json:
         return value
     if key in MODEL_KEYS and _is_model_name(value, folder):
         if is_hub_id(value):
-            refuse_missing_folder(value, f"recipe: {key}", folder)
+            refuse_wrong_path(value, f"recipe: {key}", folder)
         return value
     placed, here = _absolute(folder / value), _absolute(Path(value))
     if not _exists(key, placed) and _exists(key, here):
@@ -94,8 +94,8 @@ def _place_words(agent: str, folder: Path) -> str:
 
 
 def _is_model_name(value: Json, folder: Path) -> bool:
-    """True for a model that is named by ``smollm2`` or a hub id; a path below the folder comes first."""
-    return isinstance(value, str) and names_no_path(value) and not _exists(MODEL_KEYS[0], folder / value)
+    """True for a model that is named by ``smollm2`` or a hub id; the path of a model below the folder comes first."""
+    return isinstance(value, str) and names_no_path(value) and not holds_model(folder / value)
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,8 @@ NGRAM_TOKENS = (2, 5)
 """Fewest and most last tokens that are searched for in the tokens before them."""
 _PLUGIN = "gymcp_vllm_draft_repair"
 """Name under which vLLM imports a copy of `gymcp.agents.policies.vllm.draft_repair`."""
+_DRAFTING = ("--spec", "-sc", "--config")
+"""Beginnings of vLLM's arguments that can make it draft; the last one names a file of arguments."""
 _COUNTER = re.compile(r"^vllm:spec_decode_num_(draft|accepted)_tokens_total(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -96,6 +99,16 @@ def acceptance_rate(before: DraftCounts | None, after: DraftCounts | None) -> fl
         before = DraftCounts(drafted=0, accepted=0)
     drafted = after.drafted - before.drafted
     return (after.accepted - before.accepted) / drafted if drafted else None
+
+
+def may_draft(draft: DraftOptions | None, model: Path, arguments: Sequence[str]) -> bool:
+    """True if a server of the model in this folder drafts, or may do so by its further `arguments` for vLLM.
+
+    vLLM also drafts with a model whose own config.json says how.
+    """
+    if draft is not None or any(argument.startswith(_DRAFTING) for argument in arguments):
+        return True
+    return "speculators_config" in (model / "config.json").read_text(encoding="utf-8", errors="replace")
 
 
 def add_repair(folder: Path, plugins: str | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from gymcp.agents.policies.vllm import guard as vllm_guard
-from gymcp.agents.policies.vllm.drafts import DraftOptions, add_repair, check_drafts, describe_drafts
+from gymcp.agents.policies.vllm.drafts import DraftOptions, add_repair, check_drafts, describe_drafts, may_draft
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE
 from gymcp.agents.policies.vllm.install import CPU, GPU, Say, ensure_vllm
 from gymcp.agents.policies.vllm.keys import choose_key, publish_key
@@ -119,7 +119,8 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
         folder = stack.enter_context(untie_embeddings(plan.model))
         guard = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-vllm-")))
         shutil.copyfile(vllm_guard.__file__, guard / f"{_GUARD}.py")
-        repair = add_repair(guard, os.environ.get("VLLM_PLUGINS")) if plan.cpu else {}
+        is_repaired = plan.cpu and may_draft(plan.draft, plan.model, plan.extra)
+        repair = add_repair(guard, os.environ.get("VLLM_PLUGINS")) if is_repaired else {}
         key_file = None if own else stack.enter_context(publish_key(port, key))
         log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = subprocess.Popen(

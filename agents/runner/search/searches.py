@@ -103,6 +103,14 @@ class Search:
         furthest = min(map(_measure_remoteness, leaves))
         return self.rank([leaf for leaf in leaves if _measure_remoteness(leaf) == furthest])[0]
 
+    def find_answer(self, played: Sequence[Leaf]) -> Leaf:
+        """The answer of a search that has followed its paths to their ends: the best of the episodes that were not
+        paused, on those paths or beside them. If all of those are lost, a paused one is the answer.
+        """
+        # a verdict is of an episode as it stands, so it counts for a paused one, too
+        ended = [leaf for leaf in played if self.sees_verdicts or leaf.end is not End.PAUSED]
+        return self.find_best_so_far(played if all(leaf.end is End.LOST for leaf in ended) else ended)
+
 
 def _measure_remoteness(leaf: Leaf) -> tuple[int, int]:
     """Distance from an answer: least for an episode that has come to its end, and the less, the deeper a paused one."""
@@ -120,7 +128,11 @@ def best_of_n(search: Search) -> Moves:
 
 
 def beam(search: Search) -> Moves:
-    """Level by level: every path that is kept goes on in several ways, and the best `width` of all are kept."""
+    """Level by level: every path that is kept goes on in several ways, and the best `width` of all are kept.
+
+    The answer is the best of all episodes that have come to an end, also of those that were not kept: a path that was
+    better at the time can end worse.
+    """
     kept: list[Leaf | None] = [None]
     played: list[Leaf] = []
     while True:
@@ -137,7 +149,7 @@ def beam(search: Search) -> Moves:
         if best[0].end is End.LOST:
             return search.find_best_so_far(played)
         if all(leaf.end is not End.PAUSED for leaf in best):
-            return best[0]
+            return search.find_answer(played)
         kept = list(best)
 
 
@@ -232,8 +244,7 @@ def lookahead(search: Search) -> Moves:
     Episodes that have already gone on from the step that was taken, to their end, are candidates at the next one: the
     best `width` of them. Each candidate is judged by `rollouts` episodes, of which such an episode is one.
 
-    The answer is the best of all episodes that were not paused, not always the one of the steps that were taken: the
-    mean of a candidate can hide its best episode. If all of those are lost, a paused one is the answer.
+    The answer is not always the episode of the steps that were taken: the mean of a candidate can hide its best one.
     """
     start: Leaf | None = None
     at, begun, played = 0, list[Leaf](), dict[int, Leaf]()
@@ -247,10 +258,7 @@ def lookahead(search: Search) -> Moves:
         best = _pick(search, candidates, among)
         first = best[0]
         if first.end is End.LOST or (first.end is not End.PAUSED and first.steps <= at + 1):
-            # a verdict is of an episode as it stands, so it counts for a paused one, too
-            ended = [leaf for leaf in played.values() if search.sees_verdicts or leaf.end is not End.PAUSED]
-            are_lost = all(leaf.end is End.LOST for leaf in ended)
-            return search.find_best_so_far(list(played.values()) if are_lost else ended)
+            return search.find_answer(list(played.values()))
         start, at = first, at + 1
         begun = [leaf for leaf in search.rank(among) if leaf in best and leaf.end not in (End.PAUSED, End.LOST)]
 

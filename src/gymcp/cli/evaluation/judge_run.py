@@ -135,6 +135,7 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
         runner = stack.enter_context(asyncio.Runner())
         rows = iter([row for row in store.summaries() if not row.outcome.runs_again])
         judge: Judge | None = None
+        counted: set[str] = set()
         while page := list(islice(rows, EPISODES_AT_A_TIME)):
             records = [(row, store.load(row.id)) for row in page]
             missing = list(_find_missing(plan, [record for _, record in records if _needs_judge(record)], answers))
@@ -144,7 +145,10 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
                 figures["asked"] += len(missing)
                 runner.run(_ask(judge, plan, missing, answers))
             for row, record in records:
-                _grade(store, plan, row, record, answers, figures, as_component=as_component)
+                ballots = {key: answers.get(key) for _, key in _list_ballots(plan, record)}
+                _count_usage(figures, [answer for key, answer in ballots.items() if key not in counted])
+                counted |= ballots.keys()
+                _grade(store, plan, row, record, list(ballots.values()), figures, as_component=as_component)
     return figures
 
 
@@ -156,15 +160,21 @@ def _needs_judge(record: Trajectory) -> bool:
 def _find_missing(
     plan: JudgePlan, records: Sequence[Trajectory], answers: JudgeAnswers
 ) -> Iterator[tuple[Trajectory, int, Sampling, str]]:
-    """(record, vote, sampling, key) of each question that was never asked."""
+    """(record, vote, sampling, key) of each question that was never asked: once, however many of the records ask it."""
+    found: set[str] = set()
     for record in records:
         if not plan.rubric.points_of(record.task) and not plan.rubric.scale:
             continue
-        asked = question(plan.rubric, record)
-        for vote, sampling in enumerate(plan.ballots()):
-            key = answer_key(asked, plan.judge, sampling)
-            if answers.get(key) is None:
+        for vote, (sampling, key) in enumerate(_list_ballots(plan, record)):
+            if key not in found and answers.get(key) is None:
+                found.add(key)
                 yield record, vote, sampling, key
+
+
+def _list_ballots(plan: JudgePlan, record: Trajectory) -> list[tuple[Sampling, str]]:
+    """Sampling settings of each vote on the record, and the key of its answer, which records that are alike share."""
+    asked = question(plan.rubric, record)
+    return [(sampling, answer_key(asked, plan.judge, sampling)) for sampling in plan.ballots()]
 
 
 async def _ask(
@@ -196,28 +206,33 @@ async def _ask(
         ) from errors
 
 
+def _count_usage(figures: dict[str, Json], answers: Sequence[Answer | None]) -> None:
+    """Add tokens and cost of these answers to the figures; None for a vote without an answer."""
+    for answer in answers:
+        if answer is not None and answer.spent is not None:
+            figures["prompt_tokens"] += answer.spent.prompt_tokens
+            figures["completion_tokens"] += answer.spent.completion_tokens
+            figures["cost"] += answer.spent.cost
+
+
 def _grade(
     store: TrajectoryStore,
     plan: JudgePlan,
     row: EpisodeRow,
     record: Trajectory,
-    answers: JudgeAnswers,
+    ballots: Sequence[Answer | None],
     figures: dict[str, Json],
     *,
     as_component: bool,
 ) -> None:
-    """Grade an episode by its answers, add it to the figures, and record the grade if it differs from the newest."""
-    asked = question(plan.rubric, record)
-    ballots = [answers.get(answer_key(asked, plan.judge, sampling)) for sampling in plan.ballots()]
+    """Grade an episode by the answer to each vote, None for one without, and add it to the figures.
+
+    The grade is recorded if it differs from the newest.
+    """
     texts = {record.id: [None if answer is None else answer.text for answer in ballots]}
     task = Task(id=record.task, prompts=())
     graded = apply_grader(judge_grader(plan.rubric, texts), task, record, store.state)
     figures["episodes"] += 1
-    for answer in ballots:
-        if answer is not None and answer.spent is not None:
-            figures["prompt_tokens"] += answer.spent.prompt_tokens
-            figures["completion_tokens"] += answer.spent.completion_tokens
-            figures["cost"] += answer.spent.cost
     if graded.outcome is Outcome.GRADER_ERROR:
         figures["errors"] += 1
         figures["first_error"] = figures["first_error"] or f"{record.task}: {graded.reason}"
