@@ -217,7 +217,7 @@ def test_a_folder_with_the_name_of_an_owner_does_not_hide_the_hub(
     assert load_recipe(recipe).model.path == "Qwen/Qwen9"
     assert load_recipe(recipe, [("model.path", "Qwen/Qwen9")]).model.path == "Qwen/Qwen9"
     check_hub_id("Qwen/Qwen9", "policy 'local:Qwen/Qwen9'")  # may be there
-    with pytest.raises(ConfigError, match="the hub's cache .* does not have it, and it cannot be fetched: "):
+    with pytest.raises(ConfigError, match=r"the hub's cache .* does not have it, and it cannot be fetched: "):
         locate_folder(parse_policy("local:Qwen/Qwen9"))
     cached = cache_model(hub)
     (tmp_path / "mine" / "small").mkdir(parents=True)

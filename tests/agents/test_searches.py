@@ -30,8 +30,8 @@ def play_by_hand(
     """The paths that the search plays, and the one that it chooses, in a world of `length` steps, each a letter.
 
     An episode that goes on from a point does what has not been done there: first a, then b, then a again. After that it
-    goes on with a. A call on one of the paths in `fails` fails, and one of those in `ends` is the agent's last. The path
-    is the state of the world.
+    goes on with a. A call on one of the paths in `fails` fails, and one of those in `ends` is the agent's last. The
+    path is the state of the world.
     """
     moves, tried = search.moves(), Counter[str]()
     played: list[str] = []

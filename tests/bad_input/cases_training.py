@@ -378,7 +378,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "a recipe with the default number of drafted tokens, and without a method",
         "train mine.toml --check",
-        "recipe 'mine': rollout.draft has no method: write method = 'ngram', or method = 'draft_model' with the folder of",
+        "recipe 'mine': rollout.draft has no method: write method = 'ngram', or method = 'draft_model' with the folder",
         given=recipe("[rollout.draft]\ntokens = 4"),
     ),
 )
