@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import json
 import sys
 import tempfile
@@ -101,6 +102,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=2000, help="in the long run")
     parser.add_argument("--without-peers", action="store_true")
     args = parser.parse_args()
+    gc.collect()
+    gc.freeze()  # as the verbs of the command line do when all is imported
     at_once, many = (64, 256) if args.quick else (256, args.episodes)
     results, wrong = _steady(at_once)
     own = {"": results[0], ", starts and ends included": results[3]}
