@@ -12,9 +12,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from counter import ENV
 from report_table import Result, all_against, options, show
-from rollouts import play_rollouts, run_policy
+from rollouts import FORKED, play_rollouts, run_policy
 
 from gymcp.agents.policies.specs import ModelOptions, parse_policy
 from gymcp.agents.runner.concurrency import (
@@ -51,7 +50,7 @@ def choose_scripted() -> ConcurrencyChoice:
 
 def choose_remote() -> ConcurrencyChoice:
     limits = limit_by_policy(parse_policy("openai:http://127.0.0.1:1/v1#stub"), ModelOptions())
-    load = describe_load(load_env(ENV), forks=True, waits_for_model=True, limits=limits)
+    load = describe_load(load_env(FORKED), forks=True, waits_for_model=True, limits=limits)
     return choose_concurrency(read_machine_limits(), load)
 
 

@@ -105,8 +105,11 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # as the verbs of the command line do when all is imported
     at_once, many = (64, 256) if args.quick else (256, args.episodes)
+    with run_policy(LATENCY_S) as server:
+        play_rollouts(server.url, 2, 2)  # makes what is made once
     results, wrong = _steady(at_once)
-    own = {"": results[0], ", starts and ends included": results[3]}
+    servers_up, *_, whole = results
+    own = {"": servers_up, ", starts and ends included": whole}
     for peer in () if args.without_peers else PEERS:
         python = install(peer)
         with run_policy(LATENCY_S) as server:
@@ -160,8 +163,6 @@ def play_rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None =
 
 
 def _steady(episodes: int) -> tuple[list[Result], list[str]]:
-    with run_policy(LATENCY_S) as server:
-        play_rollouts(server.url, 2, 2)  # makes what is made once
     gate = Gate(episodes)
     with run_policy(LATENCY_S) as server:
         started = time.perf_counter()
@@ -177,7 +178,6 @@ def _steady(episodes: int) -> tuple[list[Result], list[str]]:
 
 def _long(episodes: int, concurrency: int) -> tuple[list[Result], list[str]]:
     with run_policy(LATENCY_S) as server:
-        play_rollouts(server.url, 2, 2)  # makes what is made once
         before = _count_resources()
         started = time.perf_counter()
         ended = play_rollouts(server.url, episodes, concurrency)
